@@ -1,0 +1,124 @@
+"""A directory tree, local or remote, behind one small interface.
+
+Paths inside a tree are relative, with ``/``; the root itself is ``""``. Listing a directory that is
+not there gives nothing, because half of a store's directories are optional.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rmqctl.files.local import LocalFile
+from rmqctl.files.source import ByteSource
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory.
+
+    Attributes:
+        path: relative to the tree's root.
+        size: bytes; -1 where it was not asked for.
+        mtime_ms: last modification in epoch milliseconds; 0 where unknown.
+    """
+
+    name: str
+    path: str
+    is_directory: bool
+    size: int = -1
+    mtime_ms: int = 0
+
+
+class Tree(Protocol):
+    """What a reader needs of a file system."""
+
+    @property
+    def root(self) -> str:
+        """The root as the user gave it, for messages."""
+        ...
+
+    def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
+        """Names in a directory, sorted; empty when there is no such directory.
+
+        Raises:
+            OSError: the directory is there but cannot be read.
+        """
+        ...
+
+    def stat(self, path: str) -> Entry | None:
+        """What is known of one path; None when nothing is there."""
+        ...
+
+    def open(self, path: str) -> ByteSource:
+        """The bytes of one file; opened when first read."""
+        ...
+
+    def child(self, path: str) -> Tree:
+        """The tree below a directory of this one."""
+        ...
+
+
+def join(path: str, name: str) -> str:
+    """A path inside a tree."""
+    return f"{path}/{name}" if path else name
+
+
+class LocalTree:
+    """A directory of this machine."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = os.fspath(root)
+
+    def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
+        try:
+            with os.scandir(self.full(path)) as found:
+                return sorted((_entry(e, path, sizes) for e in found), key=lambda e: e.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def stat(self, path: str) -> Entry | None:
+        try:
+            status = os.stat(self.full(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        directory = (status.st_mode & 0o170000) == 0o040000
+        return Entry(os.path.basename(path), path, directory, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def open(self, path: str) -> ByteSource:
+        return LocalFile(self.full(path), path)
+
+    def child(self, path: str) -> LocalTree:
+        return LocalTree(self.full(path))
+
+    def full(self, path: str) -> str:
+        """The path on this machine."""
+        return os.path.join(self.root, path) if path else self.root
+
+
+def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
+    """A directory entry; a link that leads nowhere or in a circle counts as a file of unknown size."""
+    try:
+        directory = found.is_dir()
+        status = found.stat() if sizes else None
+    except OSError:
+        return Entry(found.name, join(path, found.name), is_directory=False)
+    if status is None:
+        return Entry(found.name, join(path, found.name), directory)
+    return Entry(found.name, join(path, found.name), directory, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def read_all(tree: Tree, path: str, limit: int = 64 << 20) -> bytes | None:
+    """A small file whole, at most ``limit`` bytes; None when it is not there."""
+    entry = tree.stat(path)
+    if entry is None or entry.is_directory:
+        return None
+    source = tree.open(path)
+    try:
+        return source.read_at(0, min(source.size(), limit))
+    except FileNotFoundError:
+        return None
+    finally:
+        source.close()

@@ -1,0 +1,117 @@
+"""Everything that can be wrong with the data: one grammar for both kinds of store.
+
+A :class:`FindingKind` is a row of a table: a stable id, how bad it is, what it means, and what to
+do about it. A :class:`Finding` is one place where it was seen. The kinds of an area are declared
+beside each other in a module ``kinds_<area>`` and registered here by :func:`register`; scripts
+match on ``id``, which never changes once released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from typing import Any
+
+_KIND_MODULES = ("rmqctl.rocketmq.finding_kinds",)
+_registry: dict[str, FindingKind] = {}
+
+
+class Severity(StrEnum):
+    """How bad: ``error`` data lost or wrong, ``warning`` a broker copes, ``note`` normal but worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingKind:
+    """One row of the table of findings.
+
+    Attributes:
+        id: ``<area>.<kebab-name>``, stable for ever.
+        severity: the usual one; a finding may carry another where the store's state explains it.
+        meaning: one or two sentences for someone who never read the source.
+        remedy: what to do, as a command where there is one.
+        broker: what a broker does about it at start-up or when asked.
+        fixed_in: release in which a known bug that causes it was fixed, or "".
+        see: issue numbers and sections of the format reference, or "".
+    """
+
+    id: str
+    severity: Severity
+    meaning: str
+    remedy: str
+    broker: str = ""
+    fixed_in: str = ""
+    see: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One piece of damage (or something worth knowing) at one place.
+
+    Attributes:
+        kind: what it is.
+        file: path relative to the store root, with ``/``.
+        offset: bytes into that file.
+        size: bytes affected, 0 when the finding is about the file as a whole.
+        message: one sentence with what was expected and what was found.
+        severity: overrides the kind's when not None.
+        physical_offset: position in the commit log in bytes, where there is one.
+    """
+
+    kind: FindingKind
+    file: str
+    offset: int
+    size: int
+    message: str
+    severity: Severity | None = None
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+
+    @property
+    def level(self) -> Severity:
+        """The severity that counts for this finding."""
+        return self.severity or self.kind.severity
+
+    def row(self) -> dict[str, Any]:
+        """The finding as the JSON object of the command-line contract; absent facts are left out."""
+        row: dict[str, Any] = {
+            "kind": "finding",
+            "id": self.kind.id,
+            "severity": str(self.level),
+            "file": self.file,
+            "offset": self.offset,
+            "size": self.size,
+        }
+        for name in ("physical_offset", "topic", "queue_id", "queue_offset"):
+            value = getattr(self, name)
+            if value is not None:
+                row[name] = value
+        row["message"] = self.message
+        row["remedy"] = self.kind.remedy
+        return row
+
+
+def register(*kinds: FindingKind) -> None:
+    """Add kinds to the table.
+
+    Raises:
+        ValueError: an id is taken, or not of the form ``area.kebab-name``.
+    """
+    for kind in kinds:
+        area, dot, name = kind.id.partition(".")
+        if kind.id in _registry or not (area and dot and name.replace("-", "").isalnum()):
+            raise ValueError(f"finding id {kind.id!r} is taken or malformed")
+        _registry[kind.id] = kind
+
+
+def all_kinds() -> list[FindingKind]:
+    """Every kind of finding, in the order declared."""
+    for module in _KIND_MODULES:
+        import_module(module)
+    return list(_registry.values())

@@ -1,0 +1,220 @@
+"""Variable-length parts of a block's records as columns: topics as numbers, properties as pieces.
+
+The texts of a block are compared as arrays of bytes, never decoded one by one; what is rare is left
+to the callers' scalar code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqctl.rocketmq.block import Block, Bytes8, Ints
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_PAIR, _END = 1, 2
+
+
+class TextIds:
+    """Numbers for byte strings, given in the order they are first seen.
+
+    Attributes:
+        texts: the strings by number.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self._numbers: dict[bytes, int] = {}
+        self._by_size: dict[int, _Known] = {}
+
+    def number(self, text: bytes) -> int:
+        """The number of one string."""
+        found = self._numbers.get(text)
+        if found is None:
+            found = self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+    def numbers(self, data: Bytes8, at: Ints, size: Ints) -> Ints:
+        """Numbers of the strings ``data[at:at+size]``, shape (n,)."""
+        ids = np.empty(len(at), np.int64)
+        low, high = (int(size.min()), int(size.max())) if len(at) else (0, -1)
+        if low == high:
+            return self._of_size(data, at, low)
+        for length in np.unique(size):
+            rows = size == length
+            ids[rows] = self._of_size(data, at[rows], int(length))
+        return ids
+
+    def _of_size(self, data: Bytes8, at: Ints, size: int) -> Ints:
+        if size == 0:
+            return np.full(len(at), self.number(b""), np.int64)
+        rows = rows_of(data, at, size)
+        known = self._by_size.setdefault(size, _Known(size))
+        ids = known.lookup(rows)
+        unknown = np.flatnonzero(ids < 0)
+        while len(unknown):
+            text = rows[unknown[0]].tobytes()
+            known.add(text, self.number(text))
+            ids = known.lookup(rows)
+            unknown = np.flatnonzero(ids < 0)
+        return ids
+
+
+class _Known:
+    """Strings of one length that have a number, found by hash and then compared."""
+
+    def __init__(self, size: int) -> None:
+        self.rows = np.zeros((0, size), np.uint8)
+        self.hashes = np.zeros(0, np.uint64)
+        self.ids = np.zeros(0, np.int64)
+
+    def add(self, text: bytes, number: int) -> None:
+        rows = np.vstack([self.rows, np.frombuffer(text, np.uint8)])
+        ids = np.append(self.ids, number)
+        hashes = hash_rows(rows)
+        order = np.argsort(hashes, kind="stable")
+        self.rows, self.ids, self.hashes = rows[order], ids[order], hashes[order]
+
+    def lookup(self, rows: npt.NDArray[np.uint8]) -> Ints:
+        """Numbers of the rows, -1 for those not known; exact, equal hashes are not trusted."""
+        if not len(self.hashes):
+            return np.full(len(rows), -1, np.int64)
+        hashes = hash_rows(rows)
+        first = np.searchsorted(self.hashes, hashes)
+        ids = np.full(len(rows), -1, np.int64)
+        for step in range(self._longest_tie()):
+            place = np.minimum(first + step, len(self.hashes) - 1)
+            same = (ids < 0) & (self.hashes[place] == hashes)
+            same[same] = (self.rows[place[same]] == rows[same]).all(axis=1)
+            ids[same] = self.ids[place[same]]
+        return ids
+
+    def _longest_tie(self) -> int:
+        return int(np.unique(self.hashes, return_counts=True)[1].max())
+
+
+def rows_of(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.uint8]:
+    """The ``size`` bytes at each of ``at`` as a matrix, shape (n, size)."""
+    windows = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
+    return windows[at].view(np.uint8).reshape(len(at), size)
+
+
+def hash_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """A 64-bit hash of each row; only to find equal rows quickly."""
+    padded = -rows.shape[1] % 8
+    if padded:
+        rows = np.pad(rows, ((0, 0), (0, padded)))
+    words = np.ascontiguousarray(rows).view(np.uint64)
+    result = np.zeros(len(rows), np.uint64)
+    for column in words.T:
+        result = (result ^ column) * _MIX
+        result ^= result >> np.uint64(29)
+    return result
+
+
+def topic_numbers(block: Block, ids: TextIds) -> Ints:
+    """The number of each record's topic."""
+    return ids.numbers(block.data, block.topic_at, block.topic_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Byte strings end to end: string i is ``data[start[i]:start[i + 1]]``.
+
+    Attributes:
+        data: uint8, shape (bytes,), owned (not the window).
+        start: shape (n + 1,).
+    """
+
+    data: Bytes8
+    start: Ints
+
+    @classmethod
+    def of(cls, data: Bytes8, at: Ints, size: Ints) -> Texts:
+        """Copy the strings ``data[at:at+size]``, ascending and not overlapping, out of a window."""
+        n = len(at)
+        bounds = np.empty(2 * n, np.int64)
+        bounds[0::2], bounds[1::2] = at, at + size
+        if n == 0:
+            return cls(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+        pieces: Any = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), 2 * n - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+        )
+        taken = pieces.take(pa.array(np.arange(0, 2 * n, 2)))
+        _, starts, joined = taken.buffers()
+        start = np.frombuffer(starts, np.int64, n + 1, taken.offset * 8)
+        text = np.frombuffer(joined, np.uint8) if joined is not None else np.zeros(0, np.uint8)
+        return cls(text, start)
+
+    def __getitem__(self, index: int) -> bytes:
+        return self.data[self.start[index] : self.start[index + 1]].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Name-value pairs of the properties of a block, in order (spec 2.6, the decoder of 4.9.1 and later).
+
+    Attributes:
+        data: the text they lie in, shape (bytes,).
+        owner: record of each pair, shape (m,), ascending.
+        name_at, name_size, value_at, value_size: shape (m,).
+    """
+
+    data: Bytes8
+    owner: Ints
+    name_at: Ints
+    name_size: Ints
+    value_at: Ints
+    value_size: Ints
+
+    def named(self, name: bytes) -> Pairs:
+        """Only the pairs of one name; of repeated names the last of each record counts, as in the broker's map."""
+        rows = np.flatnonzero(self.name_size == len(name))
+        if len(rows):
+            rows = rows[(rows_of(self.data, self.name_at[rows], len(name)) == np.frombuffer(name, np.uint8)).all(axis=1)]
+        last = np.r_[self.owner[rows][1:] != self.owner[rows][:-1], True] if len(rows) else rows.astype(bool)
+        return self.take(rows[last])
+
+    def take(self, keep: Any) -> Pairs:
+        """The pairs of an index or boolean array."""
+        return Pairs(
+            self.data, self.owner[keep], self.name_at[keep], self.name_size[keep], self.value_at[keep], self.value_size[keep]
+        )
+
+    def value(self, index: int) -> bytes:
+        at = int(self.value_at[index])
+        return self.data[at : at + int(self.value_size[index])].tobytes()
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+
+def properties_of(block: Block) -> Texts:
+    """The properties texts of a block's records."""
+    return Texts.of(block.data, block.properties_at, block.properties_size)
+
+
+def pairs_of(texts: Texts) -> Pairs:
+    """Split properties texts into pairs: pieces end at 0x02, a name ends at the piece's first 0x01."""
+    data, start = texts.data, texts.start
+    ends = np.flatnonzero(data == _END)
+    piece_start = np.union1d(start[:-1], ends + 1)
+    piece_start = piece_start[piece_start < len(data)]
+    piece_end = np.minimum(np.append(ends, len(data))[np.searchsorted(ends, piece_start)], _owner_end(start, piece_start))
+    owner = np.searchsorted(start, piece_start, side="right") - 1
+    marks = np.append(np.flatnonzero(data == _PAIR), len(data))
+    mark = marks[np.searchsorted(marks, piece_start)]
+    good = (mark > piece_start) & (mark < piece_end - 1) & (piece_end - piece_start >= 3)
+    at, mark, end = piece_start[good], mark[good], piece_end[good]
+    return Pairs(data, owner[good], at, mark - at, mark + 1, end - mark - 1)
+
+
+def _owner_end(start: Ints, at: Ints) -> Ints:
+    """End of the text that each place lies in."""
+    ends: Ints = start[np.searchsorted(start, at, side="right")]
+    return ends

@@ -1,0 +1,165 @@
+"""A broker store on disk: which files there are and which belong together (spec 1).
+
+Nothing here reads a record. Discovery lists what is there and never fails on strange names; those
+are handed on for `verify` to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rmqctl.files.lock import is_locked
+from rmqctl.files.source import ByteSource
+from rmqctl.files.tree import Entry, LocalTree, Tree, join
+
+OFFSET_DIGITS = 20
+COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX = (
+    "commitlog",
+    "consumequeue",
+    "consumequeue_ext",
+    "batchconsumequeue",
+    "index",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """One file of a sequence of fixed-size files.
+
+    Attributes:
+        name: relative to the store root, as findings and dumps show it.
+        base: offset of its first byte in the sequence, from its name.
+        size: length in bytes; -1 where it was not asked for.
+        tree, path: where it lies.
+    """
+
+    name: str
+    base: int
+    size: int
+    tree: Tree
+    path: str
+    mtime_ms: int = 0
+
+    def open(self) -> ByteSource:
+        """The bytes of the file."""
+        return self.tree.open(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """The directory of one queue: ``<root>/<kind>/<topic>/<queue_id>``."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    path: str
+    tree: Tree
+
+    def files(self, *, sizes: bool = True) -> tuple[list[StoreFile], list[Entry]]:
+        """Files whose names are offsets, ascending, and the entries whose names are not."""
+        return sequence(self.tree, self.path, self.path, sizes=sizes)
+
+
+@dataclass
+class RocketMQStore:
+    """A broker store.
+
+    Attributes:
+        tree: the root directory.
+        log_trees: directories that hold the commit log, each with the name to show for it.
+        selection: path inside the store that the user pointed at, "" for all of it.
+        settings: broker.conf, empty when none was given.
+    """
+
+    tree: Tree
+    log_trees: list[tuple[str, Tree]]
+    selection: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> str:
+        return self.tree.root
+
+    @cached_property
+    def _log(self) -> tuple[list[StoreFile], list[Entry]]:
+        files: list[StoreFile] = []
+        strays: list[Entry] = []
+        for name, tree in self.log_trees:
+            found, other = sequence(tree, "", name)
+            files += found
+            strays += [Entry(e.name, join(name, e.name), e.is_directory, e.size, e.mtime_ms) for e in other]
+        return sorted(files, key=lambda f: (f.base, f.name)), strays
+
+    @property
+    def log_files(self) -> list[StoreFile]:
+        """Files of the commit log from all its paths, ascending by offset."""
+        return self._log[0]
+
+    @property
+    def log_strays(self) -> list[Entry]:
+        """What lies in the commit log's directories under a name that is no offset."""
+        return self._log[1]
+
+    def queues(self, kind: str = QUEUES) -> Iterator[QueueFiles]:
+        """Queues of a kind by topic and id; names that are no queue id are left out."""
+        for topic in self.tree.entries(kind, sizes=False):
+            if topic.is_directory:
+                for queue in self.tree.entries(topic.path, sizes=False):
+                    if queue.is_directory and is_queue_id(queue.name):
+                        yield QueueFiles(kind, topic.name, int(queue.name), queue.path, self.tree)
+
+    @cached_property
+    def index_files(self) -> list[Entry]:
+        """Entries of index/, by name."""
+        return self.tree.entries(INDEX)
+
+    @cached_property
+    def has_abort(self) -> bool:
+        """The file that a clean stop deletes is there."""
+        return self.tree.stat("abort") is not None
+
+    @cached_property
+    def is_running(self) -> bool:
+        """A broker holds the lock; always False for a remote store, where nobody can tell."""
+        return isinstance(self.tree, LocalTree) and is_locked(self.tree.full("lock"))
+
+    @property
+    def state(self) -> str:
+        """``running``, ``crashed`` or ``clean``."""
+        return "running" if self.is_running else "crashed" if self.has_abort else "clean"
+
+    @cached_property
+    def is_rocksdb(self) -> bool:
+        """The queues are a RocksDB database (storeType=defaultRocksDB, spec 10)."""
+        return self.tree.stat(f"{QUEUES}/CURRENT") is not None
+
+
+def sequence(tree: Tree, path: str, shown: str, *, sizes: bool = True) -> tuple[list[StoreFile], list[Entry]]:
+    """Files named by offset in a directory, ascending, and what else lies there.
+
+    Args:
+        shown: what to call the directory in names.
+    """
+    files: list[StoreFile] = []
+    others: list[Entry] = []
+    for entry in tree.entries(path, sizes=sizes):
+        if not entry.is_directory and is_offset(entry.name):
+            files.append(
+                StoreFile(join(shown, entry.name), int(entry.name), entry.size, tree, entry.path, entry.mtime_ms)
+            )
+        else:
+            others.append(entry)
+    return sorted(files, key=lambda f: f.base), others
+
+
+def is_offset(name: str) -> bool:
+    """Whether a broker can read the name as an offset (Long.parseLong), digits only as brokers write it."""
+    return name.isascii() and name.isdigit() and len(name) >= OFFSET_DIGITS and int(name) < 1 << 63
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether a broker reads the name as a queue id (Integer.parseInt)."""
+    digits = name.lstrip("+-") if name[:1] in "+-" else name
+    return digits.isascii() and digits.isdigit() and -(1 << 31) <= int(name) < 1 << 31
