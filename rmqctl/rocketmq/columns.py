@@ -17,6 +17,7 @@ from rmqctl.rocketmq.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _PAIR, _END = 1, 2
+Words = npt.NDArray[np.uint64]
 
 
 class TextIds:
@@ -41,80 +42,92 @@ class TextIds:
 
     def numbers(self, data: Bytes8, at: Ints, size: Ints) -> Ints:
         """Numbers of the strings ``data[at:at+size]``, shape (n,)."""
+        if not len(at):
+            return np.zeros(0, np.int64)
+        sizes = np.flatnonzero(np.bincount(size))
+        if len(sizes) == 1:
+            return self._of_size(data, at, int(sizes[0]))
         ids = np.empty(len(at), np.int64)
-        low, high = (int(size.min()), int(size.max())) if len(at) else (0, -1)
-        if low == high:
-            return self._of_size(data, at, low)
-        for length in np.unique(size):
-            rows = size == length
-            ids[rows] = self._of_size(data, at[rows], int(length))
+        for length in sizes.tolist():
+            rows = np.flatnonzero(size == length)
+            ids[rows] = self._of_size(data, at[rows], length)
         return ids
 
     def _of_size(self, data: Bytes8, at: Ints, size: int) -> Ints:
         if size == 0:
             return np.full(len(at), self.number(b""), np.int64)
-        rows = rows_of(data, at, size)
-        known = self._by_size.setdefault(size, _Known(size))
-        ids = known.lookup(rows)
-        unknown = np.flatnonzero(ids < 0)
-        while len(unknown):
-            text = rows[unknown[0]].tobytes()
-            known.add(text, self.number(text))
-            ids = known.lookup(rows)
-            unknown = np.flatnonzero(ids < 0)
+        words = _words(data, at, size)
+        known = self._by_size.setdefault(size, _Known(len(words)))
+        ids = known.lookup(words)
+        while ids is None or (ids < 0).any():
+            first = 0 if ids is None else int(np.argmax(ids < 0))
+            start = int(at[first])
+            known.add([word[first] for word in words], self.number(data[start : start + size].tobytes()))
+            ids = known.lookup(words)
         return ids
 
 
 class _Known:
-    """Strings of one length that have a number, found by hash and then compared."""
+    """Strings of one length that have a number, as 64-bit words: found by hash, then compared word by word."""
 
-    def __init__(self, size: int) -> None:
-        self.rows = np.zeros((0, size), np.uint8)
+    def __init__(self, width: int) -> None:
+        self.words = np.zeros((width, 0), np.uint64)
         self.hashes = np.zeros(0, np.uint64)
         self.ids = np.zeros(0, np.int64)
 
-    def add(self, text: bytes, number: int) -> None:
-        rows = np.vstack([self.rows, np.frombuffer(text, np.uint8)])
-        ids = np.append(self.ids, number)
-        hashes = hash_rows(rows)
+    def add(self, words: list[np.uint64], number: int) -> None:
+        joined = np.column_stack([self.words, np.array(words, np.uint64)])
+        ids, hashes = np.append(self.ids, number), _hash(list(joined))
         order = np.argsort(hashes, kind="stable")
-        self.rows, self.ids, self.hashes = rows[order], ids[order], hashes[order]
+        self.words, self.ids, self.hashes = joined[:, order], ids[order], hashes[order]
 
-    def lookup(self, rows: npt.NDArray[np.uint8]) -> Ints:
-        """Numbers of the rows, -1 for those not known; exact, equal hashes are not trusted."""
+    def lookup(self, words: list[Words]) -> Ints | None:
+        """Numbers of the strings, -1 for those not known, None if nothing is; equal hashes are not trusted."""
         if not len(self.hashes):
-            return np.full(len(rows), -1, np.int64)
-        hashes = hash_rows(rows)
-        first = np.searchsorted(self.hashes, hashes)
-        ids = np.full(len(rows), -1, np.int64)
-        for step in range(self._longest_tie()):
-            place = np.minimum(first + step, len(self.hashes) - 1)
-            same = (ids < 0) & (self.hashes[place] == hashes)
-            same[same] = (self.rows[place[same]] == rows[same]).all(axis=1)
+            return None
+        hashes = _hash(words)
+        place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        same = self._same(words, place)
+        if same.all():
+            return self.ids[place]
+        ids = np.where(same, self.ids[place], -1)
+        for step in range(1, self._longest_tie()):
+            place = np.minimum(place + step, len(self.hashes) - 1)
+            same = (ids < 0) & self._same(words, place)
             ids[same] = self.ids[place[same]]
         return ids
 
+    def _same(self, words: list[Words], place: Ints) -> npt.NDArray[np.bool_]:
+        same = self.words[0][place] == words[0]
+        for known, word in zip(self.words[1:], words[1:], strict=True):
+            same &= known[place] == word
+        return same
+
     def _longest_tie(self) -> int:
         return int(np.unique(self.hashes, return_counts=True)[1].max())
+
+
+def _words(data: Bytes8, at: Ints, size: int) -> list[Words]:
+    """Strings of one size as 64-bit words; the last word overlaps the one before where the size is no multiple of 8."""
+    if size < 8:
+        short = np.zeros((len(at), 8), np.uint8)
+        short[:, :size] = rows_of(data, at, size)
+        return [short.view(np.uint64)[:, 0]]
+    windows: Words = np.ndarray((len(data) - 7,), np.uint64, data, 0, (1,))
+    return [windows[at + offset] for offset in (*range(0, size - 7, 8), *([size - 8] if size % 8 else []))]
+
+
+def _hash(words: list[Words]) -> Words:
+    result = words[0] * _MIX
+    for word in words[1:]:
+        result = ((result ^ (result >> np.uint64(29))) ^ word) * _MIX
+    return result
 
 
 def rows_of(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.uint8]:
     """The ``size`` bytes at each of ``at`` as a matrix, shape (n, size)."""
     windows = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
     return windows[at].view(np.uint8).reshape(len(at), size)
-
-
-def hash_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """A 64-bit hash of each row; only to find equal rows quickly."""
-    padded = -rows.shape[1] % 8
-    if padded:
-        rows = np.pad(rows, ((0, 0), (0, padded)))
-    words = np.ascontiguousarray(rows).view(np.uint64)
-    result = np.zeros(len(rows), np.uint64)
-    for column in words.T:
-        result = (result ^ column) * _MIX
-        result ^= result >> np.uint64(29)
-    return result
 
 
 def topic_numbers(block: Block, ids: TextIds) -> Ints:

@@ -1,23 +1,223 @@
-"""Checks of the commit log alone: body and property CRC, queue offsets, store times, bodies, properties.
+"""Checks of the commit log alone: CRCs, queue offsets, store times, topics, properties, compression.
 
 One :class:`LogChecker` looks at one split of the log. Splits are checked in any order, in any
-process; what spans them (queue offsets, store time) is kept as a small :class:`LogSummary` and
-joined in log order by :func:`join_summaries`.
+process; what spans them is kept as a small :class:`LogPartial` and joined in log order by
+:func:`join_log`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.rocketmq.message import SysFlag
-from rmqctl.findings import Finding
+from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.columns import Pairs, TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.block import Block, head_offsets
+from rmqctl.rocketmq.columns import Texts, properties_of
 from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.crc import crc32
+from rmqctl.rocketmq.crc import body_crcs
+from rmqctl.rocketmq.verify.continuity import Continuity, ContinuityPartial, join_continuity
+from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
-CRC_MASK = 0x7FFFFFFF
+DEFAULT_MAX_MESSAGE = 4 << 20
+RECORD_MARGIN = 64 << 10
+_HARMLESS = (kinds.LOG_STORE_TIME, kinds.LOG_SIZE)
+_TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
+_CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
+
+
+@dataclass(slots=True)
+class LogPartial:
+    """What one split leaves for the join: counts, ranges that cannot be trusted, and queue ends.
+
+    Attributes:
+        damaged: physical ranges ``(begin, end)`` that findings cover, ascending.
+        first_time, last_time: store times of the split's first and last record, in ms.
+        v2: physical offset of the first V2 record, or None.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    continuity: ContinuityPartial = field(default_factory=ContinuityPartial)
+    first_time: int | None = None
+    last_time: int | None = None
+    first_at: tuple[str, int, int] | None = None
+    end: int | None = None
+    v2: tuple[str, int, int] | None = None
+    v2_count: int = 0
+    stale: bool = False
+
+
+class LogChecker:
+    """Checks of the records of one split.
+
+    Args:
+        bodies: also compute the CRC of every body and look at compression.
+        max_message: largest body a broker of this store accepts, in bytes.
+    """
+
+    def __init__(self, *, bodies: bool = True, max_message: int = DEFAULT_MAX_MESSAGE) -> None:
+        self.bodies, self.max_message = bodies, max_message
+        self.partial = LogPartial()
+        self._continuity = Continuity(self.partial.continuity)
+        self._topics_seen: set[bytes] = set()
+
+    def block(self, found: LogBlock) -> list[Finding]:
+        """Findings of one block, those of the walk included, by offset."""
+        block, findings = found.block, list(found.findings)
+        if len(block):
+            if self.bodies:
+                findings += _body_crc(block)
+                findings += _compression(block)
+                findings += _properties(block)
+            findings += _sizes(block, self.max_message)
+            findings += self._store_times(block)
+            self._note(block)
+        self._note_damage(found, findings)
+        findings += self._continuity.block(found, self.partial.damaged)
+        if len(block):
+            findings += self._topics(block)
+        return sorted(findings, key=lambda f: f.offset)
+
+    def _store_times(self, block: Block) -> list[Finding]:
+        times = block["store_timestamp"]
+        before = np.concatenate([[self.partial.last_time if self.partial.last_time is not None else times[0]], times[:-1]])
+        return [_store_time(block, int(i), int(before[i])) for i in time_breaks(times, before)]
+
+    def _topics(self, block: Block) -> list[Finding]:
+        """Names that no broker would accept, each looked at once."""
+        findings = []
+        for text, row in self._continuity.new_topics:
+            if not 0 < len(text) <= 255 or not _TOPIC.fullmatch(text):
+                at, size = int(block.topic_at[row]) + block.start, len(text)
+                findings.append(_record_finding(kinds.LOG_TOPIC, block, row, at, size, f"the topic is {text!r}"))
+        return findings
+
+    def _note(self, block: Block) -> None:
+        partial = self.partial
+        if partial.first_time is None:
+            partial.first_time = int(block["store_timestamp"][0])
+            partial.first_at = (block.file, int(block.position[0]), int(block.physical[0]))
+        partial.last_time = int(block["store_timestamp"][-1])
+        partial.messages += len(block)
+        partial.bytes += int(block.total_size.sum())
+        partial.end = int(block.physical[-1] + block.total_size[-1])
+        v2 = np.flatnonzero(block.variant & 4)
+        partial.v2_count += len(v2)
+        if len(v2) and partial.v2 is None:
+            partial.v2 = (block.file, int(block.position[v2[0]]), int(block.physical[v2[0]]))
+
+    def _note_damage(self, found: LogBlock, findings: Iterable[Finding]) -> None:
+        base = found.block.base
+        ranges = []
+        for finding in findings:
+            if finding.level is not Severity.NOTE and finding.kind not in _HARMLESS:
+                begin = finding.physical_offset if finding.physical_offset is not None else base + finding.offset
+                ranges.append((begin, max(base + finding.offset + finding.size, begin + 1)))
+        self.partial.damaged += sorted(ranges)
+
+
+def time_breaks(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Rows whose store time is before that of the record in front, or zero.
+
+    A single value that is far off (a damaged field) is named once, not its sound neighbour as well.
+    """
+    low = np.flatnonzero((times < before) | (times == 0))
+    if not len(low):
+        return low
+    after_spike = [
+        i for i in low if i + 1 < len(times) and i and times[i - 1] > times[i + 1] and times[i] >= before[i - 1] and times[i]
+    ]
+    return np.setdiff1d(low, np.array(after_spike, np.int64)) if after_spike else low
+
+
+def _store_time(block: Block, row: int, before: int) -> Finding:
+    time = int(block["store_timestamp"][row])
+    at = int(block.position[row] + head_offsets("store_timestamp")[block.variant[row]])
+    text = "zero" if time == 0 else f"{time}, {before - time} ms before that of the record in front"
+    return _record_finding(kinds.LOG_STORE_TIME, block, row, at, 8, f"the store time is {text}")
+
+
+def _record_finding(
+    kind: FindingKind, block: Block, row: int, offset: int, size: int, message: str, severity: Severity | None = None
+) -> Finding:
+    topic = block.topic(row).decode("utf-8", "replace")
+    return Finding(kind, block.file, offset, size, message, severity, physical_offset=int(block.physical[row]), topic=topic)
+
+
+def _body_crc(block: Block) -> list[Finding]:
+    stored, computed = block["body_crc"].astype(np.int64), body_crcs(block)
+    bad = np.flatnonzero((stored != computed) & (block.body_size > 0))
+    return [body_crc_finding(block, int(i), int(stored[i]), int(computed[i])) for i in bad]
+
+
+def body_crc_finding(block: Block, row: int, stored: int, computed: int) -> Finding:
+    """The finding for a body that does not match its CRC; offset and size are those of the body."""
+    at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
+    return _record_finding(kinds.LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
+
+
+def _sizes(block: Block, max_message: int) -> list[Finding]:
+    large = np.flatnonzero((block.body_size > max_message) | (block.total_size > max_message + RECORD_MARGIN))
+    return [
+        _record_finding(
+            kinds.LOG_SIZE, block, int(i), int(block.position[i]), int(block.total_size[i]),
+            f"the record has {int(block.total_size[i])} bytes, its body {int(block.body_size[i])}",
+        )  # fmt: skip
+        for i in large
+    ]
+
+
+def _properties(block: Block) -> list[Finding]:
+    texts = properties_of(block)
+    return [*_damaged_properties(block, texts), *property_crc_findings(block, texts)]
+
+
+def _damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
+    """Properties with zero bytes: no encoder writes that, and the body CRC does not cover them."""
+    if texts.data.all():
+        return
+    zeros = np.flatnonzero(texts.data == 0)
+    for row in np.unique(np.searchsorted(texts.start, zeros, side="right") - 1).tolist():
+        text, at = texts[row], int(block.properties_at[row]) + block.start
+        first = text.find(0)
+        message = f"the properties text of {len(text)} bytes holds zero bytes from byte {first} on"
+        yield _record_finding(kinds.LOG_PROPERTIES_LOST, block, row, at + first, len(text) - first, message)
+
+
+def _compression(block: Block) -> list[Finding]:
+    """Bodies whose first bytes are not those of the codec that the flag names."""
+    flags = block["sys_flag"]
+    findings = []
+    for row in np.flatnonzero((flags & int(SysFlag.COMPRESSED)) != 0):
+        codec, size = int(flags[row]) >> 8 & 7, int(block.body_size[row])
+        at = int(block.body_at[row])
+        magic, head = _CODECS.get(codec), block.data[at : at + min(size, 4)].tobytes()
+        if magic is None or not head.startswith(magic):
+            what = f"compression type {codec} is unknown" if magic is None else f"the body starts {head.hex(' ')}"
+            message = f"sys_flag 0x{int(flags[row]):X} says compressed, but {what}"
+            findings.append(_record_finding(kinds.LOG_COMPRESSION, block, int(row), at + block.start, size, message))
+    return findings
+
+
+def join_log(partials: list[LogPartial]) -> Iterator[Finding]:
+    """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records."""
+    last: int | None = None
+    for partial in partials:
+        if last is not None and partial.first_time is not None and partial.first_at and partial.first_time < last:
+            file, at, physical = partial.first_at
+            message = f"the store time is {partial.first_time}, {last - partial.first_time} ms before that of the record in front"
+            yield Finding(kinds.LOG_STORE_TIME, file, at, 8, message, physical_offset=physical)
+        last = partial.last_time if partial.last_time is not None else last
+    yield from join_continuity([p.continuity for p in partials], [r for p in partials for r in p.damaged])
+    first = next((p.v2 for p in partials if p.v2), None)
+    if first:
+        count = sum(p.v2_count for p in partials)
+        message = f"{count} records with a two-byte topic length, the first one here"
+        yield Finding(kinds.LOG_V2, first[0], first[1], 0, message, physical_offset=first[2])

@@ -1,0 +1,1 @@
+"""What the bytes are: a construct schema for every file of a store, and nothing else."""

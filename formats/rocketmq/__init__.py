@@ -1,0 +1,1 @@
+"""The files of a RocketMQ broker store, one module per file kind."""

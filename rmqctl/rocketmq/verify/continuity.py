@@ -1,0 +1,251 @@
+"""Does QUEUEOFFSET continue each queue? (spec 2.16, 14.25)
+
+Every message of a (topic, queue) carries the next offset of that queue. The expectation of each
+queue is carried from block to block in arrays; only breaks are looked at one by one. Prepared and
+rollback records of old brokers carry 0 and do not count; an inner batch advances by its INNER_NUM.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.block import Block, Ints, head_offsets
+from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.commitlog import LogBlock
+
+TRANSACTION = 0xC
+_UNQUEUED = (0x4, 0xC)
+_INNER_BATCH = 0x80
+Key = tuple[bytes, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpan:
+    """First and last record of a queue in one split.
+
+    Attributes:
+        first: queue offset of the first record; ``first_at`` is where it lies (file, position, physical offset).
+        expected: queue offset that the next record should carry.
+        other: the one it should carry if the last break was a single wrong field; -1 if there was none.
+        last_physical: physical offset of the last record.
+    """
+
+    first: int
+    first_at: tuple[str, int, int]
+    expected: int
+    other: int
+    last_physical: int
+
+
+@dataclass(slots=True)
+class ContinuityPartial:
+    """What one split leaves for the join: the span of each queue."""
+
+    spans: dict[Key, QueueSpan] = field(default_factory=dict)
+
+
+class Continuity:
+    """Follows the queue offsets of one split.
+
+    Attributes:
+        new_topics: topics that the last block brought, each with a row it stands in.
+    """
+
+    def __init__(self, partial: ContinuityPartial) -> None:
+        self._partial = partial
+        self._topics = TextIds()
+        self._queues = KeyNumbers()
+        self._expected = np.zeros(0, np.int64)
+        self._other = np.zeros(0, np.int64)
+        self._physical = np.zeros(0, np.int64)
+        self._first: list[tuple[int, tuple[str, int, int]]] = []
+        self.new_topics: list[tuple[bytes, int]] = []
+
+    def block(self, found: LogBlock, damaged: list[tuple[int, int]]) -> list[Finding]:
+        """Findings for records that do not continue their queue; a hole with damage in it is none."""
+        block, known = found.block, len(self._topics.texts)
+        self.new_topics = []
+        if not len(block):
+            return []
+        topics = topic_numbers(block, self._topics)
+        for number in range(known, len(self._topics.texts)):
+            self.new_topics.append((self._topics.texts[number], int(np.argmax(topics == number))))
+        keys = topics << 32 | (block["queue_id"].astype(np.int64) & 0xFFFFFFFF)
+        rows = np.arange(len(block))
+        kinds_of = block["sys_flag"] & TRANSACTION
+        if kinds_of.any():
+            rows = np.flatnonzero(~np.isin(kinds_of, _UNQUEUED))
+            keys = keys[rows]
+        return self._follow(block, rows, keys, damaged) if len(rows) else []
+
+    def spans(self) -> dict[Key, QueueSpan]:
+        """The span of each queue seen so far."""
+        found = {}
+        for number, key in enumerate(self._queues.keys()):
+            first, place = self._first[number]
+            name = (self._topics.texts[key >> 32], signed(key & 0xFFFFFFFF))
+            found[name] = QueueSpan(
+                first, place, int(self._expected[number]), int(self._other[number]), int(self._physical[number])
+            )
+        return found
+
+    def _follow(self, block: Block, rows: Ints, keys: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
+        queues = self._queues.numbers(keys)
+        self._grow(block, rows, queues)
+        order = np.argsort(queues, kind="stable")
+        queue, row = queues[order], rows[order]
+        offset, step = block["queue_offset"][row], _steps(block)[row]
+        first = np.r_[True, queue[1:] != queue[:-1]]
+        expected = np.r_[0, (offset + step)[:-1]]
+        expected[first] = self._expected[queue[first]]
+        broken = np.unique(queue[(offset != expected) & (expected >= 0)])
+        last = np.r_[first[1:], True]
+        plain = np.flatnonzero(last & ~np.isin(queue, broken) if len(broken) else last)
+        self._expected[queue[plain]] = (offset + step)[plain]
+        self._other[queue[plain]] = -1
+        self._physical[queue[plain]] = block.physical[row[plain]]
+        findings = []
+        for number in broken:
+            findings += self._follow_one(block, int(number), row[queue == number], damaged)
+        return findings
+
+    def _follow_one(self, block: Block, number: int, rows: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
+        """A queue with a break in this block, record by record."""
+        findings = []
+        steps, offsets = _steps(block), block["queue_offset"]
+        for row in rows.tolist():
+            offset, expected, physical = int(offsets[row]), int(self._expected[number]), int(block.physical[row])
+            other = -1
+            if expected not in (-1, offset) and offset != self._other[number]:
+                other = expected + int(steps[row])
+                if offset < expected or not _any_between(damaged, int(self._physical[number]), physical):
+                    findings.append(_break(block, row, expected, offset))
+            self._expected[number], self._other[number] = offset + int(steps[row]), other
+            self._physical[number] = physical
+        return findings
+
+    def _grow(self, block: Block, rows: Ints, queues: npt.NDArray[np.uint32]) -> None:
+        """Make room for queues seen for the first time, and keep where they begin."""
+        known, count = len(self._expected), len(self._queues)
+        if count == known:
+            return
+        for name in ("_expected", "_other", "_physical"):
+            setattr(self, name, np.r_[getattr(self, name), np.full(count - known, -1, np.int64)])
+        for number in range(known, count):
+            row = int(rows[np.argmax(queues == number)])
+            place = (block.file, int(block.position[row]), int(block.physical[row]))
+            self._first.append((int(block["queue_offset"][row]), place))
+
+
+class KeyNumbers:
+    """Small numbers for (topic number, queue id) pairs packed as ``topic << 32 | queue``, as first seen."""
+
+    _WIDTH = 1024
+
+    def __init__(self) -> None:
+        self._keys: dict[int, int] = {}
+        self._table = np.full((0, self._WIDTH), -1, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def keys(self) -> list[int]:
+        """The keys by number."""
+        return list(self._keys)
+
+    def numbers(self, keys: Ints) -> npt.NDArray[Any]:
+        """The number of each key, in the smallest unsigned type that sorts fast."""
+        topic, queue = keys >> 32, keys & 0xFFFFFFFF
+        if int(queue.max()) < self._WIDTH:
+            self._widen(int(topic.max()) + 1)
+            found = self._table[topic, queue]
+            if (found < 0).any():
+                for key in keys[np.sort(np.unique(keys, return_index=True)[1])].tolist():
+                    self._table[key >> 32, key & 0xFFFFFFFF] = self._keys.setdefault(key, len(self._keys))
+                found = self._table[topic, queue]
+        else:
+            found = np.array([self._keys.setdefault(key, len(self._keys)) for key in keys.tolist()])
+        return found.astype(np.uint16) if len(self._keys) <= 1 << 16 else found
+
+    def _widen(self, topics: int) -> None:
+        missing = topics - len(self._table)
+        if missing > 0:
+            more = np.full((max(missing, len(self._table)), self._WIDTH), -1, np.int64)
+            self._table = np.concatenate([self._table, more])
+
+
+def _steps(block: Block) -> Ints:
+    """By how much each record advances its queue: 1, or the INNER_NUM of an inner batch."""
+    steps = np.ones(len(block), np.int64)
+    inner = np.flatnonzero(block["sys_flag"] & _INNER_BATCH)
+    if len(inner):
+        for row, count in inner_counts(block, inner):
+            steps[row] = count
+    return steps
+
+
+def inner_counts(block: Block, rows: Ints) -> Iterator[tuple[int, int]]:
+    """INNER_NUM of inner batch records that carry a readable one."""
+    part = block.take(rows)
+    pairs = pairs_of(properties_of(part)).named(b"INNER_NUM")
+    for i in range(len(pairs)):
+        text = pairs.value(i)
+        if text.isdigit() and len(text) < 6:
+            yield int(rows[pairs.owner[i]]), int(text)
+
+
+def _any_between(damaged: list[tuple[int, int]], begin: int, end: int) -> bool:
+    """Whether a damaged range overlaps ``[begin, end)``; the ranges are ascending."""
+    at = bisect_left(damaged, (begin, 0))
+    return (at > 0 and damaged[at - 1][1] > begin) or (at < len(damaged) and damaged[at][0] < end)
+
+
+def _break(block: Block, row: int, expected: int, found: int) -> Finding:
+    offset = int(block.position[row] + head_offsets("queue_offset")[block.variant[row]])
+    place = block.file, offset, int(block.physical[row])
+    return break_finding(block.topic(row), int(block["queue_id"][row]), place, expected, found)
+
+
+def break_finding(topic: bytes, queue_id: int, place: tuple[str, int, int], expected: int, found: int) -> Finding:
+    """The finding for a record at ``place`` (file, offset of the field, physical offset of the record)."""
+    repeated = found < expected
+    what = "the offset was given before" if repeated else f"{found - expected} messages are missing in between"
+    return Finding(
+        kinds.LOG_QUEUE_OFFSET,
+        place[0],
+        place[1],
+        8,
+        f"the queue should go on with {expected}, but the record carries {found}: {what}, or the field is wrong",
+        Severity.WARNING if repeated and found == 0 else None,
+        physical_offset=place[2],
+        topic=topic.decode("utf-8", "replace"),
+        queue_id=queue_id,
+        queue_offset=found,
+    )
+
+
+def join_continuity(partials: list[ContinuityPartial], damaged: list[tuple[int, int]]) -> Iterator[Finding]:
+    """Breaks between splits, which are given in log order."""
+    last: dict[Key, QueueSpan] = {}
+    for partial in partials:
+        for key, span in partial.spans.items():
+            before = last.get(key)
+            if before is not None and span.first not in (before.expected, before.other):
+                file, position, physical = span.first_at
+                if span.first < before.expected or not _any_between(damaged, before.last_physical, physical):
+                    place = file, position + int(head_offsets("queue_offset")[0]), physical
+                    yield break_finding(key[0], key[1], place, before.expected, span.first)
+            last[key] = span
+
+
+def signed(value: int) -> int:
+    """A 32-bit pattern as Java's int."""
+    return value - (1 << 32) if value >= 1 << 31 else value
