@@ -76,6 +76,13 @@ def head_sizes() -> Ints:
     return np.array([plan_of_variant(v).runs[0].packer.size for v in range(VARIANTS)], np.int64)
 
 
+def by_variant(table: Ints, variant: Ints) -> Ints | int:
+    """The table's value for each record; one number where all records have one layout, as they mostly do."""
+    if len(variant) and not variant.any():
+        return int(table[0])
+    return table[variant]
+
+
 def plan_of_variant(variant: int) -> Any:
     """The derived plan of a variant number."""
     return record_plan(bool(variant & 4), (variant & 3) << HOST_SHIFT)
@@ -96,9 +103,16 @@ def gather(data: Bytes8, at: Ints, dtype: str | np.dtype[Any]) -> npt.NDArray[An
 
     Every item must end inside ``data``.
     """
-    kind = np.dtype(dtype)
-    windows = np.ndarray((max(len(data) - kind.itemsize + 1, 0),), kind, data, 0, (1,))
-    return windows[at].astype(kind.newbyteorder("="))
+    stored, native = _byte_orders(dtype)
+    windows = np.ndarray((max(len(data) - stored.itemsize + 1, 0),), stored, data, 0, (1,))
+    return windows[at].astype(native)
+
+
+@cache
+def _byte_orders(dtype: str | np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """A type as stored, and the same in this machine's byte order."""
+    stored = np.dtype(dtype)
+    return stored, stored.newbyteorder("=")
 
 
 @dataclass(slots=True)
@@ -154,7 +168,7 @@ class Block:
     @property
     def body_at(self) -> Ints:
         """Where each body starts in ``data``."""
-        return self.at + head_sizes()[self.variant]
+        return self.at + by_variant(head_sizes(), self.variant)
 
     @property
     def topic_at(self) -> Ints:
@@ -170,7 +184,7 @@ class Block:
         """A fixed header field of every record as native integers, shape (n,), by its JSON name."""
         column = self._columns.get(name)
         if column is None:
-            column = gather(self.data, self.at + head_offsets(name)[self.variant], _numpy_type(name))
+            column = gather(self.data, self.at + by_variant(head_offsets(name), self.variant), _numpy_type(name))
             self._columns[name] = column
         return column
 

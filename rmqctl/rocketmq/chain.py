@@ -77,12 +77,11 @@ class _Window:
     def _search(self) -> None:
         """Find the records of the window and where they stop following each other."""
         found = records_at(self.data, self.position, self.chain.base, self.limit, self.lead, self.chain._shifts)
-        self.undecided = found.take(found.needs > 0)
+        self.undecided = found.take(np.flatnonzero(found.needs))
         self.sound = found if found.whole.all() else found.take(found.whole)
         starts = self.sound.at - self.lead
         self.starts = starts
-        linked = starts[:-1] + (self.sound.total_size[:-1] + self.lead) == starts[1:]
-        self.breaks = np.flatnonzero(~linked)
+        self.breaks = np.flatnonzero(starts[:-1] + (self.sound.total_size[:-1] + self.lead) != starts[1:])
 
     def advance(self) -> bool:
         """Take one step; False when the window has given what it can."""

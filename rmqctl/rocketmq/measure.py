@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.message import Magic
-from rmqctl.rocketmq.block import HOST_SHIFT, Bytes8, Ints, gather, head_offsets, head_sizes
+from rmqctl.rocketmq.block import HOST_SHIFT, Bytes8, Ints, by_variant, gather, head_offsets, head_sizes
 
 Flags = npt.NDArray[np.bool_]
 
@@ -21,6 +21,7 @@ _V1 = int(Magic.MESSAGE_V1) & 0xFFFFFFFF
 _V2 = int(Magic.MESSAGE_V2) & 0xFFFFFFFF
 _EVEN, _ODD = np.frombuffer(_V1.to_bytes(4, "big")[:2] + _V1.to_bytes(4, "big")[1:3], np.uint16)
 _MAGIC_AT = 4
+_TEXT_SIZES = np.array([1, 1, 1, 1, 2, 2, 2, 2], np.int64)
 PEEK = 40
 """Bytes from the start of a record that settle its layout: TOTALSIZE to SYSFLAG."""
 
@@ -117,8 +118,8 @@ def measure(data: Bytes8, at: Ints, limit: int) -> Measured:
     """
     total = gather(data, at, ">i4").astype(np.int64)
     variant = _variants(data, at)
-    head = head_sizes()[variant]
-    text = 1 + (variant >> 2)
+    head = by_variant(head_sizes(), variant)
+    text = by_variant(_TEXT_SIZES, variant)
     fits = (total >= head + text + 2) & (at + total <= limit) & (total <= MAX_RECORD)
     seen = fits & (at + head <= len(data))
     needs = np.where(fits & ~seen, head, 0)
@@ -127,11 +128,9 @@ def measure(data: Bytes8, at: Ints, limit: int) -> Measured:
     inside = sane & (at + total <= len(data))
     needs = np.where(sane & ~inside, total, needs)
     topic_at = at + head + body
-    topic = np.where(
-        text == 1,
-        _at_or(data, topic_at, ">i1", inside, -1),
-        _at_or(data, topic_at, ">i2", inside, -1) if (text == 2).any() else -1,
-    )
+    topic = _at_or(data, topic_at, ">i1", inside, -1)
+    if not isinstance(text, int) and (text == 2).any():
+        topic = np.where(text == 1, topic, _at_or(data, topic_at, ">i2", inside, -1))
     named = inside & (topic >= 0) & (head + body + text + topic + 2 <= total)
     properties = _at_or(data, topic_at + text + topic, ">i2", named, -1)
     whole = named & (properties >= 0) & (head + body + text + topic + 2 + properties == total)
@@ -148,7 +147,7 @@ def _variants(data: Bytes8, at: Ints) -> Ints:
 def _at_or(data: Bytes8, at: Ints, dtype: str, where: Flags, otherwise: int) -> Ints:
     """Integers at ``at`` where ``where`` holds, ``otherwise`` elsewhere; never reads outside ``data``."""
     if where.all():
-        return gather(data, at, dtype).astype(np.int64)
+        return gather(data, at, dtype).astype(np.int64, copy=False)
     values = np.full(len(at), otherwise, np.int64)
     values[where] = gather(data, at[where], dtype)
     return values

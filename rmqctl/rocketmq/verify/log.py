@@ -175,8 +175,7 @@ def _sizes(block: Block, max_message: int) -> list[Finding]:
 
 
 def _properties(block: Block) -> list[Finding]:
-    texts = properties_of(block)
-    return [*_damaged_properties(block, texts), *property_crc_findings(block, texts)]
+    return [*_damaged_properties(block, properties_of(block)), *property_crc_findings(block)]
 
 
 def _damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
