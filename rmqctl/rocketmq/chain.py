@@ -182,7 +182,7 @@ class _Window:
         if len(wait) and (place is None or wait[0] - self.lead < place):
             start = int(wait[0]) - self.lead
             need = int(self.undecided.needs[len(self.undecided.at) - len(wait)]) + self.lead
-            if len(self.data) - start < min(need, self.limit - start) and start > 0:
+            if len(self.data) - start < min(need, self.limit - start):
                 return self._leave(start, need)
         if place is None:
             return self._leave(max(len(self.data) - PEEK - self.lead, self.at) if len(self.data) < self.limit else self.limit)

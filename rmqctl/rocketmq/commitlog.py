@@ -154,6 +154,26 @@ def walk_file(
         source.close()
 
 
+_LOOK_BACK = 1 << 20
+
+
+def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
+    """The state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    state = LogState()
+    source = context.file.open()
+    try:
+        begin = max(start - _LOOK_BACK, 0)
+        for block in scan(source, Extent(context.file.name, context.file.base, begin, start, lead=lead)):
+            _note(block, state)
+    finally:
+        source.close()
+    return state
+
+
 def _note(block: Block, state: LogState) -> None:
     if len(block):
         state.store_timestamp = int(block["store_timestamp"][-1])

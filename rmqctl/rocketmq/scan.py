@@ -75,8 +75,8 @@ class _Scan:
         position, need = self._first_position(), self.window
         while self._goes_on(position):
             data = self._read(position, need)
-            if len(data) < min(PEEK, self.size - position):
-                self.size = self.chain.size = position + len(data)  # the file shrank
+            if len(data) < min(need, self.size - position):
+                self.size = self.chain.size = position + len(data)  # the file shrank while it was read
             step = self.chain.follow(data, position, self.stop)
             yield from self._owned(step, data, position)
             position, need = self._next(step, data, position)

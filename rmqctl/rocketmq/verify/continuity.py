@@ -59,8 +59,7 @@ class Continuity:
         new_topics: topics that the last block brought, each with a row it stands in.
     """
 
-    def __init__(self, partial: ContinuityPartial) -> None:
-        self._partial = partial
+    def __init__(self) -> None:
         self._topics = TextIds()
         self._queues = KeyNumbers()
         self._expected = np.zeros(0, np.int64)

@@ -65,8 +65,7 @@ class LogChecker:
     def __init__(self, *, bodies: bool = True, max_message: int = DEFAULT_MAX_MESSAGE) -> None:
         self.bodies, self.max_message = bodies, max_message
         self.partial = LogPartial()
-        self._continuity = Continuity(self.partial.continuity)
-        self._topics_seen: set[bytes] = set()
+        self._continuity = Continuity()
 
     def block(self, found: LogBlock) -> list[Finding]:
         """Findings of one block, those of the walk included, by offset."""
@@ -85,10 +84,16 @@ class LogChecker:
             findings += self._topics(block)
         return sorted(findings, key=lambda f: f.offset)
 
+    def finish(self) -> LogPartial:
+        """What this split leaves for the join."""
+        self.partial.continuity.spans = self._continuity.spans()
+        return self.partial
+
     def _store_times(self, block: Block) -> list[Finding]:
         times = block["store_timestamp"]
-        before = np.concatenate([[self.partial.last_time if self.partial.last_time is not None else times[0]], times[:-1]])
-        return [_store_time(block, int(i), int(before[i])) for i in time_breaks(times, before)]
+        known = self.partial.last_time
+        before = np.concatenate([times[:1] if known is None else [known], times[:-1]])
+        return [_store_time(block, i, times, int(before[i])) for i in time_breaks(times, before)]
 
     def _topics(self, block: Block) -> list[Finding]:
         """Names that no broker would accept, each looked at once."""
@@ -123,24 +128,22 @@ class LogChecker:
         self.partial.damaged += sorted(ranges)
 
 
-def time_breaks(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def time_breaks(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> list[int]:
     """Rows whose store time is before that of the record in front, or zero.
 
-    A single value that is far off (a damaged field) is named once, not its sound neighbour as well.
+    Where one value stands out above both its neighbours, that row is named and not the one behind it.
     """
-    low = np.flatnonzero((times < before) | (times == 0))
-    if not len(low):
-        return low
-    after_spike = [
-        i for i in low if i + 1 < len(times) and i and times[i - 1] > times[i + 1] and times[i] >= before[i - 1] and times[i]
-    ]
-    return np.setdiff1d(low, np.array(after_spike, np.int64)) if after_spike else low
+    rows = np.flatnonzero((times < before) | (times == 0)).tolist()
+    return [i - 1 if i and before[i - 1] <= times[i] < times[i - 1] and times[i] else i for i in rows]
 
 
-def _store_time(block: Block, row: int, before: int) -> Finding:
-    time = int(block["store_timestamp"][row])
+def _store_time(block: Block, row: int, times: npt.NDArray[np.int64], before: int) -> Finding:
+    time = int(times[row])
     at = int(block.position[row] + head_offsets("store_timestamp")[block.variant[row]])
-    text = "zero" if time == 0 else f"{time}, {before - time} ms before that of the record in front"
+    if time >= before and time:
+        text = f"{time}, {time - int(times[row + 1])} ms after that of the record behind"
+    else:
+        text = f"{time}, {before - time} ms before that of the record in front"
     return _record_finding(kinds.LOG_STORE_TIME, block, row, at, 8, f"the store time is {text}")
 
 

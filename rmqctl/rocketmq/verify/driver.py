@@ -1,0 +1,171 @@
+"""Runs the checks in order, on one process or several, and adds up the summary."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from multiprocessing import get_context
+from typing import Any
+
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.commitlog import CommitLog, gap_between
+from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.log import join_log
+from rmqctl.rocketmq.verify.splits import SPLIT_SIZE, Job, Split, SplitCheck, SplitPartials, splits_of
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+class Level(StrEnum):
+    """How much is looked at: ``quick`` no record, ``structure`` every record but no body, ``full`` everything."""
+
+    QUICK = "quick"
+    STRUCTURE = "structure"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """Choices of a verification.
+
+    Attributes:
+        cross: compare queues and index with the log (levels above quick).
+        processes: 1 works in this process; more share the splits of the log.
+    """
+
+    level: Level = Level.FULL
+    cross: bool = True
+    processes: int = 1
+    split_size: int = SPLIT_SIZE
+
+
+class Verification:
+    """One run of the checks over a store.
+
+    Iterate :meth:`findings` to its end; then :meth:`summary` is complete.
+
+    Raises (from :meth:`findings`):
+        OSError: a directory of the store cannot be listed.
+    """
+
+    def __init__(self, store: RocketMQStore, options: VerifyOptions, progress: Progress | None = None) -> None:
+        self.store, self.options, self.progress = store, options, progress
+        self.counts: Counter[str] = Counter()
+        self.files = self.messages = self.bytes = 0
+        self._began = time.monotonic()
+        self._seconds = 0.0
+
+    def findings(self) -> Iterator[Finding]:
+        """All findings: files first, then the log by offset, then what spans files."""
+        for finding in self._all():
+            self.counts[str(finding.level)] += 1
+            yield finding
+        self._seconds = time.monotonic() - self._began
+
+    def summary(self) -> dict[str, Any]:
+        """The summary object of the contract."""
+        return {
+            "files": self.files,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "findings": {str(s): self.counts[str(s)] for s in Severity},
+            "level": str(self.options.level),
+            "seconds": round(self._seconds, 3),
+        }
+
+    def _all(self) -> Iterator[Finding]:
+        geometry = geometry_of(self.store)
+        context = LogContext.of(self.store)
+        checked = file_checks.FileCheck(self.store, geometry)
+        yield from checked.findings()
+        self.files, self.bytes = checked.files, sum(f.size for f in self.store.log_files)
+        if self.options.level is not Level.QUICK:
+            partials: list[SplitPartials] = []
+            yield from self._log(Job(self.store, geometry, context, self._bodies, self.options.cross), partials)
+            context = self._learned(context, partials)
+            yield from join_log([p.log for p in partials])
+            if self.options.cross:
+                yield from queues.finish(self.store, geometry, [p.queues for p in partials], context)
+                yield from index.finish(self.store, geometry, [p.index for p in partials], context)
+        for check in (state.check, config.check, timer.check):
+            yield from check(self.store, geometry, context)
+
+    @property
+    def _bodies(self) -> bool:
+        return self.options.level is Level.FULL
+
+    def _log(self, job: Job, partials: list[SplitPartials]) -> Iterator[Finding]:
+        """Findings of all splits in log order; their partials are added to ``partials``."""
+        log = CommitLog(self.store.log_files, crashed=self.store.has_abort)
+        splits = splits_of(log.contexts(), self.options.split_size)
+        done, total, ended = 0, self.bytes, False
+        for split, result in self._results(job, splits):
+            if split.start == 0:
+                yield from _gap_before(log, split)
+            if not ended:
+                yield from result.findings()
+                partials.append(result.partials)
+                ended = result.partials.log.stale
+            done += (split.stop or split.context.file.size) - split.start
+            if self.progress:
+                self.progress(done, total)
+
+    def _results(self, job: Job, splits: list[Split]) -> Iterator[tuple[Split, Any]]:
+        if self.options.processes <= 1 or len(splits) <= 1:
+            yield from ((split, SplitCheck(job, split)) for split in splits)
+            return
+        with ProcessPoolExecutor(self.options.processes, get_context(), _enter, (job,)) as pool:
+            yield from zip(splits, pool.map(_check, splits), strict=True)
+
+    def _learned(self, context: LogContext, partials: list[SplitPartials]) -> LogContext:
+        """The context with what the scan has shown."""
+        logs = [p.log for p in partials]
+        self.messages = sum(p.messages for p in logs)
+        return replace(
+            context,
+            end=next((p.end for p in reversed(logs) if p.end is not None), context.min_offset),
+            last_store_timestamp=next((p.last_time for p in reversed(logs) if p.last_time is not None), 0),
+            damaged=tuple(sorted(r for p in logs for r in p.damaged)),
+        )
+
+
+@dataclass(slots=True)
+class _Done:
+    """A split checked in another process."""
+
+    found: list[Finding]
+    partials: SplitPartials
+
+    def findings(self) -> Iterable[Finding]:
+        return self.found
+
+
+_job: Job | None = None
+
+
+def _enter(job: Job) -> None:
+    global _job
+    _job = job
+
+
+def _check(split: Split) -> _Done:
+    assert _job is not None
+    check = SplitCheck(_job, split)
+    return _Done(list(check.findings()), check.partials)
+
+
+def _gap_before(log: CommitLog, split: Split) -> Iterator[Finding]:
+    at = log.files.index(split.context.file)
+    if at and (finding := gap_between(log.files[at - 1], split.context.file)):
+        yield finding
+
+
+__all__ = ["Geometry", "Level", "Progress", "Verification", "VerifyOptions"]

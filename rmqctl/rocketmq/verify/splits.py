@@ -1,0 +1,99 @@
+"""Dividing a log into splits, and checking one: the unit of work of one process or one executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.commitlog import FileContext, LogState, resume_state, walk_file
+from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.index import IndexChecker
+from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogPartial
+from rmqctl.rocketmq.verify.queues import QueueChecker
+
+SPLIT_SIZE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all splits of one verification share; everything in it can be pickled.
+
+    Attributes:
+        bodies: compute body CRCs.
+        cross: compare queues and index with the log.
+    """
+
+    store: RocketMQStore
+    geometry: Geometry
+    context: LogContext
+    bodies: bool = True
+    cross: bool = True
+    max_message: int = DEFAULT_MAX_MESSAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of one file of the log: records that start in ``[start, stop)`` bytes of it."""
+
+    context: FileContext
+    start: int
+    stop: int | None
+
+
+@dataclass(slots=True)
+class SplitPartials:
+    """What a checked split leaves for the join."""
+
+    log: LogPartial = field(default_factory=LogPartial)
+    queues: Any = None
+    index: Any = None
+
+
+def splits_of(contexts: list[FileContext], size: int = SPLIT_SIZE) -> list[Split]:
+    """Splits of all files in log order, each of at most ``size`` bytes."""
+    found = []
+    for context in contexts:
+        length = max(context.file.size, 1)
+        found += [Split(context, at, at + size if at + size < length else None) for at in range(0, length, size)]
+    return found
+
+
+class SplitCheck:
+    """Checks one split; iterate :meth:`findings` to the end, then take :attr:`partials`."""
+
+    def __init__(self, job: Job, split: Split) -> None:
+        self.job, self.split = job, split
+        self.partials = SplitPartials()
+
+    def findings(self) -> Iterator[Finding]:
+        """Findings of the split by offset; a file that cannot be read is a finding too."""
+        log = LogChecker(bodies=self.job.bodies, max_message=self.job.max_message)
+        checkers: list[Any] = []
+        if self.job.cross:
+            checkers = [c(self.job.store, self.job.geometry, self.job.context) for c in (QueueChecker, IndexChecker)]
+        try:
+            yield from self._walk(log, checkers)
+        except OSError as error:
+            yield unreadable(self.split.context.file.name, error)
+        self.partials.log = log.finish()
+        if checkers:
+            self.partials.queues, self.partials.index = (c.partial() for c in checkers)
+
+    def _walk(self, log: LogChecker, checkers: list[Any]) -> Iterator[Finding]:
+        split = self.split
+        state = resume_state(split.context, split.start) if split.start else LogState()
+        for found in walk_file(split.context, state, start=split.start, stop=split.stop):
+            yield from log.block(found)
+            for checker in checkers:
+                yield from checker.block(found)
+        log.partial.stale = state.stale
+
+
+def unreadable(file: str, error: OSError) -> Finding:
+    """The finding for a file that cannot be read."""
+    return Finding(kinds.FILE_UNREADABLE, file, 0, 0, f"cannot be read: {error.strerror or error}")

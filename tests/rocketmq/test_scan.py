@@ -1,0 +1,185 @@
+"""The scan: the same records, gaps and blanks whatever the window, the split or the damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fixtures import golden
+from formats.rocketmq.message import decode_record, encode_record
+from rmqctl.files.local import LocalFile
+from rmqctl.files.source import BytesSource
+from rmqctl.rocketmq.scan import Extent, scan
+
+BASE = 131072
+Event = tuple[Any, ...]
+
+
+def events(data: bytes, base: int = BASE, window: int = 4 << 20, **extent: Any) -> list[Event]:
+    """Everything a scan yields, by position."""
+    found: list[Event] = []
+    for block in scan(BytesSource(data), Extent("log", base, **extent), window):
+        found += [(p, "message") for p in block.position.tolist()]
+        found += [(g.position, "gap", g.end, g.why, g.resumed) for g in block.gaps]
+        found += [(b.position, "blank", b.size) for b in block.blanks]
+    return sorted(found)
+
+
+def split_events(data: bytes, cuts: list[int], window: int = 4 << 20) -> list[Event]:
+    """The same, from the splits between the cuts."""
+    edges = [0, *sorted({c for c in cuts if 0 < c < len(data)}), len(data)]
+    return [e for a, b in zip(edges, edges[1:], strict=False) for e in events(data, window=window, start=a, stop=b)]
+
+
+@cache
+def log() -> bytes:
+    """The first 24 KiB of records of a real file, with room behind them."""
+    data = (golden.pristine("5.3.3-clean") / "commitlog" / f"{BASE:020d}").read_bytes()
+    ends = [p for p, kind, *_ in events(data) if kind == "message" and p < 24 << 10]
+    return data[: ends[-1]] + bytes(4096)
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+@pytest.mark.parametrize("window", [4 << 20, 1000])
+def test_records_of_real_stores_equal_the_truth(name: str, window: int, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    truth = [t for t in golden.truth(name) if t["kind"] == "msg"]
+    found = []
+    for path in sorted(root.glob("commitlog*/*"), key=lambda p: p.name):
+        for block in scan(LocalFile(path), Extent(path.name, int(path.name)), window):
+            assert not [g for g in block.gaps if g.why != "zero-tail"]
+            found += block.physical.tolist()
+    assert found == [t["commitLogOffset"] for t in truth]
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_every_real_record_is_rebuilt_byte_for_byte(name: str, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    for path in root.glob("commitlog*/*"):
+        for block in scan(LocalFile(path), Extent(path.name, int(path.name))):
+            for i in range(len(block)):
+                raw = block.raw(i)
+                fields, after = decode_record(raw)
+                assert after == len(raw)
+                assert encode_record(fields) == raw
+
+
+def test_columns_equal_the_decoded_records() -> None:
+    for block in scan(BytesSource(log()), Extent("log", BASE), 2000):
+        for i in range(len(block)):
+            fields = block.record(i)
+            for name in ("queue_id", "queue_offset", "store_timestamp", "body_crc", "sys_flag", "physical_offset"):
+                assert block[name][i] == fields[name]
+            assert block.topic(i) == fields["topic"]
+            at = int(block.properties_at[i])
+            assert block.data[at : at + int(block.properties_size[i])].tobytes() == fields["properties"]
+
+
+def damage() -> st.SearchStrategy[list[tuple[str, float, int]]]:
+    """A few edits: kind, place as a fraction of the log, a number."""
+    kinds = st.sampled_from(["flip", "zero", "noise", "huge", "cut", "drop"])
+    return st.lists(st.tuples(kinds, st.floats(0, 1, exclude_max=True), st.integers(1, 2**31 - 1)), min_size=0, max_size=4)
+
+
+def apply(data: bytes, edits: list[tuple[str, float, int]]) -> bytes:
+    """The log with the edits made."""
+    out = bytearray(data)
+    for kind, where, number in edits:
+        at = int(where * len(out))
+        match kind:
+            case "flip":
+                out[at] ^= number % 255 + 1
+            case "zero":
+                out[at : at + number % 4096] = bytes(len(out[at : at + number % 4096]))
+            case "noise":
+                piece = number.to_bytes(4, "big") * (number % 300)
+                out[at : at + len(piece)] = piece[: len(out) - at]
+            case "huge":
+                out[at : at + 4] = (0x7FFFFFF0).to_bytes(4, "big")[: len(out) - at]
+            case "cut":
+                out[at:] = bytes(len(out) - at)
+            case "drop":
+                del out[at : at + number % 64]
+    return bytes(out)
+
+
+@settings(max_examples=150)
+@given(edits=damage(), cuts=st.lists(st.integers(1, 30 << 10), max_size=5), window=st.integers(80, 9000))
+def test_window_and_split_do_not_matter(
+    edits: list[tuple[str, float, int]], cuts: list[int], window: int
+) -> None:
+    data = apply(log(), edits)
+    whole = events(data)
+    assert events(data, window=window) == whole
+    assert split_events(data, cuts) == whole
+    assert split_events(data, cuts, window) == whole
+
+
+@settings(max_examples=150)
+@given(edits=damage())
+def test_the_scan_tiles_the_file(edits: list[tuple[str, float, int]]) -> None:
+    data = apply(log(), edits)
+    assert tiles(data) == len(data)
+
+
+def tiles(data: bytes) -> int:
+    """Follow records, gaps and blanks from byte 0; return where they end."""
+    at = 0
+    for begin, end in pieces(data):
+        assert begin == at
+        at = end
+    return at
+
+
+def pieces(data: bytes) -> Iterator[tuple[int, int]]:
+    found = []
+    for block in scan(BytesSource(data), Extent("log", BASE)):
+        found += list(zip(block.position.tolist(), (block.position + block.total_size).tolist(), strict=True))
+        found += [(g.position, g.end) for g in block.gaps]
+        found += [(b.position, b.end) for b in block.blanks]
+    yield from sorted(found)
+
+
+@given(st.binary(max_size=2000))
+def test_any_bytes_end(data: bytes) -> None:
+    assert tiles(data) == len(data)
+
+
+def test_chain_and_search_agree() -> None:
+    """A split that knows nothing of the chain finds the records the chain found."""
+    whole = [e for e in events(log()) if e[1] == "message"]
+    for start in range(1, len(log()), 997):
+        found = [e for e in events(log(), start=start) if e[1] == "message"]
+        assert found == [e for e in whole if e[0] >= start]
+
+
+def test_a_file_under_a_wrong_name_is_read_through() -> None:
+    """No record lies where it says, and the chain still goes through all of them, as a broker's does."""
+    right = [p for p, kind, *_ in events(log()) if kind == "message"]
+    assert [p for p, kind, *_ in events(log(), base=0) if kind == "message"] == right
+
+
+def test_copied_record_in_a_body_is_no_record() -> None:
+    """A body that holds a whole record with the right physical offset: the chain steps over it."""
+    outer, _ = decode_record(log())
+    inner = dict(outer)
+    head = 88
+    inner |= {"physical_offset": BASE + head, "body": b"x", "total_size": 91 + 1 + len(outer["topic"]) + len(outer["properties"])}
+    body = encode_record(inner)
+    outer["total_size"] += len(body) - len(outer["body"])
+    outer["body"] = body
+    data = encode_record(outer) + bytes(64)
+    assert [p for p, kind, *_ in events(data) if kind == "message"] == [0]
+    assert events(data, window=100) == events(data)
+
+
+def test_a_file_that_shrinks_while_read_ends_early() -> None:
+    found = [b for b in scan(BytesSource(log()[:3000]), Extent("log", BASE, size=len(log())))]
+    assert found
+    assert all(b.start + len(b.data) <= 3000 for b in found if len(b))
