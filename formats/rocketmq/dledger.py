@@ -1,0 +1,37 @@
+"""DLedger files: entries around message records, the entry index, and its two text files (spec 2.14)."""
+
+from __future__ import annotations
+
+from construct import Int32sb, Int64sb, Struct
+
+DLedgerEntry = Struct(
+    "magic" / Int32sb * "1 a record follows, 2 empty, 3 a change of members",
+    "size" / Int32sb * "48 + body, bytes",
+    "index" / Int64sb * "number of the entry",
+    "term" / Int64sb,
+    "position" / Int64sb * "own offset in the entry log, bytes",
+    "channel" / Int32sb,
+    "chain_crc" / Int32sb * "0",
+    "body_crc" / Int32sb * "0",
+    "body_size" / Int32sb * "bytes of the record that follows",
+)
+
+DLedgerBlank = Struct("magic" / Int32sb * "-1", "size" / Int32sb * "bytes left in the file from here")
+
+DLedgerIndexUnit = Struct(
+    "magic" / Int32sb,
+    "position" / Int64sb * "where the entry lies, bytes",
+    "size" / Int32sb * "bytes of the entry",
+    "index" / Int64sb,
+    "term" / Int64sb,
+)
+
+ENTRY_SIZE = 48
+INDEX_UNIT_SIZE = 32
+"""Unit i lies at byte ``32 * i`` of the index files."""
+
+
+def parse_text(text: str) -> dict[str, str]:
+    """Names and values of ``checkpoint`` and ``currterm`` (Java properties text)."""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,40 @@
+"""The properties text of a message: ``name 0x01 value 0x02 ...`` in UTF-8, without escapes (spec 2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+NAME_END = b"\x01"
+PAIR_END = b"\x02"
+_MIN_PIECE = 3
+
+
+def split_properties(text: bytes, *, strict: bool = False) -> list[tuple[bytes, bytes]]:
+    """Name-value pairs in order, repeats included.
+
+    Args:
+        strict: as brokers up to 4.9.0 read: a piece must split on 0x01 into exactly two parts, so a
+            value with 0x01 in it is dropped and an empty name is not. Later brokers
+            (MessageDecoder.string2messageProperties) want three characters and a 0x01 inside.
+    """
+    pieces = text.split(PAIR_END)
+    if strict:
+        parts = (piece.split(NAME_END) for piece in pieces)
+        return [(p[0], p[1]) for p in parts if len(p) == 2 and p[1]]
+    found = []
+    for piece in pieces:
+        name, mark, value = piece.partition(NAME_END)
+        if mark and name and value and len(piece) >= _MIN_PIECE:
+            found.append((name, value))
+    return found
+
+
+def join_properties(pairs: Iterable[tuple[bytes, bytes]], *, closed: bool = True) -> bytes:
+    """The stored text; ``closed`` ends it with 0x02 (up to 4.9.0 and from 5.2.0 on)."""
+    text = PAIR_END.join(name + NAME_END + value for name, value in pairs)
+    return text + PAIR_END if closed and text else text
+
+
+def is_closed(text: bytes) -> bool:
+    """Whether the text ends with 0x02, which tells the release families apart."""
+    return text.endswith(PAIR_END)
