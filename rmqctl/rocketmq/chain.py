@@ -8,7 +8,14 @@ import numpy as np
 
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.block import Blank, Block, Bytes8, Gap, GapKind, Ints
-from rmqctl.rocketmq.measure import PEEK, Measured, describe, is_message_magic, measure, records_at
+from rmqctl.rocketmq.measure import (
+    PEEK,
+    Measured,
+    describe,
+    is_message_magic,
+    measure,
+    records_at,
+)
 
 _BLANK = int(Magic.BLANK) & 0xFFFFFFFF
 _BLANK_BYTES = _BLANK.to_bytes(4, "big")

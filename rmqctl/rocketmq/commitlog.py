@@ -7,12 +7,14 @@ what a cut once left behind (spec 14.1 to 14.3).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rmqctl.files.source import ByteSource
+from rmqctl.files.tree import join
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Blank, Block, Gap, GapKind
@@ -66,10 +68,15 @@ class CommitLog:
         files: ascending by offset.
         crashed: the store was not stopped cleanly.
         lead: bytes before each record (48 for DLedger).
+        file_size: what a file should have; default: the commonest length.
     """
 
-    def __init__(self, files: list[StoreFile], *, crashed: bool = False, lead: int = 0) -> None:
+    def __init__(
+        self, files: list[StoreFile], *, crashed: bool = False, lead: int = 0, file_size: int | None = None
+    ) -> None:
         self.files, self.crashed, self.lead = files, crashed, lead
+        sizes = Counter(f.size for f in files)
+        self.file_size = file_size or max(sizes, key=lambda size: (sizes[size], size), default=0)
 
     def contexts(self) -> list[FileContext]:
         """Each file with its place in the log.
@@ -93,12 +100,14 @@ class CommitLog:
             OSError: a file cannot be read.
         """
         state = LogState()
-        previous: StoreFile | None = None
-        for context in self.contexts():
-            if previous is not None and (finding := gap_between(previous, context.file)):
+        for at, context in enumerate(self.contexts()):
+            if finding := self.gap_before(at):
                 yield LogBlock(Block.empty(context.file.name, context.file.base, 0, []), [finding])
             yield from walk_file(context, state, lead=self.lead, window=window)
-            previous = context.file
+
+    def gap_before(self, at: int) -> Finding | None:
+        """The finding for files missing in front of file number ``at``."""
+        return gap_between(self.files[at - 1], self.files[at], self.file_size) if at else None
 
 
 def has_data(file: StoreFile) -> bool:
@@ -112,14 +121,18 @@ def has_data(file: StoreFile) -> bool:
         source.close()
 
 
-def gap_between(previous: StoreFile, file: StoreFile) -> Finding | None:
-    """The finding for bytes that no file holds between two neighbours (``MappedFileQueue.checkSelf``)."""
-    end = previous.base + previous.size
-    missing = file.base - end
+def gap_between(previous: StoreFile, file: StoreFile, file_size: int) -> Finding | None:
+    """The finding for files that are missing between two neighbours (``MappedFileQueue.checkSelf``).
+
+    It names the first missing file. A file that is merely too short leaves no gap.
+    """
+    begin = previous.base + file_size
+    missing = file.base - begin
     if missing <= 0:
         return None
-    message = f"no file holds offsets {end} to {file.base}: {missing} bytes are missing in front of this file"
-    return Finding(kinds.LOG_GAP, file.name, 0, 0, message, physical_offset=end)
+    directory = file.name.rpartition("/")[0]
+    message = f"no file holds offsets {begin} to {file.base}: {missing} bytes are missing"
+    return Finding(kinds.LOG_GAP, join(directory, f"{begin:020d}"), 0, missing, message, physical_offset=begin)
 
 
 def walk_file(
@@ -227,11 +240,11 @@ def _finding_of(gap: Gap, context: FileContext) -> Finding | None:
     """What a gap means at its place; None for room that was never written."""
     size, place = gap.end - gap.position, context.file.base + gap.position
     severity: Severity | None = None
-    if gap.why is GapKind.ZERO_TAIL:
-        if not context.followed:
-            return None
+    if gap.why is GapKind.ZERO_TAIL and not context.followed:
+        return None
+    if gap.why in (GapKind.ZERO_TAIL, GapKind.ZEROS) and context.followed and not gap.resumed:
         kind, severity = kinds.LOG_BLANK, Severity.ERROR
-        text = f"the next file has data, but no blank record ends this one: {size} zero bytes instead"
+        text = f"the next file has data, but zeros stand where a blank record should end this one; {size} bytes are left"
     elif gap.resumed or context.followed:
         kind, text = kinds.LOG_BAD_RECORD, f"{gap.detail}; {_after(gap, context)}"
     else:

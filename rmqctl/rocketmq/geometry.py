@@ -14,7 +14,13 @@ from itertools import islice
 from rmqctl.files.tree import Tree
 from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.index_geometry import IndexGeometry, detect_index_geometry
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore, sequence
+from rmqctl.rocketmq.store import (
+    BATCH_QUEUES,
+    QUEUES,
+    QUEUES_EXT,
+    RocketMQStore,
+    sequence,
+)
 
 COMMIT_LOG_FILE_SIZE = 1 << 30
 QUEUE_FILE_SIZE = 6_000_000

@@ -13,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.message import Magic
-from rmqctl.rocketmq.block import HOST_SHIFT, Bytes8, Ints, by_variant, gather, head_offsets, head_sizes
+from rmqctl.rocketmq.block import (
+    HOST_SHIFT,
+    Bytes8,
+    Ints,
+    by_variant,
+    gather,
+    head_offsets,
+    head_sizes,
+)
 
 Flags = npt.NDArray[np.bool_]
 

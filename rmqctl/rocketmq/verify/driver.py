@@ -12,13 +12,20 @@ from multiprocessing import get_context
 from typing import Any
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.commitlog import CommitLog, gap_between
+from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import join_log
-from rmqctl.rocketmq.verify.splits import SPLIT_SIZE, Job, Split, SplitCheck, SplitPartials, splits_of
+from rmqctl.rocketmq.verify.splits import (
+    SPLIT_SIZE,
+    Job,
+    Split,
+    SplitCheck,
+    SplitPartials,
+    splits_of,
+)
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -104,12 +111,12 @@ class Verification:
 
     def _log(self, job: Job, partials: list[SplitPartials]) -> Iterator[Finding]:
         """Findings of all splits in log order; their partials are added to ``partials``."""
-        log = CommitLog(self.store.log_files, crashed=self.store.has_abort)
+        log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         splits = splits_of(log.contexts(), self.options.split_size)
         done, total, ended = 0, self.bytes, False
         for split, result in self._results(job, splits):
             if split.start == 0:
-                yield from _gap_before(log, split)
+                yield from filter(None, [log.gap_before(log.files.index(split.context.file))])
             if not ended:
                 yield from result.findings()
                 partials.append(result.partials)
@@ -160,12 +167,6 @@ def _check(split: Split) -> _Done:
     assert _job is not None
     check = SplitCheck(_job, split)
     return _Done(list(check.findings()), check.partials)
-
-
-def _gap_before(log: CommitLog, split: Split) -> Iterator[Finding]:
-    at = log.files.index(split.context.file)
-    if at and (finding := gap_between(log.files[at - 1], split.context.file)):
-        yield finding
 
 
 __all__ = ["Geometry", "Level", "Progress", "Verification", "VerifyOptions"]

@@ -21,7 +21,11 @@ from rmqctl.rocketmq.block import Block, head_offsets
 from rmqctl.rocketmq.columns import Texts, properties_of
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import body_crcs
-from rmqctl.rocketmq.verify.continuity import Continuity, ContinuityPartial, join_continuity
+from rmqctl.rocketmq.verify.continuity import (
+    Continuity,
+    ContinuityPartial,
+    join_continuity,
+)
 from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
 DEFAULT_MAX_MESSAGE = 4 << 20
