@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import golden
+from formats.rocketmq.message import Magic, SysFlag, decode_record, encode_record
 from rmqctl.files.source import BytesSource
 from rmqctl.rocketmq.scan import Extent, scan
 
@@ -17,20 +19,51 @@ BASE = 131072  # of the small log: not 0, so that a field read as zero cannot pa
 Found = list[tuple[int, int]]
 
 
+KINDS = ("real", "built")
+Places = tuple[tuple[int, int], ...]
+
+
 @cache
-def small_log(release: str = "5.1.4") -> tuple[bytes, tuple[tuple[int, int], ...], int]:
-    """A log file of eight real records, moved to offset ``BASE``, with a blank: bytes, (start, end) of each, the blank's start."""
-    content = (golden.pristine(f"{release}-clean") / "commitlog" / "00000000000000000000").read_bytes()
-    chosen = [r for r in golden.truth(f"{release}-clean")[:60] if r["kind"] == "msg" and r["storeSize"] < 345][:8]
+def small_log(kind: str) -> tuple[bytes, Places, int]:
+    """A log file of eight records at offset ``BASE`` with a blank: bytes, (start, end) of each record, the blank's start."""
     log, places = bytearray(), []
-    for record in chosen:
+    for record in real_records() if kind == "real" else built_records():
         start = len(log)
-        log += content[record["pos"] : record["pos"] + record["storeSize"]]
+        log += record
         struct.pack_into(">q", log, start + 28, BASE + start)
         places.append((start, len(log)))
     blank = len(log)
-    log += struct.pack(">II", 60, 0xCBD43194) + bytes(52)
+    log += struct.pack(">II", 60, int(Magic.BLANK) & 0xFFFFFFFF) + bytes(52)
     return bytes(log), tuple(places), blank
+
+
+def real_records() -> list[bytes]:
+    """The first eight short records a broker wrote."""
+    content = (golden.pristine("5.1.4-clean") / "commitlog" / "00000000000000000000").read_bytes()
+    short = [r for r in golden.truth("5.1.4-clean")[:60] if r["kind"] == "msg" and r["storeSize"] < 345]
+    return [content[r["pos"] : r["pos"] + r["storeSize"]] for r in short[:8]]
+
+
+def built_records() -> list[bytes]:
+    """One record of each layout: V1 and V2, each host IPv4 and IPv6."""
+    fields, _ = decode_record(real_records()[0])
+    hosts = (SysFlag(0), SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6, SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    return [built_record(fields, magic, flag) for magic in (Magic.MESSAGE_V1, Magic.MESSAGE_V2) for flag in hosts]
+
+
+def built_record(fields: dict[str, Any], magic: Magic, flag: SysFlag) -> bytes:
+    """The record of ``fields`` with another layout."""
+    v6 = bytes(range(16))
+    record = {
+        **fields,
+        "magic": int(magic),
+        "sys_flag": int(flag),
+        "born_ip": v6 if flag & SysFlag.BORN_HOST_V6 else v6[:4],
+        "store_ip": v6 if flag & SysFlag.STORE_HOST_V6 else v6[:4],
+        "topic": b"%RETRY%" + b"g" * (140 if magic is Magic.MESSAGE_V2 else 20),
+    }
+    record["total_size"] = len(encode_record({**record, "total_size": 0}))
+    return encode_record(record)
 
 
 def found_in(content: bytes, window: int = 1 << 16) -> Found:
@@ -39,19 +72,21 @@ def found_in(content: bytes, window: int = 1 << 16) -> Found:
     return [(int(at), int(at + size)) for block in blocks for at, size in zip(block.position, block.total_size, strict=True)]
 
 
-def without(places: tuple[tuple[int, int], ...], position: int) -> Found:
+def without(places: Places, position: int) -> Found:
     return [(start, end) for start, end in places if not start <= position < end]
 
 
-def test_the_small_log_is_read_whole() -> None:
-    content, places, _ = small_log()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_small_log_is_read_whole(kind: str) -> None:
+    content, places, _ = small_log(kind)
     assert len(places) == 8
     assert found_in(content) == list(places)
 
 
-@pytest.mark.parametrize("bits", [0xFF, 0x01, 0x80])
-def test_one_flipped_byte_costs_at_most_its_record(bits: int) -> None:
-    content, places, _ = small_log()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bits", [0xFF, 0x01, 0x0C, 0x10, 0x20, 0x80])
+def test_one_flipped_byte_costs_at_most_its_record(kind: str, bits: int) -> None:
+    content, places, _ = small_log(kind)
     for position in range(len(content)):
         damaged = bytearray(content)
         damaged[position] ^= bits
@@ -60,9 +95,10 @@ def test_one_flipped_byte_costs_at_most_its_record(bits: int) -> None:
         assert set(found) <= set(places), position
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("word", [0, -1, 2**31 - 1, -(2**31), 1, 91])
-def test_one_overwritten_word_costs_at_most_the_records_it_touches(word: int) -> None:
-    content, places, _ = small_log()
+def test_one_overwritten_word_costs_at_most_the_records_it_touches(kind: str, word: int) -> None:
+    content, places, _ = small_log(kind)
     for position in range(0, len(content) - 4, 3):
         damaged = bytearray(content)
         struct.pack_into(">i", damaged, position, word)
@@ -70,9 +106,10 @@ def test_one_overwritten_word_costs_at_most_the_records_it_touches(word: int) ->
         assert set(kept) <= set(found_in(bytes(damaged))), position
 
 
-def test_a_damaged_record_is_reported_where_it_is() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_record_is_reported_where_it_is(kind: str) -> None:
     """Whatever hides a record leaves a gap that begins in it and ends where reading goes on."""
-    content, places, blank = small_log()
+    content, places, blank = small_log(kind)
     for position in range(blank):
         damaged = bytearray(content)
         damaged[position] ^= 0xFF
@@ -82,14 +119,16 @@ def test_a_damaged_record_is_reported_where_it_is() -> None:
         assert gaps == {(start, end) for start, end in places if start not in found}, position
 
 
-def test_a_cut_file_keeps_every_whole_record() -> None:
-    content, places, _ = small_log()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cut_file_keeps_every_whole_record(kind: str) -> None:
+    content, places, _ = small_log(kind)
     for length in range(len(content)):
         assert found_in(content[:length]) == [(start, end) for start, end in places if end <= length], length
 
 
-def test_any_window_gives_the_same() -> None:
-    content, places, _ = small_log()
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_window_gives_the_same(kind: str) -> None:
+    content, places, _ = small_log(kind)
     damaged = bytearray(content)
     damaged[places[2][0] + 5] ^= 0xFF
     damaged[places[5][0] + 1] ^= 0xFF
@@ -109,7 +148,7 @@ def test_random_bytes_come_to_an_end(content: bytes, window: int) -> None:
 @given(st.data())
 def test_pieces_of_a_log_in_any_order_come_to_an_end(data: st.DataObject) -> None:
     """Real records and blanks, cut anywhere and put together again with noise between them."""
-    content, _, _ = small_log()
+    content, _, _ = small_log(data.draw(st.sampled_from(KINDS)))
     cut = st.integers(0, len(content))
     piece = st.tuples(cut, cut).map(lambda ends: content[min(ends) : max(ends)])
     pieces = data.draw(st.lists(piece | st.binary(max_size=60) | st.just(bytes(200)), max_size=8))
