@@ -1,0 +1,85 @@
+"""Every known format by name: which file it lies in, since when, and its schema."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from formats.describe import FieldRow, describe, fixed_size
+from formats.rocketmq import batch_consumequeue as batch
+from formats.rocketmq import checkpoint, client_batch, consumequeue, consumequeue_ext, dledger, index, message
+from formats.rocketmq import message_id, property_crc, timer
+
+_V1, _V2 = int(message.Magic.MESSAGE_V1), int(message.Magic.MESSAGE_V2)
+_V6 = int(message.SysFlag.BORN_HOST_V6 | message.SysFlag.STORE_HOST_V6)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One known layout.
+
+    Attributes:
+        name: what to type: ``rmqctl formats NAME``.
+        files: where it lies, relative to the store's root.
+        since: first release that writes it, "" for all.
+        context: values that choose among the schema's branches.
+    """
+
+    name: str
+    title: str
+    files: str
+    schema: Any
+    since: str = ""
+    context: dict[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[FieldRow]:
+        """The layout, field by field."""
+        return describe(self.schema, self.context)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes, None when it varies."""
+        return fixed_size(self.schema)
+
+
+_LOG, _CQ = "commitlog/<offset>", "consumequeue/<topic>/<queue>/<offset>"
+
+CATALOGUE: tuple[Format, ...] = (
+    Format("message-v1", "message record, IPv4 hosts", _LOG, message.MessageRecord, "", {"magic": _V1, "sys_flag": 0}),
+    Format("message-v1-ipv6", "message record, IPv6 hosts", _LOG, message.MessageRecord, "4.6.0", {"magic": _V1, "sys_flag": _V6}),
+    Format("message-v2", "message record with a long topic", _LOG, message.MessageRecord, "5.1.0", {"magic": _V2, "sys_flag": 0}),
+    Format("message-v2-ipv6", "message record with a long topic, IPv6 hosts", _LOG, message.MessageRecord, "5.1.0", {"magic": _V2, "sys_flag": _V6}),
+    Format("blank", "blank record at the end of a full file", _LOG, message.BlankRecord),
+    Format("property-crc", "CRC over a record, its last property", _LOG, property_crc.PropertyCrc, "5.2.0"),
+    Format("batch-item", "message inside an inner batch", _LOG + " (in a body)", client_batch.BatchItem, "5.0.0"),
+    Format("queue-unit", "consume queue unit", _CQ, consumequeue.ConsumeQueueUnit),
+    Format("queue-ext-unit", "consume queue extension unit", "consumequeue_ext/<topic>/<queue>/<offset>", consumequeue_ext.ConsumeQueueExtUnit),
+    Format("batch-queue-unit", "batch consume queue unit", "batchconsumequeue/<topic>/<queue>/<offset>", batch.BatchConsumeQueueUnit, "5.0.0"),
+    Format("compaction-queue-unit", "queue unit of a compacted topic", "compaction/compactionCq/<topic>/<queue>/<offset>", batch.BatchConsumeQueueUnit, "5.1.0"),
+    Format("index-header", "index file header", "index/<time>", index.IndexHeader),
+    Format("index-slot", "index slot", "index/<time>", index.IndexSlot),
+    Format("index-entry", "index entry", "index/<time>", index.IndexEntry),
+    Format("checkpoint", "store checkpoint", "checkpoint", checkpoint.Checkpoint),
+    Format("timer-wheel-slot", "timer wheel slot", "timerwheel", timer.TimerWheelSlot, "5.0.0"),
+    Format("timer-log-unit", "timer log unit", "timerlog/<offset>", timer.TimerLogUnit, "5.0.0"),
+    Format("timer-log-blank", "blank at the end of a timer log file", "timerlog/<offset>", timer.TimerLogBlank, "5.0.0"),
+    Format("timer-check", "timer progress", "config/timercheck", timer.TimerCheck, "5.0.0"),
+    Format("dledger-entry", "DLedger entry header", "dledger-<id>/data/<offset>", dledger.DLedgerEntry, "4.5.0"),
+    Format("dledger-blank", "DLedger blank", "dledger-<id>/data/<offset>", dledger.DLedgerBlank, "4.5.0"),
+    Format("dledger-index-unit", "DLedger entry index unit", "dledger-<id>/index/<offset>", dledger.DLedgerIndexUnit, "4.5.0"),
+    Format("offset-message-id", "offsetMsgId, IPv4 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV4),
+    Format("offset-message-id-ipv6", "offsetMsgId, IPv6 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV6, "4.6.0"),
+    Format("unique-key", "UNIQ_KEY of Java clients, IPv4 (in hex)", "properties", message_id.UniqueKeyV4),
+    Format("unique-key-ipv6", "UNIQ_KEY of Java clients, IPv6 (in hex)", "properties", message_id.UniqueKeyV6),
+)  # fmt: skip
+
+
+def find(name: str) -> Format | None:
+    """The format of a name, None if there is none."""
+    return next((f for f in CATALOGUE if f.name == name), None)
+
+
+def nearest(name: str) -> list[str]:
+    """Names that a mistyped one may have meant."""
+    return get_close_matches(name, [f.name for f in CATALOGUE], n=3, cutoff=0.4)
