@@ -19,7 +19,6 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of, topic_numbers
-from rmqctl.rocketmq.commitlog import LogBlock
 
 TRANSACTION = 0xC
 _UNQUEUED = (0x4, 0xC)
@@ -36,6 +35,9 @@ class QueueSpan:
         expected: queue offset that the next record should carry.
         other: the one it should carry if the last break was a single wrong field; -1 if there was none.
         last_physical: physical offset of the last record.
+        pending: the break between the first and the second record, if there is one: which of the two
+            is wrong only the split before can tell.
+        second: queue offset of the second record where ``pending`` is set.
     """
 
     first: int
@@ -43,6 +45,8 @@ class QueueSpan:
     expected: int
     other: int
     last_physical: int
+    pending: Finding | None = None
+    second: int = -1
 
 
 @dataclass(slots=True)
@@ -66,17 +70,19 @@ class Continuity:
         self._other = np.zeros(0, np.int64)
         self._physical = np.zeros(0, np.int64)
         self._first: list[tuple[int, tuple[str, int, int]]] = []
+        self._pending: dict[int, tuple[Finding, int]] = {}
         self.new_topics: list[tuple[bytes, int]] = []
 
-    def block(self, found: LogBlock, damaged: list[tuple[int, int]]) -> list[Finding]:
-        """Findings for records that do not continue their queue; a hole with damage in it is none."""
-        block, known = found.block, len(self._topics.texts)
-        self.new_topics = []
-        if not len(block):
-            return []
+    def topics(self, block: Block) -> Ints:
+        """The number of each record's topic; keeps which topics are new."""
+        known = len(self._topics.texts)
         topics = topic_numbers(block, self._topics)
-        for number in range(known, len(self._topics.texts)):
-            self.new_topics.append((self._topics.texts[number], int(np.argmax(topics == number))))
+        names = self._topics.texts
+        self.new_topics = [(names[n], int(np.argmax(topics == n))) for n in range(known, len(names))]
+        return topics
+
+    def block(self, block: Block, topics: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
+        """Findings for records that do not continue their queue; a hole with damage in it is none."""
         keys = topics << 32 | (block["queue_id"].astype(np.int64) & 0xFFFFFFFF)
         rows = np.arange(len(block))
         kinds_of = block["sys_flag"] & TRANSACTION
@@ -91,9 +97,8 @@ class Continuity:
         for number, key in enumerate(self._queues.keys()):
             first, place = self._first[number]
             name = (self._topics.texts[key >> 32], signed(key & 0xFFFFFFFF))
-            found[name] = QueueSpan(
-                first, place, int(self._expected[number]), int(self._other[number]), int(self._physical[number])
-            )
+            ends = (int(column[number]) for column in (self._expected, self._other, self._physical))
+            found[name] = QueueSpan(first, place, *ends, *self._pending.get(number, (None, -1)))
         return found
 
     def _follow(self, block: Block, rows: Ints, keys: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
@@ -125,8 +130,13 @@ class Continuity:
             other = -1
             if expected not in (-1, offset) and offset != self._other[number]:
                 other = expected + int(steps[row])
-                if offset < expected or not _any_between(damaged, int(self._physical[number]), physical):
-                    findings.append(_break(block, row, expected, offset))
+                before = int(self._physical[number])
+                if offset < expected or not _any_between(damaged, before, physical):
+                    found = _break(block, row, expected, offset)
+                    if before == self._first[number][1][2]:
+                        self._pending[number] = found, offset
+                    else:
+                        findings.append(found)
             self._expected[number], self._other[number] = offset + int(steps[row]), other
             self._physical[number] = physical
         return findings
@@ -236,12 +246,15 @@ def join_continuity(partials: list[ContinuityPartial], damaged: list[tuple[int, 
     last: dict[Key, QueueSpan] = {}
     for partial in partials:
         for key, span in partial.spans.items():
-            before = last.get(key)
+            before, first_wrong = last.get(key), False
             if before is not None and span.first not in (before.expected, before.other):
                 file, position, physical = span.first_at
+                first_wrong = span.second == before.expected + 1
                 if span.first < before.expected or not _any_between(damaged, before.last_physical, physical):
                     place = file, position + int(head_offsets("queue_offset")[0]), physical
                     yield break_finding(key[0], key[1], place, before.expected, span.first)
+            if span.pending is not None and not first_wrong:
+                yield span.pending
             last[key] = span
 
 

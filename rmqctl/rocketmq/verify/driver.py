@@ -67,6 +67,7 @@ class Verification:
         self.store, self.options, self.progress = store, options, progress
         self.counts: Counter[str] = Counter()
         self.files = self.messages = self.bytes = 0
+        self._gaps: list[Finding] = []
         self._began = time.monotonic()
         self._seconds = 0.0
 
@@ -98,7 +99,7 @@ class Verification:
             partials: list[SplitPartials] = []
             yield from self._log(Job(self.store, geometry, context, self._bodies, self.options.cross), partials)
             context = self._learned(context, partials)
-            yield from join_log([p.log for p in partials])
+            yield from join_log([p.log for p in partials], self._gaps)
             if self.options.cross:
                 yield from queues.finish(self.store, geometry, [p.queues for p in partials], context)
                 yield from index.finish(self.store, geometry, [p.index for p in partials], context)
@@ -116,7 +117,9 @@ class Verification:
         done, total, ended = 0, self.bytes, False
         for split, result in self._results(job, splits):
             if split.start == 0:
-                yield from filter(None, [log.gap_before(log.files.index(split.context.file))])
+                gaps = [g for g in [log.gap_before(log.files.index(split.context.file))] if g]
+                self._gaps += gaps
+                yield from gaps
             if not ended:
                 yield from result.findings()
                 partials.append(result.partials)

@@ -74,18 +74,18 @@ class LogChecker:
     def block(self, found: LogBlock) -> list[Finding]:
         """Findings of one block, those of the walk included, by offset."""
         block, findings = found.block, list(found.findings)
-        if len(block):
-            if self.bodies:
-                findings += _body_crc(block)
-                findings += _compression(block)
-                findings += _properties(block)
-            findings += _sizes(block, self.max_message)
-            findings += self._store_times(block)
-            self._note(block)
+        if not len(block):
+            self._note_damage(found, findings)
+            return findings
+        topics = self._continuity.topics(block)
+        findings += self._topics(block)
+        findings += _sizes(block, self.max_message)
+        findings += self._store_times(block)
+        if self.bodies:
+            findings += [*_body_crc(block), *_compression(block), *_properties(block)]
+        self._note(block)
         self._note_damage(found, findings)
-        findings += self._continuity.block(found, self.partial.damaged)
-        if len(block):
-            findings += self._topics(block)
+        findings += self._continuity.block(block, topics, self.partial.damaged)
         return sorted(findings, key=lambda f: f.offset)
 
     def finish(self) -> LogPartial:
@@ -212,8 +212,13 @@ def _compression(block: Block) -> list[Finding]:
     return findings
 
 
-def join_log(partials: list[LogPartial]) -> Iterator[Finding]:
-    """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records."""
+def join_log(partials: list[LogPartial], gaps: Iterable[Finding] = ()) -> Iterator[Finding]:
+    """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records.
+
+    Args:
+        gaps: findings about files that are missing.
+    """
+    missing = [(f.physical_offset or 0, (f.physical_offset or 0) + f.size) for f in gaps]
     last: int | None = None
     for partial in partials:
         if last is not None and partial.first_time is not None and partial.first_at and partial.first_time < last:
@@ -221,7 +226,7 @@ def join_log(partials: list[LogPartial]) -> Iterator[Finding]:
             message = f"the store time is {partial.first_time}, {last - partial.first_time} ms before that of the record in front"
             yield Finding(kinds.LOG_STORE_TIME, file, at, 8, message, physical_offset=physical)
         last = partial.last_time if partial.last_time is not None else last
-    yield from join_continuity([p.continuity for p in partials], [r for p in partials for r in p.damaged])
+    yield from join_continuity([p.continuity for p in partials], sorted([*missing, *(r for p in partials for r in p.damaged)]))
     first = next((p.v2 for p in partials if p.v2), None)
     if first:
         count = sum(p.v2_count for p in partials)

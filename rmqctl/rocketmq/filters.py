@@ -1,0 +1,187 @@
+"""Which records a user wants: tests on columns first, on the text of the few that are left last.
+
+A :class:`Filter` is the common filters of the command line. On a block of records it works by
+columns, cheapest test first, and looks at properties and bodies only of records that passed so far.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from formats.rocketmq.properties import split_properties
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.body import open_body
+from rmqctl.rocketmq.columns import Texts, rows_of
+
+_KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
+_CONTENT = ("topics", "queue_id", "key", "tag", "properties", "after", "before", "grep")
+PairTest = Callable[[dict[bytes, bytes]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The common filters; a record passes when every one that is set holds.
+
+    Attributes:
+        topics: the topic is one of these.
+        queue_id: the number of its queue.
+        key: one part of KEYS, or UNIQ_KEY, equals this.
+        tag: TAGS equals this.
+        properties: each name has this value.
+        after, before: bounds of the store time in epoch ms, ``after`` inclusive, ``before`` exclusive.
+        from_offset, to_offset: bounds of the physical offset in bytes, ``from_offset`` inclusive,
+            ``to_offset`` exclusive.
+        grep: found in the body, decompressed.
+        damaged: only damage is wanted.
+        strict: read properties as brokers up to 4.9.0 do.
+    """
+
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+    key: str | None = None
+    tag: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    after: int | None = None
+    before: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    grep: re.Pattern[bytes] | None = None
+    damaged: bool = False
+    strict: bool = False
+
+    @property
+    def looks_at_content(self) -> bool:
+        """Whether records are chosen by what they say, not only by where they lie."""
+        return any(getattr(self, name) not in (None, ()) for name in _CONTENT)
+
+    def select(self, block: Block) -> Ints | None:
+        """Rows of the block that pass, ascending; None when all do, as nothing is asked of a record."""
+        rows = self._by_header(block)
+        wanted = self._pair_bytes()
+        if wanted:
+            rows = _all_rows(block) if rows is None else rows
+            rows = rows[self._by_properties(block, rows, wanted)]
+        if self.grep is not None:
+            rows = _all_rows(block) if rows is None else rows
+            rows = rows[[self._body_matches(block, int(row)) for row in rows]] if len(rows) else rows
+        return rows
+
+    def includes_offset(self, physical_offset: int) -> bool:
+        """Whether a physical offset lies inside the bounds."""
+        low, high = self.from_offset, self.to_offset
+        return (low is None or physical_offset >= low) and (high is None or physical_offset < high)
+
+    def includes_finding(self, finding: Finding) -> bool:
+        """Whether damage is to be shown: all of it without content filters, else what is known to be of the topic.
+
+        When only damage is asked for, what cannot be told to be of another topic or queue is shown too.
+        """
+        if not self.looks_at_content:
+            return True
+        topic = finding.topic in self.topics if self.topics and finding.topic is not None else None
+        queue = finding.queue_id == self.queue_id if None not in (self.queue_id, finding.queue_id) else None
+        return self.damaged and topic is not False and queue is not False
+
+    # --- tests on columns ---------------------------------------------------------------------
+
+    def _by_header(self, block: Block) -> Ints | None:
+        rows = self._by_offset(block)
+        if self.after is not None or self.before is not None:
+            rows = _narrow(rows, self._in_time(block["store_timestamp"] if rows is None else block["store_timestamp"][rows]))
+        if self.queue_id is not None:
+            rows = _narrow(rows, (block["queue_id"] if rows is None else block["queue_id"][rows]) == self.queue_id)
+        if self.topics:
+            rows = self._by_topic(block, rows)
+        return rows
+
+    def _by_offset(self, block: Block) -> Ints | None:
+        if self.from_offset is None and self.to_offset is None:
+            return None
+        physical = block.physical
+        low = 0 if self.from_offset is None else int(np.searchsorted(physical, self.from_offset))
+        high = len(physical) if self.to_offset is None else int(np.searchsorted(physical, self.to_offset))
+        return np.arange(low, high) if high - low < len(physical) else None
+
+    def _in_time(self, times: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        good = np.ones(len(times), np.bool_)
+        if self.after is not None:
+            good &= times >= self.after
+        if self.before is not None:
+            good &= times < self.before
+        return good
+
+    def _by_topic(self, block: Block, rows: Ints | None) -> Ints:
+        rows = _all_rows(block) if rows is None else rows
+        sizes = block.topic_size[rows]
+        found = [rows[:0]]
+        for topic in self.topics:
+            text = topic.encode("utf-8", "surrogateescape")
+            same = rows[sizes == len(text)]
+            found.append(same[_equal(block, same, text)])
+        return np.sort(np.concatenate(found))
+
+    # --- tests on properties and bodies -------------------------------------------------------
+
+    def _pair_bytes(self) -> list[bytes]:
+        """Texts of which each must stand in the properties of a record that passes."""
+        wanted = [text for text in (self.key, self.tag) if text is not None]
+        wanted += [f"{name}\x01{value}" for name, value in self.properties]
+        return [text.encode("utf-8", "surrogateescape") for text in wanted]
+
+    def _by_properties(self, block: Block, rows: Ints, wanted: list[bytes]) -> list[int] | Ints:
+        """Places in ``rows`` of the records whose properties pass: a byte search first, then the pairs of what it finds."""
+        if not len(rows):
+            return rows
+        texts = Texts.of(block.data, block.properties_at[rows], block.properties_size[rows])
+        longest = max(wanted, key=len)
+        places = _holding(texts.data.tobytes(), texts.start, longest) if longest else np.arange(len(rows))
+        return [i for i in places.tolist() if self._pairs_pass(dict(split_properties(texts[i], strict=self.strict)))]
+
+    def _pairs_pass(self, pairs: dict[bytes, bytes]) -> bool:
+        key, tag = _encoded(self.key), _encoded(self.tag)
+        if key is not None and key != pairs.get(_UNIQUE_KEY) and key not in pairs.get(_KEYS, b"").split(b" "):
+            return False
+        if tag is not None and pairs.get(_TAGS) != tag:
+            return False
+        return all(pairs.get(name.encode("utf-8", "surrogateescape")) == _encoded(value) for name, value in self.properties)
+
+    def _body_matches(self, block: Block, row: int) -> bool:
+        at = int(block.body_at[row])
+        stored = block.data[at : at + int(block.body_size[row])].tobytes()
+        body = open_body(stored, int(block["sys_flag"][row])).data
+        assert self.grep is not None
+        return body is not None and self.grep.search(body) is not None
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _all_rows(block: Block) -> Ints:
+    return np.arange(len(block))
+
+
+def _narrow(rows: Ints | None, good: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
+    return np.flatnonzero(good) if rows is None else rows[good]
+
+
+def _equal(block: Block, rows: Ints, text: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Which rows have this topic, all being of its length."""
+    if not text or not len(rows):
+        return np.ones(len(rows), np.bool_)
+    stored = rows_of(block.data, block.topic_at[rows], len(text))
+    return (stored == np.frombuffer(text, np.uint8)).all(axis=1)
+
+
+def _holding(raw: bytes, starts: Ints, wanted: bytes) -> Ints:
+    """Numbers of the texts joined in ``raw`` that may hold the bytes, ascending."""
+    found, at = [], raw.find(wanted)
+    while at >= 0:
+        found.append(at)
+        at = raw.find(wanted, at + 1)
+    return np.unique(np.searchsorted(starts, np.array(found, np.int64), side="right") - 1) if found else starts[:0]

@@ -1,0 +1,179 @@
+"""A commit log as rows in log order: messages, blanks, and damage in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.block import Blank, Block
+from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.rows.messages import Flags, MessageRows, Row, crc_flags
+from rmqctl.rocketmq.rows.show import Show
+from rmqctl.rocketmq.verify.log import body_crc_finding
+
+CHUNK = 2048
+"""Records turned into rows at a time, so that what is made of them stays in the processor's cache."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a dump came across; complete when its rows have been read to the end.
+
+    Attributes:
+        rows: rows shown, findings not counted.
+        damage: errors and warnings shown.
+        hidden: errors and warnings that the filters left out.
+    """
+
+    rows: int = 0
+    damage: int = 0
+    hidden: int = 0
+
+    def count(self, row: Row) -> None:
+        """Count one row that is shown."""
+        if row["kind"] != "finding":
+            self.rows += 1
+        elif row["severity"] != Severity.NOTE:
+            self.damage += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of a block that are to be shown, and what stands between them.
+
+    Attributes:
+        crc_ok: whether the body of each record matches its CRC, shape (n,).
+        between: ``(place, row)``: the row stands in front of record number ``place``; ascending.
+    """
+
+    block: Block
+    crc_ok: Flags
+    between: list[tuple[int, Row]]
+
+
+@dataclass(slots=True)
+class LogDump:
+    """One pass over a commit log.
+
+    Attributes:
+        limit: stop after so many rows; findings count only where nothing but damage is wanted.
+        outcome: what was met so far.
+    """
+
+    log: CommitLog
+    wanted: Filter = field(default_factory=Filter)
+    show: Show = field(default_factory=Show)
+    limit: int | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def rows(self) -> Iterator[Row]:
+        """JSON-ready objects in log order.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        messages, left = MessageRows(self.show), self.limit
+        for part in self.parts():
+            for row in merged(messages.rows(part.block, part.crc_ok), part.between):
+                if left == 0:
+                    return
+                self.outcome.count(row)
+                yield row
+                if left is not None and (self.wanted.damaged or row["kind"] != "finding"):
+                    left -= 1
+            if left == 0:
+                return
+
+    def parts(self) -> Iterator[Part]:
+        """What is to be shown, some thousand records at a time."""
+        for found in self._walk():
+            yield from self.parts_of(found)
+
+    def _walk(self) -> Iterator[LogBlock]:
+        """Blocks of the files and parts of files that hold the wanted offsets."""
+        state = LogState()
+        for at, context in enumerate(self.log.contexts()):
+            start, stop = self._range(context)
+            if start >= stop:
+                continue
+            if start == 0 and (gap := self.log.gap_before(at)):
+                yield LogBlock(Block.empty(context.file.name, context.file.base, 0, []), [gap])
+            if start:
+                state = resume_state(context, start, self.log.lead)
+            end = stop if stop < context.file.size else None
+            yield from walk_file(context, state, start=start, stop=end, lead=self.log.lead)
+
+    def _range(self, context: FileContext) -> tuple[int, int]:
+        """First and last position of a file that are wanted."""
+        file, low, high = context.file, self.wanted.from_offset, self.wanted.to_offset
+        start = 0 if low is None else max(low - file.base, 0)
+        stop = file.size if high is None else min(high - file.base, file.size)
+        return start, stop
+
+    def parts_of(self, found: LogBlock) -> Iterator[Part]:
+        """The chosen records of a block, with what stands between them."""
+        chosen = self.wanted.select(found.block)
+        block = found.block if chosen is None else found.block.take(chosen)
+        between = [*self._blanks(found.block), *self._findings(found.findings)]
+        chunk = CHUNK if self.limit is None else max(min(CHUNK, self.limit), 1)
+        for start in range(0, max(len(block), 1), chunk):
+            piece = block.take(slice(start, start + chunk)) if len(block) > chunk else block
+            behind = start + chunk < len(block)
+            end = int(block.position[start + chunk]) if behind else None
+            here = [b for b in between if end is None or b[0] < end]
+            between = between[len(here) :]
+            part = self._part(piece, here)
+            if len(part.block) or part.between:
+                yield part
+
+    def _part(self, block: Block, between: list[tuple[int, Row]]) -> Part:
+        """A part, its bodies checked; ``between`` carries positions in the file."""
+        computed, ok = crc_flags(block)
+        bad = np.flatnonzero(~ok)
+        for row in bad.tolist():
+            found = body_crc_finding(block, row, int(block["body_crc"][row]), int(computed[row]))
+            between.append((found.offset, found.row()))
+        if self.wanted.damaged:
+            block, ok = block.take(bad), ok[bad]
+        between.sort(key=lambda b: b[0])
+        places = np.searchsorted(block.position, [b[0] for b in between], side="right").tolist()
+        return Part(block, ok, [(place, row) for place, (_, row) in zip(places, between, strict=True)])
+
+    def _blanks(self, block: Block) -> Iterator[tuple[int, Row]]:
+        if self.wanted.damaged or self.wanted.looks_at_content:
+            return
+        for blank in block.blanks:
+            if self.wanted.includes_offset(block.base + blank.position):
+                yield blank.position, blank_row(block, blank)
+
+    def _findings(self, findings: list[Finding]) -> Iterator[tuple[int, Row]]:
+        for finding in findings:
+            if self.wanted.includes_finding(finding):
+                yield finding.offset, finding.row()
+            elif finding.level is not Severity.NOTE:
+                self.outcome.hidden += 1
+
+
+def blank_row(block: Block, blank: Blank) -> Row:
+    """The record that ends a full file."""
+    return {
+        "kind": "blank",
+        "file": block.file,
+        "position": blank.position,
+        "physical_offset": block.base + blank.position,
+        "size": blank.size,
+    }
+
+
+def merged(rows: list[Row], between: list[tuple[int, Row]]) -> Iterator[Row]:
+    """The rows of records with what stands between them."""
+    at = 0
+    for place, row in between:
+        yield from rows[at:place]
+        yield row
+        at = place
+    yield from rows[at:]

@@ -1,0 +1,190 @@
+"""The checks of the log alone: one planted fault, one finding at the right place, whatever the splits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures import bulk, golden
+from rmqctl.files.tree import LocalTree
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.store import StoreFile, sequence
+from rmqctl.rocketmq.verify.log import LogChecker, LogPartial, join_log
+
+SHAPE = bulk.Bulk(log_bytes=3 << 16, file_size=1 << 16, body=100, topics=3, queues=2, queue_file_units=100)
+SIZE = bulk.record_size(SHAPE)
+MIDDLE = f"{1 << 16:020d}"
+LAST = f"{2 << 16:020d}"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of three full files."""
+    root = tmp_path_factory.mktemp("bulk") / "store"
+    bulk.make(root, SHAPE)
+    return root
+
+
+@pytest.fixture
+def log(sound: Path, tmp_path: Path) -> Path:
+    """A copy of it to damage."""
+    return Path(shutil.copytree(sound / "commitlog", tmp_path / "commitlog"))
+
+
+def check(directory: Path, split: int | None = None, crashed: bool = False) -> tuple[list[Finding], list[LogPartial]]:
+    """Findings of a log, checked as a whole or in splits of some bytes."""
+    files: list[StoreFile] = sequence(LocalTree(directory), "", "commitlog")[0]
+    log = CommitLog(files, crashed=crashed, file_size=1 << 16)
+    findings: list[Finding] = []
+    gaps: list[Finding] = []
+    partials: list[LogPartial] = []
+    for at, context in enumerate(log.contexts()):
+        gaps += filter(None, [log.gap_before(at)])
+        for start in range(0, context.file.size, split or context.file.size):
+            checker = LogChecker()
+            state = resume_state(context, start) if start else LogState()
+            for found in walk_file(context, state, start=start, stop=start + split if split else None):
+                findings += checker.block(found)
+            partials.append(checker.finish())
+    return gaps + findings + list(join_log(partials, gaps)), partials
+
+
+def brief(findings: list[Finding]) -> list[tuple[str, str, int]]:
+    return [(f.kind.id, f.file.rpartition("/")[2], f.offset) for f in findings]
+
+
+def edit(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def record(number: int) -> int:
+    """Position of a record in its file."""
+    return number * SIZE
+
+
+def test_a_sound_log_gives_nothing(log: Path) -> None:
+    findings, partials = check(log)
+    assert findings == []
+    assert sum(p.messages for p in partials) == 3 * (((1 << 16) - 8) // SIZE)
+
+
+BODY_AT, STORE_TIME_AT, QUEUE_OFFSET_AT, PHYSICAL_AT = 88, 56, 20, 28
+CASES: dict[str, tuple[Callable[[Path], None], list[tuple[str, str, int]]]] = {
+    "body": (
+        lambda p: edit(p / MIDDLE, record(5) + BODY_AT + 7, b"\xff\x00"),
+        [("log.body-crc", MIDDLE, record(5) + BODY_AT)],
+    ),
+    "magic": (lambda p: edit(p / MIDDLE, record(5) + 4, b"\0"), [("log.bad-record", MIDDLE, record(5))]),
+    "size": (lambda p: edit(p / MIDDLE, record(5), b"\x7f"), [("log.bad-record", MIDDLE, record(5))]),
+    "first record": (lambda p: edit(p / MIDDLE, 4, b"\0"), [("log.bad-record", MIDDLE, 0)]),
+    "store time zero": (
+        lambda p: edit(p / MIDDLE, record(5) + STORE_TIME_AT, bytes(8)),
+        [("log.store-time", MIDDLE, record(5) + STORE_TIME_AT)],
+    ),
+    "store time far ahead": (
+        lambda p: edit(p / MIDDLE, record(5) + STORE_TIME_AT, b"\x7f"),
+        [("log.store-time", MIDDLE, record(5) + STORE_TIME_AT)],
+    ),
+    "queue offset": (
+        lambda p: edit(p / MIDDLE, record(5) + QUEUE_OFFSET_AT, b"\0\0\0\1"),
+        [("log.queue-offset", MIDDLE, record(5) + QUEUE_OFFSET_AT)],
+    ),
+    "physical offset": (
+        lambda p: edit(p / MIDDLE, record(5) + PHYSICAL_AT, b"\0\0\0\1"),
+        [("log.physical-offset", MIDDLE, record(5) + PHYSICAL_AT)],
+    ),
+    "properties": (
+        lambda p: edit(p / MIDDLE, record(6) - 30, bytes(30)),
+        [("log.properties-damaged", MIDDLE, record(6) - 30)],
+    ),
+    "compressed flag": (
+        lambda p: edit(p / MIDDLE, record(5) + 36, b"\0\0\1\1"),
+        [("log.compression", MIDDLE, record(5) + BODY_AT)],
+    ),
+    "missing file": (lambda p: (p / MIDDLE).unlink(), [("log.gap", MIDDLE, 0)]),
+    "topic": (
+        lambda p: edit(p / MIDDLE, record(5) + BODY_AT + 100 + 1, b"To\xffic"),
+        [("log.topic", MIDDLE, record(5) + BODY_AT + 101)],
+    ),
+}
+
+
+@pytest.mark.parametrize("split", [None, 1 << 14, 5000])
+@pytest.mark.parametrize("name", CASES)
+def test_one_fault_one_finding(name: str, split: int | None, log: Path) -> None:
+    plant, expected = CASES[name]
+    plant(log)
+    assert brief(check(log, split)[0]) == expected
+
+
+def blank_at(path: Path) -> int:
+    return ((1 << 16) - 8) // SIZE * SIZE
+
+
+def test_blank_with_a_wrong_size_and_a_destroyed_one(log: Path) -> None:
+    edit(log / MIDDLE, blank_at(log), (12345).to_bytes(4, "big"))
+    edit(log / f"{0:020d}", blank_at(log), bytes(8))
+    found = check(log)[0]
+    assert brief(found) == [("log.blank", f"{0:020d}", blank_at(log)), ("log.blank", MIDDLE, blank_at(log))]
+    assert [f.level for f in found] == [Severity.ERROR, Severity.WARNING]
+
+
+def test_torn_tail_and_unwritten_room(log: Path) -> None:
+    data = (log / LAST).read_bytes()
+    (log / LAST).write_bytes(data[: record(3) + 50].ljust(1 << 16, b"\0"))
+    assert brief(check(log)[0]) == [("log.torn-tail", LAST, record(3))]
+    assert check(log, crashed=True)[0][0].level is Severity.WARNING
+    (log / LAST).write_bytes(data[: record(3)].ljust(1 << 16, b"\0"))
+    assert check(log)[0] == []
+
+
+def test_old_records_behind_the_end_are_not_part_of_the_log(log: Path) -> None:
+    """The file is cut and written on with a record of another size: what lay behind shows up again, but older."""
+    data = bytearray((log / LAST).read_bytes())
+    late = (bulk.BORN + 10**9).to_bytes(8, "big")
+    data[record(3) + STORE_TIME_AT : record(3) + STORE_TIME_AT + 8] = late
+    data[record(4) : record(4) + 20] = b"remains of an old one"[:20]
+    (log / LAST).write_bytes(data)
+    found, partials = check(log)
+    assert brief(found) == [("log.stale-tail", LAST, record(4))]
+    assert partials[-1].messages == 4
+
+
+def test_a_queue_that_starts_again_is_a_warning(log: Path) -> None:
+    """After lost units a broker gives offsets again; every record from there on continues the new count."""
+    path = log / LAST
+    data = bytearray(path.read_bytes())
+    at = int.from_bytes(data[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
+    rows = [n for n in range(((1 << 16) - 8) // SIZE)]
+    for n in rows:
+        place = record(n) + QUEUE_OFFSET_AT
+        data[place : place + 8] = (int.from_bytes(data[place : place + 8], "big") - at).to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    found = check(log)[0]
+    assert {f.kind.id for f in found} == {"log.queue-offset"}
+    assert len(found) <= SHAPE.topics * SHAPE.queues
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+@pytest.mark.parametrize("split", [None, 7000])
+def test_real_logs_give_nothing(name: str, split: int | None, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    for directory in root.glob("commitlog*"):
+        if directory.name == "commitlog":
+            files = sequence(LocalTree(directory), "", "commitlog")[0]
+            size = max(f.size for f in files)
+            contexts = CommitLog(files, crashed=True, file_size=size).contexts()
+            partials = []
+            for context in contexts:
+                for start in range(0, context.file.size, split or context.file.size):
+                    checker = LogChecker()
+                    for found in walk_file(context, LogState(), start=start, stop=start + split if split else None):
+                        assert checker.block(found) == []
+                    partials.append(checker.finish())
+            assert list(join_log(partials)) == []
