@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -165,4 +166,4 @@ def assert_orderly(content: bytes, window: int) -> None:
         spans += [(gap.position, gap.end) for gap in block.gaps]
     spans.sort()
     assert all(0 <= start <= end <= len(content) for start, end in spans)
-    assert all(one[1] <= two[0] for one, two in zip(spans, spans[1:], strict=False))
+    assert all(one[1] <= two[0] for one, two in pairwise(spans))
