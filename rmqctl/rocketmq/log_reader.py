@@ -1,0 +1,100 @@
+"""Records of the log at known offsets: what a broker does for a query, without trusting the offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from formats.errors import DecodeError
+from formats.rocketmq.message import Magic
+from rmqctl.files.source import ByteSource
+from rmqctl.rocketmq.block import HOST_SHIFT, head_offsets, head_sizes
+from rmqctl.rocketmq.store import StoreFile
+
+_MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
+_LARGEST_HEAD = int(head_sizes().max())
+
+
+class LogReader:
+    """Random access to a log; files stay open until :meth:`close`. Use as a context manager."""
+
+    def __init__(self, files: list[StoreFile], lead: int = 0) -> None:
+        self.files, self.lead = files, lead
+        self._bases = [f.base for f in files]
+        self._open: dict[int, ByteSource] = {}
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files opened so far."""
+        for source in self._open.values():
+            source.close()
+        self._open.clear()
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte of the log; 0 without files."""
+        return self._bases[0] if self._bases else 0
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset behind the last byte of the last file."""
+        return self.files[-1].base + self.files[-1].size if self.files else 0
+
+    def file_of(self, physical: int) -> StoreFile | None:
+        """The file that holds an offset, None if none does."""
+        at = bisect_right(self._bases, physical) - 1
+        if at < 0 or physical >= self.files[at].base + self.files[at].size:
+            return None
+        return self.files[at]
+
+    def read(self, physical: int, size: int) -> bytes:
+        """Up to ``size`` bytes at an offset, inside one file; empty where no file holds it.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        file = self.file_of(physical)
+        if file is None or size <= 0:
+            return b""
+        source = self._open.get(file.base)
+        if source is None:
+            if len(self._open) >= 64:
+                self.close()
+            source = self._open[file.base] = file.open()
+        return source.read_at(physical - file.base, size)
+
+    def head(self, physical: int) -> tuple[int, bytes] | None:
+        """Layout variant and fixed header of the record at an offset; None where no message magic stands."""
+        data = self.read(physical, _LARGEST_HEAD)
+        if len(data) < 40:
+            return None
+        kind = _MAGICS.get(int.from_bytes(data[4:8], "big", signed=True))
+        if kind is None:
+            return None
+        variant = kind | (int.from_bytes(data[36:40], "big") >> HOST_SHIFT) & 3
+        return (variant, data) if len(data) >= head_sizes()[variant] else None
+
+    def store_timestamp(self, physical: int) -> int | None:
+        """Store time of the record at an offset in ms; None where no record begins."""
+        head = self.head(physical)
+        if head is None:
+            return None
+        at = int(head_offsets("store_timestamp")[head[0]])
+        return int.from_bytes(head[1][at : at + 8], "big", signed=True)
+
+    def record(self, physical: int) -> bytes | None:
+        """The bytes of the record at an offset, None where no whole record begins."""
+        from formats.rocketmq.message import decode_record
+
+        head = self.head(physical)
+        if head is None:
+            return None
+        data = self.read(physical, int.from_bytes(head[1][:4], "big", signed=True))
+        try:
+            return data if decode_record(data)[1] == len(data) else None
+        except DecodeError:
+            return None

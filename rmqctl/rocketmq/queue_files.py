@@ -1,0 +1,125 @@
+"""Consume queue files as arrays of units, and which of them count (spec 3.1, 3.4, 3.9, 6.6).
+
+A queue's units lie at ``queue offset * unit size`` of its file sequence. Everything is read in
+ranges; a queue is never held as a whole unless it is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.layout import plan_of
+from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
+from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit
+from rmqctl.rocketmq.store import QueueFiles, StoreFile
+
+UNIT = plan_of(ConsumeQueueUnit).runs[0].dtype
+BATCH_UNIT = plan_of(BatchConsumeQueueUnit).runs[0].dtype
+Units = npt.NDArray[np.void]
+_CHUNK_UNITS = 1 << 16
+_RECOVERED_FILES = 3
+
+
+def is_pre_blank(units: Units) -> npt.NDArray[np.bool_]:
+    """Filler units in front of the first real one."""
+    return (units["physical_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE)
+
+
+def is_valid(units: Units) -> npt.NDArray[np.bool_]:
+    """Units a broker takes for written: offset not negative, size positive (fillers included)."""
+    return (units["physical_offset"] >= 0) & (units["size"] > 0)
+
+
+def is_valid_batch(units: Units) -> npt.NDArray[np.bool_]:
+    """The same for batch queue units, which also need a base offset and a count."""
+    return is_valid(units) & (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+
+
+@dataclass(slots=True)
+class Queue:
+    """One queue's files, opened when read.
+
+    Attributes:
+        files: ascending by offset; what is not named by an offset is left out.
+        dtype: layout of a unit.
+    """
+
+    where: QueueFiles
+    files: list[StoreFile]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, where: QueueFiles, dtype: np.dtype[Any] = UNIT) -> Queue:
+        """The queue in a directory.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        return cls(where, where.files()[0], dtype)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.where.topic, self.where.queue_id
+
+    def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
+        """Units of one file from number ``first`` on; fewer where the file ends. A torn last unit is left out.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        size = self.dtype.itemsize
+        source = file.open()
+        try:
+            room = source.size() - first * size if count is None else count * size
+            data = source.read_at(first * size, max(room, 0))
+        finally:
+            source.close()
+        return np.frombuffer(data, self.dtype, len(data) // size)
+
+    def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
+        """All units of one file in pieces, each with the number of its first unit in the file."""
+        first = 0
+        while len(units := self.read(file, first, _CHUNK_UNITS)):
+            yield first, units
+            first += len(units)
+
+    def valid(self, units: Units) -> npt.NDArray[np.bool_]:
+        """Which units count as written, by the rule of this kind of queue."""
+        return is_valid_batch(units) if self.dtype is BATCH_UNIT else is_valid(units)
+
+    def end(self) -> int:
+        """Bytes of the sequence that hold units, as a broker finds them when it loads the queue (spec 6.6).
+
+        It looks at the last three files: units count up to the first that is not valid.
+        """
+        position = 0
+        for file in self.files[-_RECOVERED_FILES:]:
+            position = file.base
+            for first, units in self.chunks(file):
+                bad = np.flatnonzero(~self.valid(units))
+                if len(bad):
+                    return position + (first + int(bad[0])) * self.dtype.itemsize
+            position += file.size
+        return position
+
+    def unit_at(self, position: int) -> Units | None:
+        """The unit at a byte position of the sequence, None when no file holds it."""
+        for file in self.files:
+            if file.base <= position < file.base + file.size:
+                units = self.read(file, (position - file.base) // self.dtype.itemsize, 1)
+                return units if len(units) else None
+        return None
+
+
+def queues_of(queues: Iterator[QueueFiles], dtype: np.dtype[Any] = UNIT) -> Iterator[Queue]:
+    """Queues that have at least one file."""
+    for where in queues:
+        queue = Queue.open(where, dtype)
+        if queue.files:
+            yield queue
