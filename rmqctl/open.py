@@ -1,0 +1,154 @@
+"""From a path, local or remote, to what lies there: a store, a part of one, or a single file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from rmqctl.errors import NotAStore
+from rmqctl.files.remote import is_url, remote_tree
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.rocketmq.broker_conf import read_broker_conf
+from rmqctl.rocketmq.locate import looks_like_store, open_store, root_of
+from rmqctl.rocketmq.store import RocketMQStore
+
+_KAFKA_FILES = {"meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", ".kafka_cleanshutdown"}
+_KAFKA_PARTITION = re.compile(r".+-\d+")
+_KAFKA_SEGMENT = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
+
+
+@dataclass(frozen=True, slots=True)
+class LoneFile:
+    """A file that lies in no store.
+
+    Attributes:
+        tree: the directory it lies in.
+        name: its name there.
+    """
+
+    tree: Tree
+    name: str
+
+
+def open_path(
+    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
+) -> RocketMQStore | LoneFile:
+    """What lies at a path: a store root, a directory inside one, or one file.
+
+    Args:
+        commit_log: directories of the commit log when it lies outside the root.
+        broker_conf: path of broker.conf, for what files do not tell.
+        format: ``rocketmq`` or ``kafka`` to be taken at one's word.
+
+    Raises:
+        NotAStore: nothing there belongs to a RocketMQ store.
+        FileNotFoundError: nothing is there.
+        OSError: it cannot be read.
+    """
+    settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
+    logs = [tree_of(p) for p in commit_log]
+    for log, name in zip(logs, commit_log, strict=True):
+        _must_exist(log, name)
+    tree = tree_of(path)
+    entry = _must_exist(tree, path)
+    if format == "kafka":
+        raise _kafka(path)
+    if entry and (logs or _is_root(tree)):
+        return open_store(tree, commit_log=logs, settings=settings)
+    inside = _inside(path, settings, logs)
+    if inside is not None:
+        return inside
+    if entry:
+        raise _no_store(tree, path)
+    parent, _, name = path.rstrip("/").rpartition("/")
+    if _KAFKA_SEGMENT.fullmatch(name):
+        raise _kafka(path)
+    return LoneFile(tree_of(parent or ("/" if path.startswith("/") else ".")), name)
+
+
+def open_store_at(
+    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
+) -> RocketMQStore:
+    """Like :func:`open_path`, for commands that need a whole store.
+
+    Raises:
+        NotAStore: a single file that belongs to no store.
+    """
+    found = open_path(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
+    if isinstance(found, LoneFile):
+        raise NotAStore(path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file")
+    return found
+
+
+def tree_of(path: str) -> Tree:
+    """The tree at a local path or a URL.
+
+    Raises:
+        MissingExtra: the URL's file system needs a package that is not installed.
+    """
+    return remote_tree(path) if is_url(path) else LocalTree(path)
+
+
+def _must_exist(tree: Tree, path: str) -> bool:
+    """Whether a path is a directory.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+    """
+    entry = tree.stat("")
+    if entry is None:
+        raise FileNotFoundError(2, "no such file or directory", path)
+    if entry.is_directory:
+        tree.entries("", sizes=False)  # says now if it may not be read
+    return entry.is_directory
+
+
+def _is_root(tree: Tree) -> bool:
+    """Whether a directory is a store's root, and not merely a part whose names look like one."""
+    return looks_like_store(tree)
+
+
+def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQStore | None:
+    """The store above a path inside it, with the path as its selection."""
+    if is_url(path):
+        scheme, _, rest = path.partition("://")
+        found = root_of(PurePosixPath("/" + rest))
+        root = f"{scheme}://{str(found[0])[1:]}" if found else ""
+    else:
+        found = root_of(PurePosixPath(Path(path).absolute().as_posix()))
+        root = _as_typed(path, found[1]) if found else ""
+    if found is None:
+        return None
+    tree = tree_of(root)
+    return open_store(tree, commit_log=logs, settings=settings, selection=found[1]) if looks_like_store(tree) else None
+
+
+def _as_typed(path: str, inside: str) -> str:
+    """The root in the user's own words where the path ends with the part inside."""
+    typed = path.rstrip("/")
+    if typed.endswith("/" + inside):
+        return typed[: -len(inside) - 1] or "/"
+    absolute = Path(path).absolute().as_posix()
+    return absolute[: -len(inside) - 1] or "/"
+
+
+def _no_store(tree: Tree, path: str) -> NotAStore:
+    names = [e.name for e in tree.entries("", sizes=False)]
+    if not names:
+        return NotAStore(path, "the directory is empty")
+    kafka = [n for n in names if n in _KAFKA_FILES or _KAFKA_SEGMENT.fullmatch(n) or _is_partition(tree, n)]
+    if kafka:
+        return _kafka(path)
+    return NotAStore(path, f"no commitlog/, consumequeue/, checkpoint or config/ in it, but {', '.join(sorted(names)[:4])}")
+
+
+def _is_partition(tree: Tree, name: str) -> bool:
+    return bool(_KAFKA_PARTITION.fullmatch(name)) and any(
+        _KAFKA_SEGMENT.fullmatch(e.name) for e in tree.entries(name, sizes=False)
+    )
+
+
+def _kafka(path: str) -> NotAStore:
+    return NotAStore(path, "it is a Kafka log directory, which this release does not read", "use kafka-dump-log.sh for it")
