@@ -1,0 +1,126 @@
+"""What stops the work, each kind with its exit code.
+
+Damage in the data is never an error here: it is a finding (`rmqctl.findings`). Every message is a
+sentence that says what was tried, on what, what was found, and what to type next.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+
+class RmqctlError(Exception):
+    """Base of everything that the command line turns into one line on stderr.
+
+    Attributes:
+        exit_code: exit status of the process.
+        meaning: the line of the documented table of exit codes.
+    """
+
+    exit_code: ClassVar[int] = 10
+    meaning: ClassVar[str] = "unexpected I/O error"
+
+
+class IOFailure(RmqctlError):
+    """The system refused to read or write something that should have worked."""
+
+    def __init__(self, what: str, error: OSError | str, next_step: str = "") -> None:
+        """
+        Args:
+            what: what was tried, on what: ``cannot read store/checkpoint``.
+            error: the system's answer.
+            next_step: what to do; default: what usually helps for the error number.
+        """
+        reason = error if isinstance(error, str) else error.strerror or type(error).__name__
+        advice = next_step or _advice(error)
+        super().__init__(f"{what}: {reason}" + (f"; {advice}" if advice else ""))
+
+    @classmethod
+    def of(cls, error: OSError) -> IOFailure:
+        """An `OSError` that nobody expected, with the path it carries."""
+        path = error.filename
+        if path is None:
+            return cls("reading or writing failed", error)
+        return cls(f"cannot use {os.fsdecode(path) if isinstance(path, (str, bytes)) else path}", error)
+
+
+class NotAStore(RmqctlError):
+    """The path holds neither a message store nor a file of one."""
+
+    exit_code = 11
+    meaning = "not a store"
+
+    def __init__(self, path: object, found: str, next_step: str = "") -> None:
+        """
+        Args:
+            path: where was looked.
+            found: what was there or missing: ``no commitlog/ in it``.
+        """
+        advice = next_step or "give the directory that holds commitlog/, or one of its files"
+        super().__init__(f"{path} is not a message store: {found}; {advice}")
+        self.path = path
+
+
+class StoreInUse(RmqctlError):
+    """A broker holds the lock of a store that was to be written."""
+
+    exit_code = 12
+    meaning = "in use by a broker"
+
+    def __init__(self, path: object, next_step: str = "") -> None:
+        advice = next_step or "stop the broker and run the command again; reading works while it runs"
+        super().__init__(f"{path} is in use: a running broker holds its lock; {advice}")
+        self.path = path
+
+
+class Refused(RmqctlError):
+    """Going on would lose data, or the plan no longer fits what is on disk."""
+
+    exit_code = 13
+    meaning = "refused: it would lose data without --force, or the plan no longer fits"
+
+
+class MissingExtra(RmqctlError):
+    """An optional part of the installation, or Java, is missing."""
+
+    exit_code = 14
+    meaning = "an optional extra or Java is missing"
+
+    def __init__(self, purpose: str, extra: str, missing: str = "") -> None:
+        """
+        Args:
+            purpose: what was to be done: ``reading RocksDB queues``.
+            extra: the extra to install: ``rocksdb``.
+            missing: the package that could not be imported, where it is not obvious.
+        """
+        needs = f"the package {missing}" if missing else f"the extra {extra}"
+        super().__init__(f"{purpose} needs {needs}; type: pip install 'rmqctl[{extra}]'")
+        self.extra = extra
+
+
+class TooDamaged(RmqctlError):
+    """The damage leaves this command nothing to work on."""
+
+    exit_code = 15
+    meaning = "damaged beyond this command"
+
+    def __init__(self, path: object, found: str, next_step: str = "") -> None:
+        advice = next_step or f"type: rmqctl verify {path}"
+        super().__init__(f"{path} is too damaged for this: {found}; {advice}")
+        self.path = path
+
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+FAMILY: tuple[type[RmqctlError], ...] = (IOFailure, NotAStore, StoreInUse, Refused, MissingExtra, TooDamaged)
+"""Every kind, by exit code."""
+
+
+def _advice(error: OSError | str) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "check the spelling of the path"
+    if isinstance(error, PermissionError):
+        return "run as the user that owns the files, or let this user read them"
+    return ""
