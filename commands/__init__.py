@@ -1,0 +1,103 @@
+"""The command line of rmqctl: one module per subcommand, imported when it is asked for.
+
+`rmqctl --help` imports click and this package, nothing else; a subcommand's module is named in
+:data:`COMMANDS` with its short help, and holds the click command under the name ``command``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from commands._guard import exit_code_of, report_bug
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "info": ("commands.info", "What is here: kind, release, geometry, state, first and last message."),
+    "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
+    "verify": ("commands.verify", "Check every file alone, then the files against each other."),
+    "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
+}
+"""Subcommand -> module and short help, in the order of `rmqctl --help`."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands by name and imports one when it runs, errors turned into exit codes."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.NoSuchCommand(args[0], possibilities=list(COMMANDS), ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit with its code; see `commands._guard` for what becomes of errors."""
+        name = prog_name or "rmqctl"
+        if not standalone_mode or "_RMQCTL_COMPLETE" in os.environ:
+            return super().main(args, name, complete_var, standalone_mode, **extra)
+        sys.exit(exit_code_of(lambda: self._run(list(sys.argv[1:] if args is None else args), name, extra)))
+
+    def _run(self, args: list[str], name: str, extra: dict[str, Any]) -> None:
+        with self.make_context(name, args, **extra) as context:
+            self.invoke(context)
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from rmqctl import __version__
+
+        click.echo(f"rmqctl {__version__}")
+        context.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
+    """Look at, explain and mend RocketMQ message stores from their files alone: no broker, no network.
+
+    \b
+    Examples:
+      rmqctl info /data/rocketmq/store
+      rmqctl verify /data/rocketmq/store
+      rmqctl dump /data/rocketmq/store --topic TopicTest -o jsonl
+
+    Exit status: 0 all is well; 1 damage found or nothing matched; 2 wrong usage; 10 and above: it
+    could not be done.
+    """
+
+
+def main() -> None:
+    """Entry point of the console script and of ``python -m rmqctl``."""
+    try:
+        cli.main(prog_name="rmqctl")
+    except Exception:  # noqa: BLE001 - told with its traceback
+        report_bug()

@@ -1,0 +1,83 @@
+"""The one way out: rows of dictionaries as table, JSON, JSON lines or CSV; messages and progress on stderr.
+
+A command makes rows and hands them to :class:`Output`; no command formats a value. A row is a mapping
+from the contract's keys to JSON values, with bytes allowed where text stands. A stream of rows may
+hold None: it says that the next row may take a while, and what is held is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commands import _sink
+from commands._guard import complain as complain
+from commands._progress import Advance as Advance
+from commands._progress import progress as progress
+from commands._rows import Row as Row
+
+KINDS = ("table", "json", "jsonl", "csv")
+"""Kinds of output that every command with rows has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where rows go: stdout, in the kind that the user asked for.
+
+    Attributes:
+        kind: ``table``, ``json``, ``jsonl`` or ``csv``; with commands that have more, one of those.
+        local_time: times of tables in the local zone instead of UTC.
+    """
+
+    kind: str = "table"
+    local_time: bool = False
+
+    def show(
+        self,
+        rows: Iterable[Row | None],
+        *,
+        columns: Sequence[str] | None = None,
+        csv_columns: Sequence[str] | None = None,
+        title: str = "",
+    ) -> int:
+        """Write rows as they come; returns how many there were.
+
+        Args:
+            columns: keys that a table shows, in order; default: all.
+            csv_columns: the header of a CSV; default: all keys, see `commands._csv.write_csv`.
+            title: a line above a table.
+        """
+        if self.kind == "table":
+            from commands._table import write_table
+
+            return write_table(rows, columns, title=title, local_time=self.local_time)
+        if self.kind == "csv":
+            from commands._csv import write_csv
+
+            return write_csv(rows, csv_columns)
+        from commands._json import write_array, write_lines
+
+        return write_array(rows) if self.kind == "json" else write_lines(rows)
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write one object: a JSON object, or a table of its keys (nested ones joined by dots)."""
+        if self.kind == "table":
+            from commands._table import write_document
+
+            write_document(document, local_time=self.local_time)
+        elif self.kind == "csv":
+            self.show([document])
+        else:
+            from commands import _json
+
+            _json.write_document(document, lines=self.kind == "jsonl")
+
+    def text(self, lines: Iterable[str | None]) -> int:
+        """Write lines of a command's own kind of output (`text`, `hex`); returns how many there were."""
+        return _sink.write_text(lines)
+
+
+def message(text: str) -> None:
+    """Say something beside the results, on stderr: ``rmqctl: ...``."""
+    complain(text)

@@ -1,0 +1,98 @@
+"""Values as people read them: times in ISO 8601, sizes in binary units, text without control characters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from commands._json import text_or_base64
+
+_TIME_KEY = re.compile(r"(?:.*_)?timestamp|time|delete_horizon")
+_SIZE_KEY = re.compile(r"(?:.*_)?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999
+
+
+def cell(key: str, value: Any, *, local_time: bool = False) -> str:
+    """The text of ``value`` in the column ``key``; the key decides about times (ms) and sizes (bytes)."""
+    if isinstance(value, str):
+        return printable(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return _integer(key, value, local_time)
+    return _other(key, value, local_time)
+
+
+def instant(milliseconds: int, *, local_time: bool = False) -> str:
+    """Epoch milliseconds as ISO 8601 with milliseconds; the number itself where no calendar has the day."""
+    seconds, rest = divmod(milliseconds, 1000)
+    if not _FIRST_SECOND <= seconds <= _LAST_SECOND:
+        return str(milliseconds)
+    try:
+        text, zone = _second(seconds, local_time)
+    except (OverflowError, OSError, ValueError):  # the first and last day, moved by the local zone
+        return str(milliseconds)
+    return f"{text}.{rest:03}{zone}"
+
+
+def size(count: int) -> str:
+    """Bytes in binary units: ``126 B``, ``64 KiB``, ``1.4 GiB``."""
+    amount, unit = float(count), 0
+    while abs(amount) >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{amount:.0f} {_UNITS[unit]}" if amount.is_integer() else f"{amount:.1f} {_UNITS[unit]}"
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters written as escapes, so that stored bytes cannot drive a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def is_number(key: str, value: Any) -> bool:
+    """Whether the column is aligned to the right: numbers and sizes, not times."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_time(key)
+
+
+def _integer(key: str, value: int, local_time: bool) -> str:
+    if _is_time(key):
+        return instant(value, local_time=local_time)
+    return size(value) if _is_size(key) else str(int(value))
+
+
+def _other(key: str, value: Any, local_time: bool) -> str:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return cell(key, text_or_base64(bytes(value)))
+    if isinstance(value, Mapping):
+        if list(value) == ["base64"]:
+            return f"base64:{value['base64']}"
+        return ", ".join(f"{printable(str(k))}={cell(str(k), v, local_time=local_time)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(cell(key, item, local_time=local_time) for item in value)
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else printable(str(value))
+
+
+@lru_cache(4096)
+def _second(seconds: int, local_time: bool) -> tuple[str, str]:
+    moment = datetime.fromtimestamp(seconds, UTC)
+    if not local_time:
+        return f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0"), "Z"
+    text = moment.astimezone().isoformat(timespec="seconds")
+    return text[:19], text[19:]
+
+
+@lru_cache(1024)
+def _is_time(key: str) -> bool:
+    return _TIME_KEY.fullmatch(key) is not None
+
+
+@lru_cache(1024)
+def _is_size(key: str) -> bool:
+    return _SIZE_KEY.fullmatch(key) is not None

@@ -1,0 +1,118 @@
+"""From exceptions to exit codes: one line for what a user can act on, a traceback for bugs.
+
+Only `RmqctlError` and the system's own refusals (`OSError`) become a sentence. A closed pipe ends
+quietly: the reader had enough. Anything else is a bug and leaves as it came.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+import click
+
+from rmqctl.errors import INTERRUPTED, IOFailure, RmqctlError
+
+BUG = 70
+"""Exit status after a traceback; 1 would read as "damage found"."""
+
+_OUTPUT_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def exit_code_of(work: Callable[[], object]) -> int:
+    """Run ``work``, flush stdout, and say on stderr what stopped it; returns the exit status."""
+    code = _attempt(work)
+    flushed = _attempt(_flush, silent=code != 0)
+    return code or flushed
+
+
+def complain(message: str) -> None:
+    """One line on stderr; a stderr that is closed or full is no reason to fail."""
+    try:
+        click.echo(f"rmqctl: {message}", err=True)
+    except OSError:
+        pass
+
+
+def report_bug() -> None:
+    """Print the traceback of the exception being handled and exit with :data:`BUG`."""
+    import traceback
+
+    traceback.print_exc()
+    complain("this is a bug in rmqctl; please report it with the lines above")
+    sys.exit(BUG)
+
+
+def _attempt(work: Callable[[], object], *, silent: bool = False) -> int:
+    try:
+        work()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except SystemExit as end:
+        return _status(end)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+    except (RmqctlError, OSError) as error:
+        return _failure(error, silent)
+    return 0
+
+
+def _failure(error: RmqctlError | OSError, silent: bool) -> int:
+    if isinstance(error, OSError):
+        if error.errno == errno.EPIPE:
+            _abandon_stdout()
+            return 0
+        error = _as_failure(error)
+    if not silent:
+        complain(str(error))
+    return error.exit_code
+
+
+def _as_failure(error: OSError) -> IOFailure:
+    if error.filename is None and error.errno in _OUTPUT_FULL:
+        return output_failure(error)
+    return IOFailure.of(error)
+
+
+def output_failure(error: OSError) -> IOFailure:
+    """What to raise when stdout takes no more bytes; a closed pipe stays what it is."""
+    return IOFailure(
+        "cannot write the results to standard output", error, "free space behind it, or send the output elsewhere"
+    )
+
+
+def _status(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return end.code or 0
+    complain(str(end.code))
+    return IOFailure.exit_code
+
+
+def _flush() -> None:
+    """Write what stdout still holds, now, where a failure can be told; the interpreter would print a traceback."""
+    if sys.stdout is None or sys.stdout.closed:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _abandon_stdout()
+        if error.errno == errno.EPIPE:
+            return
+        raise output_failure(error) from error
+
+
+def _abandon_stdout() -> None:
+    """Let what is left in stdout's buffers go nowhere, or the flush at exit fails once more and says so."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,178 @@
+"""Options that commands share, each group as one decorator that hands the command one object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+
+from commands._app import KINDS, Output
+from commands._types import Instant, PropertyFilter, Regex, Release, refuse
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Which store is meant.
+
+    Attributes:
+        path: as typed; a local path or a URL.
+        commit_log: directories of a commit log outside the root, in order; empty: look in the root.
+        broker_conf: the broker's settings file, or None.
+        format: ``auto``, ``rocketmq`` or ``kafka``.
+    """
+
+    path: str
+    commit_log: tuple[str, ...] = ()
+    broker_conf: str | None = None
+    format: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """Which records are wanted; None and empty mean no restriction, all given ones must hold.
+
+    Attributes:
+        queue: queue id.
+        key: one part of KEYS.
+        properties: names with the value each must have.
+        after, before: store time in epoch milliseconds; ``after`` is inclusive, ``before`` exclusive.
+        from_offset, to_offset: physical offset in bytes; from is inclusive, to exclusive.
+        grep: searched in the body.
+        limit: records to show at most.
+        damaged: only damage.
+    """
+
+    topic: str | None = None
+    queue: int | None = None
+    key: str | None = None
+    tag: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    after: int | None = None
+    before: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    grep: re.Pattern[bytes] | None = None
+    limit: int | None = None
+    damaged: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every record is wanted."""
+        return self == FilterOptions()
+
+
+_STORE = (
+    click.argument("path"),
+    click.option(
+        "--commitlog",
+        "commit_log",
+        metavar="DIR[,DIR...]",
+        help="Directories of a commit log that lies outside PATH.",
+    ),
+    click.option(
+        "--broker-conf", metavar="FILE", help="The broker's settings; default: detected, else the broker's defaults."
+    ),
+    click.option(
+        "--format",
+        type=click.Choice(["auto", "rocketmq", "kafka"]),
+        default="auto",
+        show_default=True,
+        help="The kind of store.",
+    ),
+)
+
+_FILTERS = (
+    click.option("--topic", help="Messages of this topic."),
+    click.option("--queue", type=click.IntRange(min=0), help="Messages of this queue id."),
+    click.option("--key", help="Messages with this among their keys."),
+    click.option("--tag", help="Messages with this tag."),
+    click.option(
+        "--property", "properties", type=PropertyFilter(), multiple=True, help="A property with this value; repeatable."
+    ),
+    click.option("--after", type=Instant(), help="Stored at this time or later: ISO 8601, epoch ms, or -15m."),
+    click.option("--before", type=Instant(), help="Stored before this time."),
+    click.option("--from-offset", type=click.IntRange(min=0), help="At this physical offset (bytes) or behind it."),
+    click.option("--to-offset", type=click.IntRange(min=0), help="Before this physical offset (bytes)."),
+    click.option("--grep", type=Regex(), help="Bodies in which this regular expression is found."),
+    click.option("-n", "--limit", type=click.IntRange(min=1), help="At most this many."),
+    click.option("--damaged", is_flag=True, help="Only what is damaged."),
+)
+
+as_release_option = click.option(
+    "--as-release",
+    type=Release(),
+    metavar="RELEASE",
+    help="Answer as a broker of this release would, such as 5.3.3; default: the release that the store shows.",
+)
+"""Gives the command ``as_release``: a `rmqctl.release.Release` or None."""
+
+
+def output_option(*more: str, default: str = "table") -> Decorator:
+    """Add ``-o`` and ``--local-time``; gives the command ``out``, an `Output`.
+
+    Args:
+        more: kinds that this command has beside table, json, jsonl and csv.
+    """
+    kinds = click.option(
+        "-o",
+        "--output",
+        "kind",
+        type=click.Choice([*KINDS, *more]),
+        default=default,
+        show_default=True,
+        help="How to print.",
+    )
+    local = click.option("--local-time", is_flag=True, help="Times of tables in the local zone, not UTC.")
+    return _packed("out", (kinds, local), ("kind", "local_time"), Output)
+
+
+def store_options(function: Function) -> Function:
+    """Add PATH, ``--commitlog``, ``--broker-conf`` and ``--format``; gives the command ``store``."""
+
+    def make(commit_log: str | None, **values: Any) -> StoreOptions:
+        directories = tuple(part for part in (commit_log or "").split(",") if part)
+        return StoreOptions(commit_log=directories, **values)
+
+    return _packed("store", _STORE, ("path", "commit_log", "broker_conf", "format"), make)(function)
+
+
+def filter_options(function: Function) -> Function:
+    """Add the filters that commands share; gives the command ``filters``, a `FilterOptions`."""
+    return _packed("filters", _FILTERS, tuple(FilterOptions.__slots__), _filters)(function)
+
+
+def _filters(**values: Any) -> FilterOptions:
+    filters = FilterOptions(**values)
+    if _crossed(filters.after, filters.before):
+        refuse("--before", "is not later than --after, so nothing could match.")
+    if _crossed(filters.from_offset, filters.to_offset):
+        refuse("--to-offset", "is not behind --from-offset, so nothing could match.")
+    return filters
+
+
+def _crossed(low: int | None, high: int | None) -> bool:
+    return low is not None and high is not None and low >= high
+
+
+def _packed(name: str, options: tuple[Decorator, ...], keys: tuple[str, ...], make: Callable[..., Any]) -> Decorator:
+    """A decorator that adds ``options`` and replaces their values by one argument, ``make(**values)``."""
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            values = {key: kwargs.pop(key) for key in keys}
+            return function(*args, **kwargs, **{name: make(**values)})
+
+        decorated: Function = wrapper
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate

@@ -1,0 +1,61 @@
+"""How far long work has come: a bar with rate and time left on stderr, if that is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+Advance = Callable[[int], None]
+_shown: list[Progress] = []
+
+
+@contextmanager
+def progress(description: str, total: int | None, *, unit: str = "bytes") -> Iterator[Advance]:
+    """Show a bar while the block runs; nothing at all where stderr is no terminal.
+
+    Args:
+        total: how much there is to do; None when nobody knows.
+        unit: ``bytes`` (shown in binary units), or what is counted, as a plural: ``files``.
+
+    Yields:
+        A function to call with the amount done since its last call.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda amount: None
+        return
+    bar = _bar(unit)
+    task = bar.add_task(description, total=total)
+    _shown.append(bar)
+    with bar:
+        try:
+            yield lambda amount: bar.advance(task, amount)
+        finally:
+            _shown.remove(bar)
+
+
+def make_way() -> None:
+    """Take the bar away for good when rows are about to be written to the same terminal."""
+    if _shown and sys.stdout.isatty():
+        for bar in _shown:
+            bar.stop()
+
+
+def _bar(unit: str) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), *_amounts(unit)]
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+
+
+def _amounts(unit: str) -> list[ProgressColumn]:
+    from rich.progress import DownloadColumn, MofNCompleteColumn, TextColumn, TransferSpeedColumn
+
+    if unit == "bytes":
+        return [DownloadColumn(binary_units=True), TransferSpeedColumn()]
+    return [MofNCompleteColumn(), TextColumn(unit)]

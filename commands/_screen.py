@@ -1,0 +1,91 @@
+"""The terminal that tables are made for: how wide it is, whether it takes colour, how text fills it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from rich.cells import cell_len, chop_cells
+
+DEFAULT_WIDTH = 100
+SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Cells across, and whether stdout shows colour."""
+
+    width: int
+    colour: bool
+
+    @classmethod
+    def here(cls) -> Screen:
+        """The screen in front of the user.
+
+        The width is that of COLUMNS, or of whichever of stdout, stderr and stdin is a terminal, so
+        that a pipe into `less` changes nothing.
+        """
+        return cls(_width(), _takes_colour())
+
+    def style(self, text: str, style: str) -> str:
+        """``text`` in a rich style where colour is shown."""
+        return _style(style, text) if self.colour and style else text
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """``text`` filled with spaces to ``width`` cells; wide characters count two."""
+    space = " " * (width - (len(text) if text.isascii() else cell_len(text)))
+    return space + text if right else text + space
+
+
+def fold(text: str, width: int) -> list[str]:
+    """Lines of at most ``width`` cells: broken behind spaces where there are any, else anywhere."""
+    if (len(text) if text.isascii() else cell_len(text)) <= width:
+        return [text]
+    lines: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if cell_len(longer) <= width:
+            line = longer
+            continue
+        if line:
+            lines.append(line)
+        *whole, line = chop_cells(word, width) or [""]
+        lines += whole
+    return [*lines, line]
+
+
+def _width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    for stream in (1, 2, 0):
+        try:
+            return os.get_terminal_size(stream).columns or DEFAULT_WIDTH
+        except OSError:
+            continue
+    return DEFAULT_WIDTH
+
+
+def _takes_colour() -> bool:
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    return console.color_system is not None and not console.no_color
+
+
+@cache
+def _styles(style: str) -> tuple[str, str]:
+    from rich.color import ColorSystem
+    from rich.style import Style
+
+    before, after = Style.parse(style).render("\0", color_system=ColorSystem.STANDARD).split("\0")
+    return before, after
+
+
+def _style(style: str, text: str) -> str:
+    before, after = _styles(style)
+    return f"{before}{text}{after}"

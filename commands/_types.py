@@ -1,0 +1,142 @@
+"""Values with rules, as click types: each says in one sentence what it wants."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from rmqctl.release import Release as ReleaseNumber
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_SPANS = re.compile(rf"-(?:{_SPAN.pattern})+")
+_SPAN_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = "_kmgtp"
+
+
+class Instant(click.ParamType[int]):
+    """A moment, as epoch milliseconds (UTC)."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if _SPANS.fullmatch(text):
+            return time.time_ns() // 1_000_000 - _span_ms(text)
+        try:
+            return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            self.fail(
+                f"{value!r} is not a time; give 2026-11-20T08:00:00Z, a local time without zone, "
+                "epoch milliseconds, or -15m for 15 minutes ago (ms, s, m, h, d, w).",
+                param,
+                ctx,
+            )
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes: 100, 64K, 64KiB, 1.5G; K is 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a size; give bytes, or 64K, 16MiB, 1G (binary units).", param, ctx)
+        number, unit = match.groups()
+        return round(float(number) * 1024 ** _POWERS.index(unit.lower())) if unit else round(float(number))
+
+
+class Queue(NamedTuple):
+    """A topic, and one queue of it or all (None)."""
+
+    topic: str
+    queue_id: int | None
+
+
+class QueueName(click.ParamType[Queue]):
+    """``TOPIC/QUEUE``, or ``TOPIC`` for all its queues.
+
+    Args:
+        needs_queue: a bare topic is not enough.
+    """
+
+    name = "topic[/queue]"
+
+    def __init__(self, *, needs_queue: bool = False) -> None:
+        self.needs_queue = needs_queue
+        if needs_queue:
+            self.name = "topic/queue"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Queue:
+        if isinstance(value, Queue):
+            return value
+        topic, slash, number = str(value).rpartition("/")
+        if not slash and number and not self.needs_queue:
+            return Queue(number, None)
+        if topic and number.isascii() and number.isdigit():
+            return Queue(topic, int(number))
+        wanted = "TOPIC/QUEUE, such as TopicTest/0" + ("" if self.needs_queue else ", or TOPIC")
+        self.fail(f"{value!r} does not name a queue; give {wanted}.", param, ctx)
+
+
+class PropertyFilter(click.ParamType[tuple[str, str]]):
+    """``NAME=VALUE``, as a pair; the value may hold more ``=``."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            name, content = value
+            return name, content
+        name, sign, content = str(value).partition("=")
+        if not (name and sign):
+            self.fail(f"{value!r} is not of the form NAME=VALUE.", param, ctx)
+        return name, content
+
+
+class Regex(click.ParamType[re.Pattern[bytes]]):
+    """A regular expression in Python's syntax, matched against bytes (text is taken as UTF-8)."""
+
+    name = "regex"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> re.Pattern[bytes]:
+        if isinstance(value, re.Pattern):
+            return value
+        try:
+            return re.compile(str(value).encode("utf-8", "surrogateescape"))
+        except re.error as error:
+            self.fail(f"{value!r} is not a regular expression: {error}.", param, ctx)
+
+
+class Release(click.ParamType[ReleaseNumber]):
+    """A broker release: 5.3.3."""
+
+    name = "release"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ReleaseNumber:
+        if isinstance(value, ReleaseNumber):
+            return value
+        try:
+            return ReleaseNumber.parse(str(value))
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def refuse(option: str, reason: str) -> NoReturn:
+    """End with wrong usage (exit 2): ``option`` contradicts something else on the line."""
+    raise click.BadParameter(reason, param_hint=f"'{option}'")
+
+
+def _span_ms(text: str) -> int:
+    return round(sum(float(number) * _SPAN_MS[unit] for number, unit in _SPAN.findall(text)))
