@@ -1,140 +1,241 @@
-"""Stores on object storage and other file systems, through fsspec: ``s3://``, ``file://``, ``memory://``, ...
+"""Files and directories of remote file systems, read by ranges.
 
-Credentials and endpoints come from where the file system itself looks (environment, config files)
-and from fsspec's own configuration, such as ``FSSPEC_S3_ENDPOINT_URL``.
+A tree or a file is its URL and options, and travels between processes as such; the connection is
+made when something is read. Where reads follow each other, 16 MiB are fetched at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
-from rmqctl.errors import IOFailure, MissingExtra
-from rmqctl.files.tree import Entry, join
+from rmqctl.errors import IOFailure
+from rmqctl.files.filesystem import asking, connect, is_url, join_url, protocol_of, read_range, split_url, wrap
+from rmqctl.files.source import ByteSource
+from rmqctl.files.tree import Entry, LocalTree, Tree, join
 
-_READ_AHEAD = 16 << 20
-_EXTRAS = {"s3": "s3", "s3a": "s3"}
+READ_AHEAD = 16 << 20
+"""Bytes fetched at once while a file is read from front to back."""
+SMALLEST_READ = 64 << 10
+"""Bytes fetched at once for a read here and there; a request costs more than they do."""
+_MTIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 
 
-def is_url(path: str) -> bool:
-    """Whether a path names a file system, like ``s3://bucket/store``."""
-    scheme, mark, _ = path.partition("://")
-    return bool(mark) and scheme.replace("+", "").isalnum()
+def open_tree(path: str, options: Mapping[str, Any] | None = None) -> Tree:
+    """The directory of a local path or of a URL (``file://``, ``s3://``, whatever fsspec or pyarrow knows).
 
+    Args:
+        options: for the file system, as fsspec has them; its environment variables work as well.
 
-def remote_tree(url: str) -> RemoteTree:
-    """The tree at a URL.
-
-    Raises:
-        MissingExtra: the package for this kind of URL is not installed.
-        IOFailure: fsspec does not know the kind of URL.
+    Nothing is read yet: that the directory is not there shows when it is listed.
     """
-    return RemoteTree(url)
+    if not is_url(path):
+        return LocalTree(path)
+    if protocol_of(path) in {"file", "local"} and "::" not in path:
+        return LocalTree(local_path(path))
+    return RemoteTree(path, options)
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
-    import fsspec
+def local_path(url: str) -> str:
+    """The path of a ``file://`` URL; percent signs are decoded only where the path as written is not there."""
+    path = split_url(url)[1].removeprefix("localhost/")
+    path = path if path.startswith("/") else f"/{path}"
+    return path if os.path.exists(path) else unquote(path)
 
-    scheme = url.partition("://")[0]
-    try:
-        fs, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        extra = _EXTRAS.get(scheme)
-        if extra is None:
-            raise IOFailure(f"cannot open {url}", str(error), "install the package it names") from error
-        raise MissingExtra(f"reading {scheme}:// paths", extra) from error
-    except ValueError as error:
-        raise IOFailure(f"cannot open {url}", str(error), "use a path or a URL that fsspec knows, like s3://") from error
-    return fs, path.rstrip("/")
+
+class _Location:
+    """A URL, options, and the connection made of them on first use; pickles without the connection.
+
+    A file system given as an object is kept, and pickled as it pickles itself.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, filesystem: Any = None) -> None:
+        self.url, self.options, self.given = url, dict(options or {}), filesystem
+
+    @cached_property
+    def _connection(self) -> tuple[Any, str]:
+        if self.given is not None:
+            path = split_url(self.url)[1] if is_url(self.url) else self.url
+            return wrap(self.given), path.rstrip("/")
+        return connect(self.url, self.options)
+
+    @property
+    def filesystem(self) -> Any:
+        return self._connection[0]
+
+    def full(self, path: str) -> str:
+        """A path as the file system wants it."""
+        root = self._connection[1]
+        return f"{root}/{path}" if path else root
+
+    def below(self, path: str) -> str:
+        """The URL of a path."""
+        return join_url(self.url, path) if is_url(self.url) else join(self.url, path)
+
+    def __getstate__(self) -> tuple[str, dict[str, Any], Any]:
+        return self.url, self.options, self.given
+
+    def __setstate__(self, state: tuple[str, dict[str, Any], Any]) -> None:
+        self.url, self.options, self.given = state
 
 
 class RemoteTree:
-    """A directory tree of any fsspec file system; travels between processes as its URL."""
+    """A directory of a remote file system.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: the directory.
+        options: for fsspec.
+        filesystem: an fsspec or pyarrow file system to use instead of what the URL says.
+
+    Raises (all methods):
+        MissingExtra, NotAStore, IOFailure: see :func:`rmqctl.files.filesystem.connect`.
+        OSError: no permission, or the system failed; carries the URL.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None, filesystem: Any = None) -> None:
         self.root = url
-        self._fs, self._path = _filesystem(url)
-
-    def __reduce__(self) -> tuple[type[RemoteTree], tuple[str]]:
-        return RemoteTree, (self.root,)
+        self._at = _Location(url, options, filesystem)
 
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
-        try:
-            found = self._fs.ls(self._full(path), detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        own = self._full(path).rstrip("/")
-        entries = [_entry(info, path) for info in found if info["name"].rstrip("/") != own]
-        return sorted((e for e in entries if e.name), key=lambda e: e.name)
+        """Names in a directory, sorted; asked anew each time."""
+        filesystem, full = self._at.filesystem, self._at.full(path)
+        with asking(self._at.below(path)):
+            try:
+                filesystem.invalidate_cache(full)
+                found = filesystem.ls(full, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        entries = (_entry(info, path) for info in found if not _is_itself(info, full))
+        return sorted(entries, key=lambda e: e.name)
 
     def stat(self, path: str) -> Entry | None:
-        try:
-            return _entry(self._fs.info(self._full(path)), path.rpartition("/")[0])
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        """What is known of one path; None when nothing is there."""
+        with asking(self._at.below(path)):
+            try:
+                info = self._at.filesystem.info(self._at.full(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        entry = _entry(info, "")
+        return Entry(path.rpartition("/")[2], path, entry.is_directory, entry.size, entry.mtime_ms)
 
-    def open(self, path: str) -> RemoteFile:
-        return RemoteFile(self, path)
+    def open(self, path: str) -> ByteSource:
+        """The bytes of one file."""
+        return RemoteFile(self._at.below(path), self._at.options, self._at.given, name=path)
 
     def child(self, path: str) -> RemoteTree:
-        return RemoteTree(join(self.root.rstrip("/"), path))
-
-    def _full(self, path: str) -> str:
-        return join(self._path, path) if path else self._path
-
-    def fetch(self, path: str, start: int, end: int) -> bytes:
-        """Bytes ``[start, end)`` of a file; fewer at its end."""
-        data: bytes = self._fs.cat_file(self._full(path), start=start, end=end) if end > start else b""
-        return data
+        """The tree below a directory of this one."""
+        return RemoteTree(self._at.below(path), self._at.options, self._at.given)
 
 
-def _entry(info: dict[str, Any], path: str) -> Entry:
-    name = info["name"].rstrip("/").rpartition("/")[2]
-    modified = info.get("LastModified") or info.get("mtime") or info.get("created") or 0
-    stamp = modified.timestamp() if isinstance(modified, datetime) else modified if isinstance(modified, (int, float)) else 0
-    return Entry(name, join(path, name), info["type"] == "directory", info.get("size") or 0, int(stamp * 1000))
+def _is_itself(info: Mapping[str, Any], full: str) -> bool:
+    """A listing may name the directory itself: a marker object of S3, or a file that was listed."""
+    return str(info["name"]).strip("/") == full.strip("/")
+
+
+def _entry(info: Mapping[str, Any], directory: str) -> Entry:
+    name = str(info["name"]).rstrip("/").rpartition("/")[2]
+    size = info.get("size")
+    return Entry(
+        name, join(directory, name), info.get("type") == "directory", -1 if size is None else int(size), _mtime(info)
+    )
+
+
+def _mtime(info: Mapping[str, Any]) -> int:
+    """Epoch milliseconds of the last modification, 0 where the file system does not say."""
+    for key in _MTIMES:
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return int(value.timestamp() * 1000)
+        if isinstance(value, (int, float)):
+            return int(value * 1000)
+    return 0
 
 
 class RemoteFile:
-    """A remote file read by ranges, with 16 MiB of read-ahead while the reads are in order."""
+    """A file of a remote file system; not for several threads at once.
 
-    def __init__(self, tree: RemoteTree, path: str) -> None:
-        self.name, self._tree, self._path = path, tree, path
+    Its length is that of the last call of :meth:`size`; reads stop there.
+
+    Raises (all methods):
+        MissingExtra, NotAStore, IOFailure: see :func:`rmqctl.files.filesystem.connect`.
+        OSError: the file is not there, may not be read, or the system failed; carries the URL.
+    """
+
+    def __init__(
+        self, url: str, options: Mapping[str, Any] | None = None, filesystem: Any = None, *, name: str | None = None
+    ) -> None:
+        self.url, self.name = url, name or url
+        self._at = _Location(url, options, filesystem)
         self._size: int | None = None
-        self._held = b""
-        self._at = 0
-
-    def __reduce__(self) -> tuple[type[RemoteFile], tuple[RemoteTree, str]]:
-        return RemoteFile, (self._tree, self._path)
+        self._start, self._data = 0, b""
 
     def size(self) -> int:
-        entry = self._tree.stat(self._path)
-        if entry is None:
-            raise FileNotFoundError(2, "no such file", self._path)
-        self._size = entry.size
-        return entry.size
+        """Bytes in the file; from the second call on the file system is asked anew."""
+        filesystem, full = self._at.filesystem, self._at.full("")
+        with asking(self.url):
+            if self._size is not None:
+                filesystem.invalidate_cache(full.rpartition("/")[0])
+            size = filesystem.info(full).get("size")
+        if size is None:
+            raise IOFailure(f"cannot read {self.url}", "the server does not tell its length")
+        self._size = int(size)
+        return self._size
 
     def read_at(self, offset: int, size: int) -> bytes:
-        limit = self.size() if self._size is None else self._size
-        end = min(offset + max(size, 0), limit)
-        if offset >= end:
+        length = self.size() if self._size is None else self._size
+        end = min(offset + size, length)
+        if end <= offset:
             return b""
-        if not self._at <= offset <= end <= self._at + len(self._held):
-            ahead = _READ_AHEAD if self._at <= offset <= self._at + len(self._held) or size >= 1 << 20 else size
-            self._held = self._tree.fetch(self._path, offset, min(max(end, offset + ahead), limit))
-            self._at = offset
-        return self._held[offset - self._at : end - self._at]
+        have = self._start + len(self._data)
+        if not self._start <= offset <= end <= have:
+            self._fetch(offset, end, length, have)
+        return self._data[offset - self._start : end - self._start]
+
+    def _fetch(self, offset: int, end: int, length: int, have: int) -> None:
+        """Make the buffer hold ``[offset, end)`` as far as it is there, and more where reads follow each other."""
+        if self._data and self._start <= offset <= have:
+            kept = self._data[offset - self._start :]
+            self._data = kept + self._range(have, min(max(end, have + READ_AHEAD), length))
+        else:
+            self._data = self._range(offset, min(max(end, offset + SMALLEST_READ), length))
+        self._start = offset
+
+    def _range(self, start: int, end: int) -> bytes:
+        with asking(self.url):
+            try:
+                return read_range(self._at.filesystem, self._at.full(""), start, end)
+            except (FileNotFoundError, PermissionError):
+                raise
+            except OSError:
+                if start < self.size():  # otherwise the file was cut since, and the range lies behind its end
+                    raise
+                return b""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        data = self.read_at(offset, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        piece = self.read_at(offset, len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
 
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The whole range: no remote file system tells its holes."""
         end = min(end, self.size() if self._size is None else self._size)
         if start < end:
             yield start, end
 
     def close(self) -> None:
-        self._held, self._size = b"", None
+        """Drop what was fetched; the connection is shared and stays."""
+        self._start, self._data = 0, b""
+
+    def __getstate__(self) -> tuple[str, str, _Location]:
+        return self.url, self.name, self._at
+
+    def __setstate__(self, state: tuple[str, str, _Location]) -> None:
+        self.url, self.name, self._at = state
+        self._size, self._start, self._data = None, 0, b""
+
+
+__all__ = ["READ_AHEAD", "RemoteFile", "RemoteTree", "is_url", "local_path", "open_tree", "split_url"]
