@@ -40,6 +40,11 @@ def open_tree(path: str, options: Mapping[str, Any] | None = None) -> Tree:
     return RemoteTree(path, options)
 
 
+def remote_tree(url: str) -> Tree:
+    """The tree at a URL, with the options of the environment."""
+    return open_tree(url)
+
+
 def local_path(url: str) -> str:
     """The path of a ``file://`` URL; percent signs are decoded only where the path as written is not there."""
     path = split_url(url)[1].removeprefix("localhost/")
@@ -238,4 +243,4 @@ class RemoteFile:
         self._size, self._start, self._data = None, 0, b""
 
 
-__all__ = ["READ_AHEAD", "RemoteFile", "RemoteTree", "is_url", "local_path", "open_tree", "split_url"]
+__all__ = ["READ_AHEAD", "RemoteFile", "RemoteTree", "is_url", "local_path", "open_tree", "remote_tree", "split_url"]

@@ -19,8 +19,10 @@ from rmqctl.files.local import LocalFile
 from rmqctl.files.remote import RemoteFile, RemoteTree, is_url, open_tree, split_url
 from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import LocalTree, Tree, read_all
+from rmqctl.open import open_path
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.locate import open_store
+from rmqctl.rocketmq.store import RocketMQStore
 
 STORE = "5.3.3-crash"
 
@@ -248,6 +250,16 @@ def test_paths_are_no_urls(path: str) -> None:
 def test_protocols() -> None:
     assert protocol_of("S3://bucket/a") == "s3"
     assert protocol_of("simplecache::gs://bucket/a") == "gs"
+
+
+def test_stores_parts_and_files_open_by_url(uploaded: str) -> None:
+    store = open_path(uploaded)
+    assert isinstance(store, RocketMQStore)
+    part = open_path(f"{uploaded}/commitlog/{0:020d}")
+    assert isinstance(part, RocketMQStore)
+    assert (part.root, part.selection) == (uploaded, f"commitlog/{0:020d}")
+    with pytest.raises(FileNotFoundError):
+        open_path(f"{uploaded}/nothing")
 
 
 def test_an_unknown_protocol_names_known_ones() -> None:
