@@ -1,0 +1,58 @@
+# Everything a contributor types. A machine needs Python >= 3.11 and make; `make test` does the rest.
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+EXTRAS := dev,s3,rocksdb
+# The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test slow interop bench lint fix demo clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## make .venv and install everything pinned in constraints.txt
+
+test: $(STAMP) ## run the tests
+	$(BIN)/pytest -q
+
+slow: $(STAMP) ## run the tests that take more than a few seconds
+	$(BIN)/pytest -q -m "slow and not interop and not spark" || [ $$? -eq 5 ]
+
+interop: $(STAMP) ## run the tests against classes of released brokers (needs Java and Maven)
+	$(BIN)/pytest -q -m interop
+
+bench: $(STAMP) ## measure speed on large stores, as ratios
+	$(BIN)/pytest -q -m "" -s tests/benchmarks
+
+lint: $(STAMP) ## check style, types, spelling and the import arrow
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+fix: $(STAMP) ## mend what the linters can mend themselves
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: $(STAMP) ## unpack a real store, show it, damage it, find the damage
+	@PATH="$(CURDIR)/$(BIN):$$PATH" fixtures/demo
+
+clean: ## remove .venv and everything that tools have left behind
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks .import_linter_cache
+
+$(BIN)/python:
+	@[ -n "$(PYTHON)" ] || { echo "no Python >= 3.11 found; install one, or type: make PYTHON=/path/to/python3"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+# pip first: the one that came with Python may be too old for the pinned wheels. The build back end is
+# installed like everything else, so that it is pinned too.
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
+	@touch $@
