@@ -10,8 +10,8 @@ from typing import Any
 
 from commands._json import text_or_base64
 
-_TIME_KEY = re.compile(r"(?:.*_)?timestamp|time|delete_horizon")
-_SIZE_KEY = re.compile(r"(?:.*_)?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
+_TIME_KEY = re.compile(r"(?:.*[_.])?timestamp|(?:.*\.)?time|delete_horizon")
+_SIZE_KEY = re.compile(r"(?:.*[_.])?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999
 

@@ -22,6 +22,8 @@ HEAD_ROWS = 500
 GAP = "  "
 _NARROW = 12
 """Text columns may shrink to this many cells before a table turns into blocks."""
+_NUMBER = 13
+"""Digits of an offset in a log of some terabytes."""
 
 
 @dataclass(slots=True)
@@ -69,9 +71,16 @@ class Table:
                 name = self.screen.style(pad("" if number else key, margin), "bold")
                 yield f"{name}{GAP}{self.screen.style(part, _style_of(key, value))}".rstrip()
 
-    def layout(self, head: Sequence[Row]) -> list[Column] | None:
-        """Columns that fit the screen, or None where none do."""
+    def layout(self, head: Sequence[Row], *, more: bool = False) -> list[Column] | None:
+        """Columns that fit the screen, or None where none do.
+
+        Args:
+            more: rows come behind ``head`` whose values may be longer; columns get room for that if there is any.
+        """
         columns = [self._column(key, head) for key in self.keys]
+        if more:
+            for column in columns:
+                column.width = max(column.width, _NUMBER if column.right else column.width * 3 // 2)
         room = self.screen.width - len(GAP) * (len(columns) - 1)
         for _ in range(sum(c.width for c in columns) - room):
             widest = max(columns, key=lambda c: (c.width > c.least, c.width))
@@ -97,13 +106,18 @@ class Table:
         yield GAP.join("-" * column.width for column in columns)
 
     def _row(self, row: Row, columns: list[Column]) -> Iterator[str]:
-        cells = [fold(self._cell(column.key, row.get(column.key)), column.width) for column in columns]
+        cells = [self._folded(column, row.get(column.key)) for column in columns]
         for line in zip_longest(*cells, fillvalue=""):
             parts = []
             for text, column in zip(line, columns, strict=True):
                 padded = pad(text, column.width, right=column.right)
                 parts.append(self.screen.style(padded, _style_of(column.key, row.get(column.key))))
             yield GAP.join(parts).rstrip()
+
+    def _folded(self, column: Column, value: Any) -> list[str]:
+        """Lines of a cell; a number stays in one piece, even where it passes the margin."""
+        text = self._cell(column.key, value)
+        return [text] if column.right and is_number(column.key, value) else fold(text, column.width)
 
     def _cell(self, key: str, value: Any) -> str:
         return cell(key, value, local_time=self.local_time)
@@ -119,11 +133,11 @@ def write_table(
     """
     counted = _Counted(rows)
     stream = iter(counted)
-    head, _ = take(stream, HEAD_ROWS, patient=False)
+    head, ended = take(stream, HEAD_ROWS, patient=False)
     if not head:
         return 0
     table = Table(Screen.here(), local_time, list(columns or keys_of(head)))
-    layout = table.layout(head)
+    layout = table.layout(head, more=not ended)
     every = chain(head, stream)
     above = [table.screen.style(title, "bold"), ""] if title else []
     _sink.write_text(chain(above, table.lines(every, layout) if layout else table.blocks(every)))
