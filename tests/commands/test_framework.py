@@ -1,0 +1,415 @@
+"""The command framework: start, errors and exit codes, streams that fail, shared types and options."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from freezegun import freeze_time
+
+from commands import COMMANDS, LazyGroup, cli
+from commands._app import Output
+from commands._guard import BUG
+from commands._options import (
+    FilterOptions,
+    StoreOptions,
+    as_release_option,
+    filter_options,
+    output_option,
+    store_options,
+)
+from commands._types import Instant, PropertyFilter, Queue, QueueName, Regex, Release, Size
+from rmqctl.errors import FAMILY, IOFailure, MissingExtra, NotAStore, Refused, RmqctlError, StoreInUse, TooDamaged
+from rmqctl.release import Release as ReleaseNumber
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_python(code: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a small program that has `commands` at hand."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, timeout=60, **options)
+
+
+def group_with(action: Callable[[], object]) -> LazyGroup:
+    """A command line with one command, ``go``, that does ``action``."""
+
+    class OneCommand(LazyGroup):
+        def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+            return "go", click.Command("go", callback=action), args[1:]
+
+    return OneCommand("rmqctl")
+
+
+def outcome(error: BaseException) -> tuple[int, str]:
+    def action() -> None:
+        raise error
+
+    result = CliRunner().invoke(group_with(action), ["go"])
+    return result.exit_code, result.stderr
+
+
+# start
+
+
+def test_help_imports_click_and_nothing_heavy() -> None:
+    done = run_python("""
+        import sys
+        from commands import cli
+        try:
+            cli(["--help"], prog_name="rmqctl")
+        except SystemExit as end:
+            assert end.code == 0, end.code
+        heavy = {"numpy", "pyarrow", "rich", "construct", "pyspark", "orjson", "fsspec", "pandas"}
+        print("LOADED", sorted(heavy & set(sys.modules)))
+    """)
+    assert done.stderr == b""
+    assert done.stdout.endswith(b"LOADED []\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there_with_help_and_an_example(name: str, rmqctl: Any) -> None:
+    module, short = COMMANDS[name]
+    command = import_module(module).command
+    assert isinstance(command, click.Command)
+    result = rmqctl(name, "--help")
+    assert result.exit_code == 0
+    assert f"rmqctl {name}" in result.output.partition("Options:")[0].partition("\n")[2], "no example"
+    assert short.endswith(".")
+    assert name in rmqctl("--help").output
+
+
+def test_version_and_module_entry() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqctl", "--version"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    from rmqctl import __version__
+
+    assert done.stdout == f"rmqctl {__version__}\n"
+
+
+def test_unknown_command_suggests_the_nearest(rmqctl: Any) -> None:
+    result = rmqctl("verfiy")
+    assert result.exit_code == 2
+    assert "Did you mean 'verify'?" in result.stderr
+
+
+# errors and exit codes
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (IOFailure("cannot read x", OSError(errno.EIO, "Input/output error")), 10, "cannot read x: Input/output error"),
+        (NotAStore("x", "no commitlog/ in it"), 11, "x is not a message store: no commitlog/ in it; give"),
+        (StoreInUse("x"), 12, "x is in use"),
+        (Refused("17 messages would be lost; add --force"), 13, "17 messages would be lost"),
+        (MissingExtra("reading RocksDB queues", "rocksdb"), 14, "pip install 'rmqctl[rocksdb]'"),
+        (TooDamaged("x", "no record is left"), 15, "type: rmqctl verify x"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 10, "gone: No such file"),
+        (PermissionError(errno.EACCES, "Permission denied", b"secret"), 10, "secret: Permission denied; run as"),
+        (OSError(errno.EIO, "Input/output error"), 10, "Input/output error"),
+        (OSError(errno.ENOSPC, "No space left on device"), 10, "standard output: No space left"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (click.Abort(), 130, "interrupted"),
+        (SystemExit(1), 1, ""),
+        (SystemExit(None), 0, ""),
+        (click.exceptions.Exit(1), 1, ""),
+        (click.UsageError("not so"), 2, "not so"),
+    ],
+)
+def test_errors_become_a_code_and_a_sentence(error: BaseException, code: int, words: str) -> None:
+    exit_code, stderr = outcome(error)
+    assert exit_code == code
+    assert words in stderr
+    assert "Traceback" not in stderr
+    assert not words or stderr.count("\n") == 1 or isinstance(error, click.UsageError)
+
+
+def test_closed_pipe_is_quiet() -> None:
+    assert outcome(BrokenPipeError(errno.EPIPE, "Broken pipe")) == (0, "")
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), EOFError("bug"), KeyError("bug")])
+def test_bugs_stay_what_they_are(error: Exception) -> None:
+    def action() -> None:
+        raise error
+
+    assert CliRunner().invoke(group_with(action), ["go"]).exception is error
+
+
+def test_a_bug_prints_its_traceback_and_is_not_taken_for_damage() -> None:
+    done = run_python("""
+        import sys
+        import commands
+        def broken(self, ctx, args): raise ValueError("a bug")
+        commands.LazyGroup.resolve_command = broken
+        sys.argv = ["rmqctl", "info"]
+        commands.main()
+    """)
+    assert done.returncode == BUG
+    assert b"Traceback" in done.stderr
+    assert b"ValueError: a bug" in done.stderr
+
+
+def test_exit_codes_are_distinct_and_documented() -> None:
+    codes = [kind.exit_code for kind in FAMILY]
+    assert codes == [10, 11, 12, 13, 14, 15]
+    assert set(RmqctlError.__subclasses__()) >= set(FAMILY)
+    assert all(kind.meaning and kind.__doc__ for kind in FAMILY)
+
+
+# streams that fail
+
+ENDLESS = """
+    import itertools, sys
+    from commands._app import Output
+    from tests.commands.test_framework import group_with
+    rows = ({{"number": n, "text": "x" * 50}} for n in itertools.count())
+    group_with(lambda: Output("{kind}").show(rows)).main(["go"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "table"])
+def test_reader_that_goes_away(kind: str) -> None:
+    read, write = os.pipe()
+    command = [sys.executable, "-c", textwrap.dedent(ENDLESS.format(kind=kind))]
+    with subprocess.Popen(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE) as process:
+        os.close(write)
+        os.read(read, 100)
+        os.close(read)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("kind", ["jsonl", "table"])
+def test_full_disk_behind_stdout(kind: str) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(ENDLESS.format(kind=kind))]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert done.returncode == 10
+    assert done.stderr.startswith(b"rmqctl: cannot write the results to standard output: No space left on device; free")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_help_on_a_full_disk() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rmqctl", "--help"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr.count(b"\n")) == (10, 1)
+
+
+def test_interrupt() -> None:
+    command = [sys.executable, "-c", textwrap.dedent(ENDLESS.format(kind="jsonl"))]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.read(10)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, b"rmqctl: interrupted\n")
+
+
+def test_rows_before_an_error_are_written(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"n": 1}
+        raise NotAStore("x", "it vanished")
+
+    with pytest.raises(NotAStore):
+        Output("jsonl").show(rows())
+    assert capsysbinary.readouterr().out == b'{"n":1}\n'
+
+
+# types
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("0", 0),
+        ("2026-11-20T08:00:00Z", 1_795_161_600_000),
+        ("2026-11-20T08:00:00.250+02:00", 1_795_154_400_250),
+        ("-15m", 1_795_161_600_000 - 900_000),
+        ("-1h30m", 1_795_161_600_000 - 5_400_000),
+        ("-2d", 1_795_161_600_000 - 172_800_000),
+        ("-250ms", 1_795_161_600_000 - 250),
+        ("-1.5s", 1_795_161_600_000 - 1_500),
+    ],
+)
+def test_instant(text: str, milliseconds: int) -> None:
+    with freeze_time("2026-11-20T08:00:00Z"):
+        assert Instant().convert(text, None, None) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T08:00:00", "2026-11-20 08:00", "2026-07-01"])
+def test_instant_without_a_zone_is_local(text: str) -> None:
+    moment = datetime.fromisoformat(text).astimezone(UTC)
+    assert Instant().convert(text, None, None) == moment.timestamp() * 1000
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "15m", "-15", "-15x", "-", "2026-13-01", "-m", "1e3", "²"])
+def test_instant_refuses(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a time; give 2026-11-20T08:00:00Z"):
+        Instant().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("0", 0),
+        ("100", 100),
+        ("64K", 65536),
+        ("64KiB", 65536),
+        ("64 kb", 65536),
+        ("1GiB", 1 << 30),
+        ("1.5M", 1_572_864),
+    ],
+)
+def test_size(text: str, count: int) -> None:
+    assert Size().convert(text, None, None) == count
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1", "1X", "1KK", "1.K"])
+def test_size_refuses(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a size"):
+        Size().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "queue"),
+    [
+        ("TopicTest", Queue("TopicTest", None)),
+        ("TopicTest/3", Queue("TopicTest", 3)),
+        ("%RETRY%g/0", Queue("%RETRY%g", 0)),
+        ("a/b/7", Queue("a/b", 7)),
+    ],
+)
+def test_queue_name(text: str, queue: Queue) -> None:
+    assert QueueName().convert(text, None, None) == queue
+
+
+@pytest.mark.parametrize("text", ["", "/", "/3", "T/", "T/x", "T/-1"])
+def test_queue_name_refuses(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="does not name a queue"):
+        QueueName().convert(text, None, None)
+
+
+def test_queue_name_may_need_a_queue() -> None:
+    with pytest.raises(click.BadParameter, match="TOPIC/QUEUE"):
+        QueueName(needs_queue=True).convert("TopicTest", None, None)
+
+
+def test_property_filter() -> None:
+    assert PropertyFilter().convert("a=b=c", None, None) == ("a", "b=c")
+    assert PropertyFilter().convert("a=", None, None) == ("a", "")
+    for text in ("a", "=b", ""):
+        with pytest.raises(click.BadParameter, match="NAME=VALUE"):
+            PropertyFilter().convert(text, None, None)
+
+
+def test_regex() -> None:
+    assert Regex().convert("é+", None, None).search("caféé".encode())
+    with pytest.raises(click.BadParameter, match=r"is not a regular expression: .* at position 0"):
+        Regex().convert("(", None, None)
+
+
+def test_release() -> None:
+    assert Release().convert("5.3.3", None, None) == ReleaseNumber(5, 3, 3)
+    assert ReleaseNumber.parse("4.9.8") < ReleaseNumber.parse("v5.1.4") < ReleaseNumber.parse("5.10.0")
+    assert str(ReleaseNumber.parse("0.10.2.1")) == "0.10.2"
+    for text in ("5", "5.3", "latest", "5.3.x", ""):
+        with pytest.raises(click.BadParameter, match=r"is not a release such as 5\.3\.3"):
+            Release().convert(text, None, None)
+
+
+# options
+
+
+@click.command
+@store_options
+@filter_options
+@as_release_option
+@output_option("text", "hex")
+def everything(**values: object) -> None:
+    """Print what the command was handed."""
+    for name, value in sorted(values.items()):
+        print(name, value)
+    everything_was.append(values)
+
+
+everything_was: list[dict[str, object]] = []
+
+
+def parsed(*args: str) -> dict[str, Any]:
+    everything_was.clear()
+    result = CliRunner().invoke(everything, args)
+    assert result.exit_code == 0, result.output
+    return everything_was[0]
+
+
+def test_options_left_out() -> None:
+    assert parsed("store") == {
+        "store": StoreOptions("store"),
+        "filters": FilterOptions(),
+        "as_release": None,
+        "out": Output("table", local_time=False),
+    }
+    assert FilterOptions().is_empty
+
+
+@freeze_time("2026-11-20T08:00:00Z")
+def test_options_given() -> None:
+    line = (
+        "s3://bucket/store --commitlog a,b --broker-conf broker.conf --format rocketmq --as-release 5.1.4 -o hex --local-time "
+        "--topic T --queue 1 --key k --tag t --property a=b --property c=d --after -15m --before 2026-11-20T08:00:00Z "
+        "--from-offset 5 --to-offset 9 --grep x+ -n 3 --damaged"
+    )
+    values = parsed(*line.split())
+    assert values["store"] == StoreOptions("s3://bucket/store", ("a", "b"), "broker.conf", "rocketmq")
+    assert values["as_release"] == (5, 1, 4)
+    assert values["out"] == Output("hex", local_time=True)
+    now = 1_795_161_600_000
+    assert values["filters"] == FilterOptions(
+        "T", 1, "k", "t", (("a", "b"), ("c", "d")), now - 900_000, now, 5, 9, re.compile(b"x+"), 3, True
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--after 5 --before 5",
+        "--from-offset 9 --to-offset 3",
+        "-n 0",
+        "--queue -1",
+        "--property x",
+        "-o yaml",
+        "--grep (",
+        "--after soon",
+        "--format other",
+    ],
+)
+def test_options_refused(line: str) -> None:
+    result = CliRunner().invoke(everything, ["store", *line.split()])
+    assert result.exit_code == 2
+    assert line.rsplit(maxsplit=1)[0].rsplit(maxsplit=1)[-1] in result.output
+    assert "Traceback" not in result.output
+
+
+def test_cli_is_the_lazy_group() -> None:
+    assert isinstance(cli, LazyGroup)

@@ -1,0 +1,52 @@
+"""What all tests share: the command line in this process, golden output, golden stores, patience of hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, settings
+
+from commands import cli
+from fixtures import golden as golden_stores
+
+Rmqctl = Callable[..., Result]
+
+settings.register_profile(
+    "rmqctl", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+settings.load_profile("rmqctl")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected output of transcripts")
+
+
+@pytest.fixture
+def update_golden(pytestconfig: pytest.Config) -> bool:
+    """Whether expected output is to be rewritten instead of compared."""
+    return bool(pytestconfig.getoption("--update-golden"))
+
+
+@pytest.fixture
+def rmqctl(monkeypatch: pytest.MonkeyPatch) -> Rmqctl:
+    """Run ``rmqctl`` with arguments in this process, 100 columns wide, without colour; bugs raise."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def run(*args: object) -> Result:
+        result = CliRunner().invoke(cli, [str(arg) for arg in args], prog_name="rmqctl")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[[str], Path]:
+    """Unpack a golden store by name into the test's own directory."""
+    return lambda name: golden_stores.unpack(name, tmp_path)
