@@ -40,7 +40,7 @@ def progress(description: str, total: int | None, *, unit: str = "bytes") -> Ite
 
 def make_way() -> None:
     """Take the bar away for good when rows are about to be written to the same terminal."""
-    if _shown and sys.stdout.isatty():
+    if _shown and sys.stdout is not None and sys.stdout.isatty():
         for bar in _shown:
             bar.stop()
 
