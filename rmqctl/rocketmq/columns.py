@@ -214,20 +214,26 @@ def properties_of(block: Block) -> Texts:
 
 def pairs_of(texts: Texts) -> Pairs:
     """Split properties texts into pairs: pieces end at 0x02, a name ends at the piece's first 0x01."""
+    texts = _closed(texts)
     data, start = texts.data, texts.start
-    ends = np.flatnonzero(data == _END)
-    piece_start = np.union1d(start[:-1], ends + 1)
-    piece_start = piece_start[piece_start < len(data)]
-    piece_end = np.minimum(np.append(ends, len(data))[np.searchsorted(ends, piece_start)], _owner_end(start, piece_start))
-    owner = np.searchsorted(start, piece_start, side="right") - 1
-    marks = np.append(np.flatnonzero(data == _PAIR), len(data))
-    mark = marks[np.searchsorted(marks, piece_start)]
-    good = (mark > piece_start) & (mark < piece_end - 1) & (piece_end - piece_start >= 3)
-    at, mark, end = piece_start[good], mark[good], piece_end[good]
-    return Pairs(data, owner[good], at, mark - at, mark + 1, end - mark - 1)
+    end = np.flatnonzero(data == _END)
+    begin = np.concatenate([[0], end[:-1] + 1])[: len(end)]
+    owner = np.repeat(np.arange(len(start) - 1), np.diff(np.searchsorted(end, start)))
+    mark = np.flatnonzero(data == _PAIR)
+    if len(mark) != len(begin) or not ((mark > begin) & (mark < end)).all():  # not one 0x01 in every piece
+        marks = np.append(mark, len(data))
+        mark = marks[np.searchsorted(marks, begin)]
+    good = (mark > begin) & (mark < end - 1)
+    if not good.all():
+        begin, end, owner, mark = begin[good], end[good], owner[good], mark[good]
+    return Pairs(data, owner, begin, mark - begin, mark + 1, end - mark - 1)
 
 
-def _owner_end(start: Ints, at: Ints) -> Ints:
-    """End of the text that each place lies in."""
-    ends: Ints = start[np.searchsorted(start, at, side="right")]
-    return ends
+def _closed(texts: Texts) -> Texts:
+    """The same texts, each that is not empty ending with 0x02; brokers of 4.9.1 to 5.1.4 leave it out."""
+    stops = texts.start[1:]
+    open_ends = (np.diff(texts.start) > 0) & (texts.data[np.maximum(stops - 1, 0)] != _END) if len(texts.data) else None
+    if open_ends is None or not open_ends.any():
+        return texts
+    data = np.insert(texts.data, stops[open_ends], _END)
+    return Texts(data, texts.start + np.concatenate([[0], np.cumsum(open_ends)]))

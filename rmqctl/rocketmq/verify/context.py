@@ -1,0 +1,65 @@
+"""What the checks of a store know of each other's ground: its state, its ends, its damaged ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.store import RocketMQStore, StoreFile
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """Facts about the log.
+
+    Attributes:
+        min_offset: physical offset of the first byte of the log.
+        end: physical offset behind the last record; None while that is not known.
+        limit: physical offset behind the last file.
+        crashed, running: state of the store.
+        is_5: rules of 5.x apply.
+        last_store_timestamp: of the last record, ms; 0 without one.
+        log_files: files of the log, ascending.
+        damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
+    """
+
+    min_offset: int
+    limit: int
+    crashed: bool
+    running: bool
+    is_5: bool
+    highest_release: tuple[int, int, int]
+    lowest_release: tuple[int, int, int]
+    log_files: list[StoreFile] = field(default_factory=list)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    end: int | None = None
+    last_store_timestamp: int = 0
+    damaged: tuple[tuple[int, int], ...] = ()
+    messages: int = 0
+
+    @classmethod
+    def of(cls, store: RocketMQStore) -> LogContext:
+        """What is known before the log is scanned.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        files, releases = store.log_files, release_range(store)
+        return cls(
+            min_offset=files[0].base if files else 0,
+            limit=files[-1].base + files[-1].size if files else 0,
+            crashed=store.has_abort,
+            running=store.is_running,
+            is_5=releases.is_5,
+            highest_release=releases.highest,
+            lowest_release=releases.lowest,
+            log_files=files,
+            settings=store.settings,
+        )
+
+    def is_damaged(self, begin: int, end: int) -> bool:
+        """Whether a damaged range overlaps ``[begin, end)``."""
+        at = bisect_left(self.damaged, (begin, 0))
+        return (at > 0 and self.damaged[at - 1][1] > begin) or (at < len(self.damaged) and self.damaged[at][0] < end)

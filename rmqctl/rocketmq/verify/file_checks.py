@@ -1,0 +1,170 @@
+"""Names, lengths and strays of a store's files; nothing is read (spec 1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rmqctl.files.tree import Entry
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.commitlog import has_data
+from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.queue_files import UNIT
+from rmqctl.rocketmq.store import (
+    BATCH_QUEUES,
+    COMMIT_LOG,
+    OFFSET_DIGITS,
+    QUEUES,
+    QUEUES_EXT,
+    RocketMQStore,
+    StoreFile,
+    is_offset,
+    is_queue_id,
+    sequence,
+)
+
+_CONTROL = ("abort", "lock", "checkpoint")
+_INDEX_NAME_DIGITS = 17
+
+
+class FileCheck:
+    """Looks at every name and length of a store; iterate :meth:`findings` to the end.
+
+    Attributes:
+        files: files seen.
+    """
+
+    def __init__(self, store: RocketMQStore, geometry: Geometry) -> None:
+        self.store, self.geometry = store, geometry
+        self.files = 0
+
+    def findings(self) -> Iterator[Finding]:
+        """Findings in the order log, queues, index, timer log.
+
+        Raises:
+            OSError: a directory cannot be listed.
+        """
+        yield from self._log()
+        if not self.store.is_rocksdb:
+            yield from self._queues(QUEUES, self.geometry.queue_file_size)
+        yield from self._queues(BATCH_QUEUES, self.geometry.batch_queue_file_size)
+        yield from self._queues(QUEUES_EXT, self.geometry.queue_ext_file_size)
+        yield from self._index()
+        yield from self._timer_log()
+        self.files += sum(self.store.tree.stat(name) is not None for name in _CONTROL)
+        self.files += sum(not e.is_directory for e in self.store.tree.entries("config", sizes=False))
+
+    # --- the log ------------------------------------------------------------------------------
+
+    def _log(self) -> Iterator[Finding]:
+        files = self.store.log_files
+        self.files += len(files)
+        for entry in self.store.log_strays:
+            yield from _stray(entry, kinds.LOG_FILE_NAME)
+        if not files:
+            yield from self._no_log()
+            return
+        yield from _lengths(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_LENGTH)
+        yield from _multiples(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_NAME)
+        if len(files) > 1 and files[-1].size == self.geometry.commit_log_file_size and not has_data(files[-1]):
+            message = "all zeros: made in advance for the records to come"
+            yield Finding(kinds.LOG_ZERO_FILE, files[-1].name, 0, files[-1].size, message, physical_offset=files[-1].base)
+
+    def _no_log(self) -> Iterator[Finding]:
+        has_queues = next(self.store.queues(QUEUES), None) is not None
+        if has_queues or self.store.tree.stat("checkpoint") is not None or self.store.has_abort:
+            yield Finding(kinds.LOG_MISSING, COMMIT_LOG, 0, 0, "no file of the commit log is there")
+
+    # --- queues ---------------------------------------------------------------------------------
+
+    def _queues(self, kind: str, size: int) -> Iterator[Finding]:
+        for topic in self.store.tree.entries(kind, sizes=False):
+            if not topic.is_directory:
+                yield from _stray(topic, kinds.FILE_STRAY)
+                continue
+            for queue in self.store.tree.entries(topic.path, sizes=False):
+                if not (queue.is_directory and is_queue_id(queue.name)):
+                    yield from _stray(queue, kinds.FILE_STRAY)
+                    continue
+                yield from self._queue(queue, size, kind)
+
+    def _queue(self, queue: Entry, size: int, kind: str) -> Iterator[Finding]:
+        files, others = sequence(self.store.tree, queue.path, queue.path)
+        self.files += len(files)
+        for entry in others:
+            yield from _stray(entry, kinds.QUEUE_FILE_NAME)
+        yield from _lengths(files, size, kinds.QUEUE_FILE_LENGTH)
+        yield from _multiples(files, size, kinds.QUEUE_FILE_NAME)
+        yield from _gaps(files, size, queue.path)
+        for file in files if kind == QUEUES else ():
+            rest = file.size % UNIT.itemsize
+            if rest:
+                message = f"the file ends {rest} bytes into a unit of {UNIT.itemsize}"
+                yield Finding(kinds.QUEUE_TORN_UNIT, file.name, file.size - rest, rest, message)
+
+    # --- index and timer log ----------------------------------------------------------------------
+
+    def _index(self) -> Iterator[Finding]:
+        size = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries).file_size
+        for entry in self.store.index_files:
+            if entry.is_directory or not (entry.name.isdigit() and len(entry.name) == _INDEX_NAME_DIGITS):
+                yield Finding(kinds.INDEX_FILE_NAME, entry.path, 0, 0, f"{entry.name!r} is not a time of 17 digits")
+                continue
+            self.files += 1
+            if entry.size != size:
+                message = f"{entry.size} bytes, {size} expected"
+                yield Finding(kinds.INDEX_FILE_LENGTH, entry.path, 0, 0, message)
+
+    def _timer_log(self) -> Iterator[Finding]:
+        files, others = sequence(self.store.tree, "timerlog", "timerlog")
+        self.files += len(files)
+        for entry in others:
+            yield from _stray(entry, kinds.FILE_STRAY)
+        for file in files:
+            if file.size != self.geometry.timer_log_file_size:
+                message = f"{file.size} bytes, {self.geometry.timer_log_file_size} expected"
+                yield Finding(kinds.TIMER_LOG, file.name, 0, 0, message)
+
+
+def _stray(entry: Entry, named: FindingKind) -> Iterator[Finding]:
+    """A name that does not belong; a directory is only stray, a file's name may stop a broker."""
+    if entry.is_directory:
+        yield Finding(kinds.FILE_STRAY, entry.path, 0, 0, "a directory where the broker keeps files")
+    elif entry.size == 0 and is_offset(entry.name):
+        yield Finding(kinds.FILE_EMPTY, entry.path, 0, 0, "the file has no bytes")
+    else:
+        yield Finding(named, entry.path, 0, 0, f"{entry.name!r} is not the name of one of the broker's files here")
+
+
+def _lengths(files: list[StoreFile], size: int, kind: FindingKind) -> Iterator[Finding]:
+    for file in files:
+        if file.size == 0:
+            yield Finding(kinds.FILE_EMPTY, file.name, 0, 0, "the file has no bytes")
+        elif file.size != size:
+            yield Finding(kind, file.name, min(file.size, size), abs(file.size - size), f"{file.size} bytes, {size} expected")
+
+
+def _multiples(files: list[StoreFile], size: int, kind: FindingKind) -> Iterator[Finding]:
+    """Names off the grid of the others; a whole sequence may start anywhere."""
+    if len(files) < 2 or size <= 0:
+        return
+    remainder = Counter(f.base % size for f in files).most_common(1)[0][0]
+    for file in files:
+        if file.base % size != remainder:
+            message = f"the name is no multiple of the file size, {size} bytes"
+            yield Finding(kind, file.name, 0, 0, message)
+
+
+def _gaps(files: list[StoreFile], size: int, path: str) -> Iterator[Finding]:
+    for previous, file in _neighbours(files):
+        begin = previous.base + size
+        if file.base > begin:
+            name = f"{path}/{begin:0{OFFSET_DIGITS}d}"
+            message = f"no file holds bytes {begin} to {file.base} of the queue"
+            yield Finding(kinds.QUEUE_FILE_GAP, name, 0, file.base - begin, message)
+
+
+def _neighbours(files: list[StoreFile]) -> Iterable[tuple[StoreFile, StoreFile]]:
+    return zip(files, files[1:], strict=False)

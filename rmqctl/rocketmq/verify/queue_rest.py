@@ -1,0 +1,274 @@
+"""What is left of the queues once every record of the log has claimed its unit.
+
+Most queues come out even: as many live units as records claimed. Only the others are looked at
+unit by unit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
+from rmqctl.rocketmq.store import QUEUES, OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.rocketmq.verify.context import LogContext
+
+Key = tuple[str, int]
+_SIZE = UNIT.itemsize
+
+
+@dataclass(slots=True)
+class Claim:
+    """Units of one queue that records of the log have claimed.
+
+    Attributes:
+        count: how many; low, high: smallest and largest queue offset; end: largest physical end.
+    """
+
+    count: int = 0
+    low: int = -1
+    high: int = -1
+    end: int = -1
+
+    def add(self, count: int, low: int, high: int, end: int) -> None:
+        """Add a run of units."""
+        self.low = low if self.low < 0 else min(self.low, low)
+        self.count, self.high, self.end = self.count + count, max(self.high, high), max(self.end, end)
+
+    def join(self, other: Claim) -> None:
+        """Add what another split claimed."""
+        if other.count:
+            self.add(other.count, other.low, other.high, other.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A record whose unit is not there, or wrong.
+
+    Attributes:
+        offset: its queue offset; physical, end: where the record lies in the log.
+        actual: the unit found there (offset, size, tags code), None when it is empty.
+        expected: the unit it should be, where ``actual`` is not None.
+    """
+
+    key: Key
+    offset: int
+    physical: int
+    end: int
+    actual: tuple[int, int, int] | None = None
+    expected: tuple[int, int, int] | None = None
+
+
+def finish_queues(
+    store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext
+) -> Iterator[Finding]:
+    """Findings of all queues, and of records whose queue has no files."""
+    lacking: dict[Key, list[Missing]] = defaultdict(list)
+    for m in missing:
+        if not context.is_damaged(m.physical, m.end):
+            lacking[m.key].append(m)
+    dispatched = max((c.end for c in claims.values()), default=-1)
+    beyond = -1
+    for where in store.queues(QUEUES):
+        queue = Queue.open(where)
+        if not queue.files:
+            continue
+        rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
+        yield from rest.findings()
+        beyond = max(beyond, rest.beyond)
+    for key, records in sorted(lacking.items()):
+        yield _no_queue(key, records, context, dispatched)
+    if beyond >= context.limit > 0:
+        yield lost_file(store, context, beyond)
+
+
+def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
+    """A queue that the log knows and no directory holds."""
+    late = context.crashed and all(m.physical >= dispatched for m in records)
+    kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
+    low, high = min(m.offset for m in records), max(m.offset for m in records)
+    message = f"{len(records)} messages of the log, queue offsets {low} to {high}, and no queue file for them"
+    return Finding(
+        kind, f"{QUEUES}/{key[0]}/{key[1]}", 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=low,
+        physical_offset=records[0].physical,
+    )  # fmt: skip
+
+
+def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding:
+    """The finding for a last file of the log that units prove to be missing."""
+    directory = store.log_files[-1].name.rpartition("/")[0]
+    message = f"queue units point to offsets up to {beyond}, but the last file ends at {context.limit}: a file is missing"
+    name = f"{directory}/{context.limit:0{OFFSET_DIGITS}d}"
+    return Finding(kinds.LOG_GAP, name, 0, 0, message, physical_offset=context.limit)
+
+
+class _Rest:
+    """One queue against what was claimed of it."""
+
+    def __init__(self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext, dispatched: int) -> None:
+        self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
+        self.dispatched, self.beyond = dispatched, -1
+        self._wrong = {m.offset for m in missing if m.actual is not None}
+
+    def findings(self) -> Iterator[Finding]:
+        live = expired = 0
+        for file in self.queue.files:
+            for _, units in self.queue.chunks(file):
+                l, e = self._count(units)
+                live, expired = live + l, expired + e
+        if expired:
+            yield self._expired(expired)
+        if live == self.claim.count and not self.missing:
+            return
+        for file in self.queue.files:
+            for first, units in self.queue.chunks(file):
+                yield from self._unclaimed(file, first, units)
+        yield from self._missing()
+
+    def _count(self, units: Units) -> tuple[int, int]:
+        """Live units, and units before the log."""
+        written = units["size"] != 0
+        if not written.any():
+            return 0, 0
+        old = written & (units["physical_offset"] < self.context.min_offset) & ~is_pre_blank(units)
+        expired = int(np.count_nonzero(old))
+        filler = int(np.count_nonzero(is_pre_blank(units)))
+        return int(np.count_nonzero(written)) - expired - filler, expired
+
+    def _expired(self, count: int) -> Finding:
+        file = self.queue.files[0]
+        message = f"{count} units point before the log, which begins at {self.context.min_offset}"
+        return self._finding(kinds.QUEUE_MIN_OFFSET, file.name, 0, 0, message, file.base // _SIZE)
+
+    def _unclaimed(self, file: StoreFile, first: int, units: Units) -> Iterator[Finding]:
+        """Runs of units in a chunk that no record stands behind."""
+        number = file.base // _SIZE + first + np.arange(len(units))
+        written = (units["size"] != 0) & ~is_pre_blank(units)
+        written &= units["physical_offset"] >= self.context.min_offset
+        outside = (number < self.claim.low) | (number > self.claim.high)
+        if self.claim.count != self.claim.high - self.claim.low + 1:
+            outside |= np.isin(number, self._unproven(number, units))
+        rows = np.flatnonzero(written & outside)
+        rows = rows[[int(n) not in self._wrong for n in number[rows]]] if self._wrong else rows
+        for kind, run in self._classify(rows, units, number):
+            yield self._run(kind, file, first + run[0], units[run], number[run])
+
+    def _unproven(self, number: Ints, units: Units) -> Ints:
+        """Units inside the claimed range whose record does not say the same, one by one from the log."""
+        from rmqctl.rocketmq.log_reader import LogReader
+
+        found = []
+        with LogReader(self._log_files()) as log:
+            for n, unit in zip(number.tolist(), units, strict=True):
+                if self.claim.low <= n <= self.claim.high and int(unit["size"]) and not self._is_record(log, n, unit):
+                    found.append(n)
+        return np.array(found, np.int64)
+
+    def _is_record(self, log: object, number: int, unit: np.void) -> bool:
+        from formats.rocketmq.message import decode_record
+        from rmqctl.rocketmq.log_reader import LogReader
+
+        assert isinstance(log, LogReader)
+        raw = log.record(int(unit["physical_offset"]))
+        if raw is None:
+            return False
+        fields, _ = decode_record(raw)
+        topic = self.queue.where.topic.encode("utf-8", "surrogateescape")
+        return len(raw) == unit["size"] and (fields["topic"] != topic or fields["queue_offset"] == number)
+
+    def _log_files(self) -> list[StoreFile]:
+        return self.context.log_files
+
+    def _classify(self, rows: Ints, units: Units, number: Ints) -> Iterator[tuple[FindingKind, Ints]]:
+        """Rows by what is wrong with them, as runs of neighbours; units at damaged records are none."""
+        end = self.context.end if self.context.end is not None else self.context.limit
+        kinds_of: list[tuple[int, FindingKind]] = []
+        for row in rows.tolist():
+            physical, size = int(units["physical_offset"][row]), int(units["size"][row])
+            if physical >= end:
+                self.beyond = max(self.beyond, physical + size) if physical < 2 * self.context.limit else self.beyond
+                kinds_of.append((row, kinds.QUEUE_AHEAD))
+            elif self.context.is_damaged(physical, physical + max(size, 1)):
+                continue
+            else:
+                inside = number[row] <= self.claim.high
+                kinds_of.append((row, kinds.QUEUE_UNIT_MISMATCH if inside else kinds.QUEUE_STALE_TAIL))
+        yield from _runs(kinds_of)
+
+    def _run(self, kind: FindingKind, file: StoreFile, at: int, units: Units, number: Ints) -> Finding:
+        what = f"{len(units)} units" if len(units) > 1 else "a unit"
+        points = f"{what} from queue offset {int(number[0])} on: the first points to {int(units['physical_offset'][0])}"
+        end = self.context.end
+        reason = f", but the log ends at {end}" if kind is kinds.QUEUE_AHEAD else ", where no record of this queue is"
+        return self._finding(kind, file.name, at * _SIZE, len(units) * _SIZE, points + reason, int(number[0]))
+
+    def _missing(self) -> Iterator[Finding]:
+        """Runs of records without a right unit, split where the queue's files end."""
+        marked = [(m, self._kind_of(m)) for m in sorted(self.missing, key=lambda m: m.offset)]
+        size = self._file_units()
+        run: list[Missing] = []
+        kind: FindingKind | None = None
+        for m, own in marked:
+            if run and (own is not kind or m.offset != run[-1].offset + 1 or m.offset % size == 0):
+                yield self._missing_run(run, kind or own)
+                run = []
+            run, kind = [*run, m], own
+        if run and kind is not None:
+            yield self._missing_run(run, kind)
+
+    def _file_units(self) -> int:
+        sizes = [f.size for f in self.queue.files]
+        return max(max(sizes, key=sizes.count) // _SIZE, 1)
+
+    def _kind_of(self, m: Missing) -> FindingKind:
+        if m.actual is not None:
+            return kinds.QUEUE_UNIT_MISMATCH
+        if m.physical >= self.dispatched and (self.context.crashed or self.context.running):
+            return kinds.QUEUE_UNDISPATCHED
+        has_file = any(f.base <= m.offset * _SIZE < f.base + f.size for f in self.queue.files)
+        if has_file and m.offset < self.claim.high:
+            return kinds.QUEUE_HOLE
+        return kinds.QUEUE_MISSING_UNITS
+
+    def _missing_run(self, run: list[Missing], kind: FindingKind) -> Finding:
+        first, size = run[0], self._file_units()
+        base = first.offset // size * size * _SIZE
+        name = f"{self.queue.where.path}/{base:0{OFFSET_DIGITS}d}"
+        what = f"{len(run)} records have" if len(run) > 1 else "a record has"
+        if kind is kinds.QUEUE_UNIT_MISMATCH and first.actual and first.expected:
+            message = f"the record at {first.physical} wants (offset, size, tags code) {first.expected}, found {first.actual}"
+            message += f"; {len(run) - 1} more units behind it" if len(run) > 1 else ""
+        else:
+            message = f"{what} no unit here, from queue offset {first.offset} (record at {first.physical}) on"
+        return self._finding(kind, name, first.offset % size * _SIZE, len(run) * _SIZE, message, first.offset, first.physical)
+
+    def _finding(
+        self, kind: FindingKind, file: str, offset: int, size: int, message: str, number: int, physical: int | None = None
+    ) -> Finding:
+        topic, queue_id = self.queue.key
+        return Finding(
+            kind, file, offset, size, message, physical_offset=physical, topic=topic, queue_id=queue_id, queue_offset=number
+        )
+
+
+def _runs(items: Iterable[tuple[int, FindingKind]]) -> Iterator[tuple[FindingKind, Ints]]:
+    """Neighbouring rows of one kind."""
+    run: list[int] = []
+    kind: FindingKind | None = None
+    for row, own in items:
+        if run and (own is not kind or row != run[-1] + 1):
+            yield kind or own, np.array(run)
+            run = []
+        run.append(row)
+        kind = own
+    if run and kind is not None:
+        yield kind, np.array(run)
+
+
+__all__ = ["Claim", "Key", "Missing", "finish_queues"]

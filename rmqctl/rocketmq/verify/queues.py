@@ -1,0 +1,202 @@
+"""Consume queues against the log: every record has its unit, and every unit its record (spec 3, 14).
+
+The log drives. For each block the units of its records are looked up and compared at once; what a
+queue holds beyond that is counted at the end, and only queues whose count does not come out are
+read unit by unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.columns import Pairs, TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.queue_files import Queue, Units
+from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
+from rmqctl.rocketmq.unit_pages import UnitPages
+from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.continuity import TRANSACTION, KeyNumbers, signed
+from rmqctl.rocketmq.verify.queue_ext import real_tags
+from rmqctl.rocketmq.verify.queue_rest import Claim, Missing, finish_queues
+
+_UNQUEUED = (0x4, 0xC)
+_MAX_EXT = -(1 << 31) - 1
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class QueuePartial:
+    """What one split of the log says of the queues.
+
+    Attributes:
+        claims: records of each queue that have a right unit.
+        missing: runs of records without a unit, or with a wrong one.
+        batches: what inner batches claim of batch queues.
+    """
+
+    claims: dict[Key, Claim] = field(default_factory=dict)
+    missing: list[Missing] = field(default_factory=list)
+    batches: dict[Key, Claim] = field(default_factory=dict)
+
+
+class QueueChecker:
+    """Compares the records of one split with the consume queues."""
+
+    def __init__(self, store: RocketMQStore, geometry: Geometry, context: LogContext) -> None:
+        self.store, self.context = store, context
+        self.enabled = not store.is_rocksdb
+        self._ids = TextIds()
+        self._numbers = KeyNumbers()
+        self._queues: dict[int, Queue | None] = {}
+        self._pages = UnitPages(self._queue)
+        self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"))
+        self._batches = BatchMatch(store)
+        self._claims: dict[int, Claim] = {}
+        self._missing: list[Missing] = []
+
+    def block(self, found: LogBlock) -> Iterable[Finding]:
+        """Look up the units of a block's records; what is wrong is told at the end, when the log is known."""
+        block = found.block
+        if not self.enabled or not len(block):
+            return []
+        pairs = pairs_of(properties_of(block))
+        topics = topic_numbers(block, self._ids)
+        rows = self._plain_rows(block, pairs, topics)
+        if len(rows):
+            self._compare(block, rows, pairs, topics)
+        self._dispatched_elsewhere(block, pairs)
+        return []
+
+    def partial(self) -> QueuePartial:
+        """The claims of this split by topic and queue id."""
+        names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
+        claims = {names[number]: claim for number, claim in self._claims.items()}
+        return QueuePartial(claims, self._missing, self._batches.claims)
+
+    def _name(self, key: int) -> Key:
+        return self._ids.texts[key >> 32].decode("utf-8", "replace"), signed(key & 0xFFFFFFFF)
+
+    def _queue(self, number: int) -> Queue | None:
+        if number not in self._queues:
+            topic, queue_id = self._name(self._numbers.keys()[number])
+            path = f"{QUEUES}/{topic}/{queue_id}"
+            queue = Queue.open(QueueFiles(QUEUES, topic, queue_id, path, self.store.tree))
+            self._queues[number] = queue if queue.files else None
+        return self._queues[number]
+
+    def _plain_rows(self, block: Block, pairs: Pairs, topics: Ints) -> Ints:
+        """Rows that have a unit in the simple queue of their topic; inner batches go to batch queues."""
+        flags = block["sys_flag"]
+        queued = ~np.isin(flags & TRANSACTION, _UNQUEUED) if (flags & TRANSACTION).any() else np.ones(len(block), bool)
+        queued &= block["queue_offset"] >= 0
+        batches = self._batches.rows(block, topics, self._ids.texts)
+        if len(batches):
+            self._batches.claim(block, batches, pairs, topics, self._ids.texts)
+            queued[batches] = False
+        return np.flatnonzero(queued)
+
+    def _compare(self, block: Block, rows: Ints, pairs: Pairs, topics: Ints) -> None:
+        keys = topics[rows] << 32 | (block["queue_id"][rows].astype(np.int64) & 0xFFFFFFFF)
+        queues = self._numbers.numbers(keys)
+        order = np.argsort(queues, kind="stable")
+        queue, row = queues[order].astype(np.int64), rows[order]
+        offset, physical = block["queue_offset"][row], block["physical_offset"][row]
+        units = self._pages.lookup(queue, offset)
+        placed = (units["physical_offset"] == physical) & (units["size"] == block.total_size[row])
+        codes = tags_codes(block, pairs)[row]
+        stored = units["tags_code"].astype(np.int64)
+        right = placed & (stored == codes)
+        odd = np.flatnonzero(placed & ~right)
+        if len(odd):
+            right[odd[self._special_tags(block, row[odd], stored[odd], codes[odd], pairs, topics)]] = True
+        self._claim(queue, offset, block.physical[row] + block.total_size[row], right)
+        wrong = np.flatnonzero(~right)
+        self._note_missing(block, row[wrong], queue[wrong], units[wrong], codes[wrong])
+
+    def _special_tags(self, block: Block, row: Ints, stored: Ints, codes: Ints, pairs: Pairs, topics: Ints) -> Ints:
+        """Which units carry a delivery time or the address of an extension unit, and the right one."""
+        levels = delayed(block, pairs, topics, self._ids.texts)
+        times = block["store_timestamp"]
+        fine = []
+        for i, (r, code) in enumerate(zip(row.tolist(), stored.tolist(), strict=True)):
+            if r in levels:
+                ok = self._levels.fits(levels[r], int(times[r]), code)
+            else:
+                ok = code <= _MAX_EXT and real_tags(self.store, block.topic(r), int(block["queue_id"][r]), code) in (
+                    None,
+                    int(codes[i]),
+                )
+            if ok:
+                fine.append(i)
+        return np.array(fine, np.int64)
+
+    def _claim(self, queue: Ints, offset: Ints, end: Ints, right: Ints) -> None:
+        """Note, for each queue of the block, how many right units it has and where they lie."""
+        queue, offset, end = queue[right], offset[right], end[right]
+        if not len(queue):
+            return
+        first = np.flatnonzero(np.concatenate([[True], queue[1:] != queue[:-1]]))
+        counts = np.diff(np.append(first, len(queue)))
+        low, high = np.minimum.reduceat(offset, first), np.maximum.reduceat(offset, first)
+        ends = np.maximum.reduceat(end, first)
+        for n, c, a, b, e in zip(*(x.tolist() for x in (queue[first], counts, low, high, ends)), strict=True):
+            self._claims.setdefault(n, Claim()).add(c, a, b, e)
+
+    def _note_missing(self, block: Block, row: Ints, queue: Ints, units: Units, codes: Ints) -> None:
+        """Keep the records whose unit is empty or wrong for the end; one that says it lies elsewhere is damaged itself."""
+        names = self._numbers.keys() if len(row) else []
+        for i, r in enumerate(row.tolist()):
+            offset, physical = int(block["queue_offset"][r]), int(block["physical_offset"][r])
+            unit, size = units[i], int(block.total_size[r])
+            if physical != int(block.physical[r]):
+                continue
+            empty = int(unit["size"]) == 0
+            actual, expected = (None, None) if empty else (unit.tolist(), (physical, size, int(codes[i])))
+            self._missing.append(Missing(self._name(names[int(queue[i])]), offset, physical, physical + size, actual, expected))
+
+    def _dispatched_elsewhere(self, block: Block, pairs: Pairs) -> None:
+        """Claims on the queues of INNER_MULTI_DISPATCH (LMQ and others, spec 3.7)."""
+        names, offsets = pairs.named(b"INNER_MULTI_DISPATCH"), pairs.named(b"INNER_MULTI_QUEUE_OFFSET")
+        at = {int(row): i for i, row in enumerate(offsets.owner)}
+        for i, row in enumerate(names.owner.tolist()):
+            if row in at:
+                self._claim_dispatch(block, row, names.value(i).split(b","), offsets.value(at[row]).split(b","))
+
+    def _claim_dispatch(self, block: Block, row: int, names: list[bytes], offsets: list[bytes]) -> None:
+        if len(names) != len(offsets):
+            return
+        for name, text in zip(names, offsets, strict=True):
+            if not text.isdigit() or b"/" in name:
+                continue
+            queue_id = 0 if name.startswith(b"%LMQ%") else int(block["queue_id"][row])
+            number = int(self._numbers.numbers(np.array([self._ids.number(name) << 32 | queue_id & 0xFFFFFFFF]))[0])
+            unit = self._pages.lookup(np.array([number]), np.array([int(text)]))[0]
+            if int(unit["physical_offset"]) == int(block["physical_offset"][row]):
+                end = int(block.physical[row] + block.total_size[row])
+                self._claims.setdefault(number, Claim()).add(1, int(text), int(text), end)
+
+
+def finish(
+    store: RocketMQStore, geometry: Geometry, partials: list[QueuePartial], context: LogContext
+) -> Iterator[Finding]:
+    """What only shows when the whole log has been seen: missing units, units of no record, ends of queues."""
+    if store.is_rocksdb:
+        return
+    claims: dict[Key, Claim] = {}
+    batches: dict[Key, Claim] = {}
+    for partial in partials:
+        for into, own in ((claims, partial.claims), (batches, partial.batches)):
+            for key, claim in own.items():
+                into.setdefault(key, Claim()).join(claim)
+    missing = [m for p in partials for m in p.missing]
+    yield from finish_queues(store, claims, missing, context)
+    yield from finish_batches(store, batches, context)
+
