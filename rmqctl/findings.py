@@ -97,6 +97,17 @@ class Finding:
         return row
 
 
+def declare(id: str, severity: Severity, meaning: str, remedy: str, **more: str) -> FindingKind:
+    """Make a kind and add it to the table; ``more`` are the further attributes of :class:`FindingKind`.
+
+    Raises:
+        ValueError: the id is taken, or not of the form ``area.kebab-name``.
+    """
+    kind = FindingKind(id, severity, meaning, remedy, **more)
+    register(kind)
+    return kind
+
+
 def register(*kinds: FindingKind) -> None:
     """Add kinds to the table.
 

@@ -45,10 +45,10 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     if length < _FIELDS_SIZE:
         yield _finding(kinds.CHECKPOINT_LENGTH, length, f"{length} bytes, at least {_FIELDS_SIZE} expected")
         return
-    yield from _times(fields, context)
+    yield from _times(fields, context, store.is_rocksdb)
 
 
-def _times(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
+def _times(fields: dict[str, int], context: LogContext, rocksdb: bool) -> Iterator[Finding]:
     last = context.last_store_timestamp
     names = [n for n in _TIMES if fields[n] > last + _SLACK_MS]
     if names and last:
@@ -61,17 +61,15 @@ def _times(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
     zero = [n for n in _TIMES[:2] if fields[n] == 0]
     if zero:
         message = f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} zero, the last record was stored at {last}"
-        quiet = context.crashed or (lazy and zero == [_TIMES[1]])
-        whole = not any(fields[n] for n in _TIMES)
-        severity = Severity.NOTE if quiet and not whole else None
+        expected = context.crashed or rocksdb or (lazy and zero == [_TIMES[1]])
+        severity = Severity.NOTE if expected and (rocksdb or any(fields[n] for n in _TIMES)) else None
         yield _finding(kinds.CHECKPOINT_ZERO, _FIELDS_SIZE, message, severity)
         return
     names = [_TIMES[0]] if lazy else list(_TIMES[:2])
-    behind = [n for n in names if fields[n] + _SLACK_MS < last]
-    if behind or fields[_TIMES[0]] < last:
-        values = ", ".join(f"{n} {fields[n]}" for n in behind or [_TIMES[0]])
-        severity = None if context.crashed or context.running else Severity.WARNING
-        yield _finding(kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity)
+    behind = [n for n in names if fields[n] < last]
+    if behind:
+        values = ", ".join(f"{n} {fields[n]}" for n in behind)
+        yield _finding(kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}")
 
 
 def _finding(kind: FindingKind, size: int, message: str, severity: Severity | None = None) -> Finding:

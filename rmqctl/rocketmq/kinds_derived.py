@@ -1,0 +1,199 @@
+"""What can be wrong with consume queues and index files, which are derived from the log."""
+
+from __future__ import annotations
+
+from rmqctl.findings import Severity, declare
+
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+QUEUE_UNIT_MISMATCH = declare(
+    "queue.unit-mismatch",
+    _E,
+    "A queue unit does not fit the record it stands for: offset, size or tags code differ, or it points where no such record is.",
+    "The log is the truth: rebuild the queue from it.",
+    broker="Serves whatever the unit points at, or skips to the next log file when it cannot be read.",
+    see="spec 3.1, 8.1",
+)
+QUEUE_MISSING_UNITS = declare(
+    "queue.missing-units",
+    _E,
+    "The log holds messages of this queue that have no unit in it: consumers cannot see them.",
+    "Rebuild the queue from the log before a broker hands out the same queue offsets again.",
+    broker="Re-dispatches only what lies behind the recovery start; the rest stays invisible.",
+    see="spec 2.16, 6.7",
+)
+QUEUE_MISSING = declare(
+    "queue.missing",
+    _E,
+    "The log holds messages of a queue that has no files at all.",
+    "Rebuild the queue from the log.",
+    broker="Rebuilds it only if all queues are gone, or after an unclean exit as far as recovery scans.",
+    see="spec 6.7",
+)
+QUEUE_UNDISPATCHED = declare(
+    "queue.undispatched",
+    _N,
+    "The last messages of the log have no queue units yet: the broker stopped before dispatch reached them.",
+    "Nothing: the recovery after an unclean exit dispatches them.",
+    broker="Dispatches them again at start-up.",
+    see="spec 6.4",
+)
+QUEUE_AHEAD = declare(
+    "queue.ahead",
+    _E,
+    "Units point behind the end of the log: the log lost its tail, or was cut, after they were written.",
+    "The messages are gone from this log; a broker cuts the units. Look for the tail on a replica first.",
+    broker="Cuts them when the largest such offset is at or behind the end of the log.",
+    see="spec 6.3, 14.4",
+)
+QUEUE_HOLE = declare(
+    "queue.hole",
+    _E,
+    "An empty unit stands between units: the queue ends there for a broker that recovers it.",
+    "Rebuild the queue from the log.",
+    broker="Recovery of the queue ends at the first empty unit and cuts what follows.",
+    see="spec 6.6",
+)
+QUEUE_STALE_TAIL = declare(
+    "queue.stale-tail",
+    _W,
+    "Units behind the end of the queue do not continue it: left over from a cut, or foreign bytes.",
+    "Nothing if a broker has run since; a rebuild leaves them out.",
+    broker="Counts them as units if they look valid.",
+    see="spec 6.6, 14.4",
+)
+QUEUE_TORN_UNIT = declare(
+    "queue.torn-unit",
+    _E,
+    "The file ends inside a unit, or a unit is only partly written.",
+    "Rebuild the queue from the log.",
+    broker="Refuses to start when the file's length is wrong.",
+    fixed_in="5.4.0",
+    see="#10108, #9728",
+)
+QUEUE_FILE_LENGTH = declare(
+    "queue.file-length",
+    _E,
+    "A queue file has another length than the others.",
+    "Rebuild the queue from the log, or extend the file with zeros to its full length on a copy.",
+    broker="From 4.5.1 on refuses to start; an empty last file is deleted from 5.1.3 on.",
+    see="spec 1.2; #10108, #9728",
+)
+QUEUE_FILE_NAME = declare(
+    "queue.file-name",
+    _E,
+    "A name in a queue's directory is no file offset, or not a multiple of the file size.",
+    "Move the file out of the directory.",
+    broker="A name that is no number stops the broker at load.",
+    see="spec 1.2",
+)
+QUEUE_FILE_GAP = declare(
+    "queue.file-gap",
+    _E,
+    "A file is missing between two files of a queue.",
+    "Rebuild the queue from the log.",
+    broker="Starts; reads in the hole answer OFFSET_FOUND_NULL.",
+    see="spec 1.2",
+)
+QUEUE_MIN_OFFSET = declare(
+    "queue.min-offset",
+    _N,
+    "The first units of the queue point before the start of the log: their messages have expired.",
+    "Nothing: brokers compute the first offset that is still there.",
+    see="spec 3.9, 14.5",
+)
+QUEUE_ORPHAN = declare(
+    "queue.orphan",
+    _W,
+    "A queue exists for a topic that topics.json does not know.",
+    "Harmless; create the topic if its messages are still wanted, else delete it with the broker's own command.",
+    broker="Loads the queue all the same; expiry removes it when empty.",
+    see="spec 1.2",
+)
+QUEUE_EXT = declare(
+    "queue.extension",
+    _E,
+    "A unit's tags code is an address into consumequeue_ext where no fitting extension unit lies.",
+    "Brokers treat the tag as unknown and let the message match; rebuild to mend.",
+    see="spec 3.5",
+)
+
+INDEX_HEADER = declare(
+    "index.header",
+    _E,
+    "The header of an index file cannot be right: counts outside the file, or times and offsets that contradict its entries.",
+    "Rebuild the index from the log.",
+    broker="Believes it: queries by key may find nothing in this file.",
+    see="spec 4.1",
+)
+INDEX_COUNT = declare(
+    "index.count",
+    _W,
+    "The header's slot count is not what the release that wrote the file would have counted.",
+    "No query reads it; it only shows that the file was written by another release or header and slots are out of step.",
+    fixed_in="4.7.1",
+    see="spec 4.1",
+)
+INDEX_CHAIN = declare(
+    "index.chain",
+    _E,
+    "A slot or a chain of entries is broken: it points outside the entries, forwards, in a circle, or to another slot's entries.",
+    "Rebuild the index from the log.",
+    broker="Queries follow the chain as it is and miss keys or loop until their limit.",
+    see="spec 4.3, 4.6",
+)
+INDEX_ENTRY = declare(
+    "index.entry-mismatch",
+    _E,
+    "An index entry points at a record that has no key with its hash, or at no record at all.",
+    "Rebuild the index from the log; until then queries by key check the message and drop the false hit.",
+    see="spec 4.2, 6.8",
+)
+INDEX_COVERAGE = declare(
+    "index.coverage",
+    _W,
+    "Messages with keys are in no index file: queries by key do not find them.",
+    "Rebuild the index from the log, or use a scan of the log to find them.",
+    broker="Never indexes them again unless recovery scans their file.",
+    see="spec 6.8, 14.17",
+)
+INDEX_BEYOND = declare(
+    "index.beyond-log",
+    _W,
+    "Index entries point behind the end of the log: brokers never cut index files.",
+    "Harmless for queries; new messages below the file's endPhyOffset will not be indexed. Rebuild the index to mend.",
+    see="spec 6.8",
+)
+INDEX_FILE_LENGTH = declare(
+    "index.file-length",
+    _E,
+    "An index file is shorter or longer than its slots and entries need.",
+    "Rebuild the index from the log.",
+    broker="Extends a short file with zeros, silently; its entries are lost.",
+    see="spec 4.5",
+)
+INDEX_FILE_NAME = declare(
+    "index.file-name",
+    _W,
+    "A name in index/ is not a time of 17 digits.",
+    "Move it out of the directory.",
+    broker="Skips it with an error in its log.",
+    see="spec 4.5",
+)
+INDEX_NEWER = declare(
+    "index.newer-than-checkpoint",
+    _N,
+    "After an unclean exit the broker deletes this index file, because it is newer than the checkpoint, and rebuilds it "
+    "from where recovery starts.",
+    "Nothing; keep a copy if the log before the recovery start has expired.",
+    broker="Deletes it at start-up.",
+    see="spec 4.5; #8007",
+)
+INDEX_MISSING = declare(
+    "index.missing",
+    _W,
+    "Messages have keys, but the store has no index file for them.",
+    "Rebuild the index from the log if queries by key are needed.",
+    see="spec 4.3",
+)

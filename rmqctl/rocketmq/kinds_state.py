@@ -1,0 +1,134 @@
+"""What can be wrong with checkpoint, abort, lock, configuration, timer files, and files that do not belong."""
+
+from __future__ import annotations
+
+from rmqctl.findings import Severity, declare
+
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+CHECKPOINT_ZERO = declare(
+    "checkpoint.zero",
+    _W,
+    "The checkpoint's times are zero although the log has messages: recovery will scan the whole log.",
+    "Harmless but slow; a clean stop writes it again.",
+    broker="Starts recovery at the first file (5.4.0 and later: at most ten files).",
+    see="spec 5, 6.4; #1153",
+)
+CHECKPOINT_AHEAD = declare(
+    "checkpoint.ahead",
+    _E,
+    "The checkpoint claims times later than anything in the store: after a crash recovery would start too late.",
+    "Zero the checkpoint, so that recovery scans everything.",
+    broker="Chooses a recovery start behind messages that were not dispatched.",
+    see="spec 5, 6.4; #7233, #10073",
+)
+CHECKPOINT_BEHIND = declare(
+    "checkpoint.behind",
+    _N,
+    "The checkpoint is older than the last message: normal after a crash, it only makes recovery scan more.",
+    "Nothing.",
+    see="spec 5",
+)
+CHECKPOINT_MISSING = declare(
+    "checkpoint.missing",
+    _W,
+    "There is no checkpoint file although the log has messages.",
+    "Nothing to do before a start: brokers create it and scan the whole log.",
+    broker="Reads it as all zero.",
+    see="spec 5",
+)
+CHECKPOINT_LENGTH = declare(
+    "checkpoint.length",
+    _W,
+    "The checkpoint file is too short to hold its fields.",
+    "Brokers extend it with zeros and scan the whole log.",
+    broker="Reads missing fields as zero.",
+    see="spec 5",
+)
+STORE_ABORT = declare(
+    "store.abort",
+    _N,
+    "The file `abort` is there and no broker runs: the last exit was not clean.",
+    "The next start does an abnormal recovery; look at it first with `rmqctl verify`.",
+    broker="Recovers from the checkpoint on, deletes index files newer than it.",
+    see="spec 12",
+)
+STORE_RUNNING = declare(
+    "store.running",
+    _N,
+    "A broker holds the lock of this store: what was read may be changing.",
+    "Findings at the tail may be gone in a moment; stop the broker for a full check.",
+    see="spec 12",
+)
+
+CONFIG_UNREADABLE = declare(
+    "config.unreadable",
+    _E,
+    "A configuration file cannot be read as JSON, and its .bak does not help either.",
+    "Restore it from another broker of the cluster; an empty file and no .bak make some releases refuse to start.",
+    broker="Falls back to the .bak; if that fails too the broker does not start, or starts without the data (4.9.8 topics.json).",
+    see="spec 9.1",
+)
+CONFIG_FALLBACK = declare(
+    "config.fallback",
+    _W,
+    "A configuration file cannot be read, but its .bak is good: the broker will use the older content.",
+    "Copy the .bak over the file after looking at both.",
+    broker="Loads the .bak.",
+    see="spec 9.1",
+)
+CONFIG_CONSUMER_OFFSET = declare(
+    "config.consumer-offset",
+    _W,
+    "A consumer group's offset is behind the end of its queue: after a cut of the log it waits for messages that never come.",
+    "Reset the group's offset to the end of the queue.",
+    broker="Corrects it at the next pull, which can skip or repeat messages.",
+    see="spec 9.2",
+)
+CONFIG_DELAY_OFFSET = declare(
+    "config.delay-offset",
+    _W,
+    "The progress of a delay level is outside its queue.",
+    "Brokers from 4.9.2 on correct it at start-up; older ones stop delivering that level.",
+    fixed_in="4.9.2",
+    see="spec 6.1, 9.2",
+)
+CONFIG_UNKNOWN_TOPIC = declare(
+    "config.unknown-topic",
+    _N,
+    "A consumer group has an offset for a topic that the store does not know.",
+    "Harmless; left over from a deleted topic.",
+    see="spec 9.2",
+)
+
+FILE_STRAY = declare(
+    "file.stray",
+    _W,
+    "A file or directory lies where the broker keeps its own and belongs to none of its formats.",
+    "Move it away; some stray names stop a broker.",
+    see="spec 1.2, 14.28",
+)
+FILE_EMPTY = declare(
+    "file.empty",
+    _W,
+    "A file has no bytes.",
+    "Delete it on a stopped store, or let a broker of 5.1.3 or later do it.",
+    broker="Before 5.1.3 an empty last file stops the broker.",
+    fixed_in="5.1.3",
+    see="spec 1.2; #10108",
+)
+FILE_UNREADABLE = declare(
+    "file.unreadable",
+    _E,
+    "A file could not be read: no permission, an I/O error, or it vanished meanwhile.",
+    "Mend the permission or the disk and run again.",
+)
+TIMER_LOG = declare(
+    "timer.log",
+    _E,
+    "A unit of the timer log, or a slot of the timer wheel, is damaged or points nowhere.",
+    "Delete timerlog/ and timerwheel on a stopped store: brokers rebuild them from the queue of rmq_sys_wheel_timer.",
+    broker="Recovery cuts the timer log at the first bad unit.",
+    see="spec 11.4",
+)

@@ -1,0 +1,230 @@
+"""Index files against the log: every key is indexed, every entry has its record (spec 4).
+
+Entries are appended in log order, so the entries of a block's records are one slice of the index.
+Where slice and expectation are equal, as they nearly always are, that is one comparison of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.broker_conf import flag
+from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
+from rmqctl.rocketmq.store import INDEX, RocketMQStore
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.index_file import check_file, is_sound
+
+_TAG_ENTRIES = (5, 4, 0)
+_CHUNK = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """Neighbouring records with keys that no index file holds.
+
+    Attributes:
+        begin, end: physical offsets; count: records.
+    """
+
+    begin: int
+    end: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stranger:
+    """An entry whose record has no such key, or that points where no record begins."""
+
+    file: str
+    offset: int
+    physical: int
+
+
+@dataclass(slots=True)
+class IndexPartial:
+    """What one split of the log says of the index.
+
+    Attributes:
+        uncovered: ascending.
+        keyed: records with keys.
+    """
+
+    uncovered: list[Uncovered] = field(default_factory=list)
+    strangers: list[Stranger] = field(default_factory=list)
+    keyed: int = 0
+
+
+class IndexChecker:
+    """Compares the records of one split with the index files."""
+
+    def __init__(self, store: RocketMQStore, geometry: Geometry, context: LogContext) -> None:
+        self._partial = IndexPartial()
+        self._ids, self._keys = TextIds(), KeyHashes()
+        shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
+        files = [f for f in index_files(store, shape) if f.is_whole]
+        self._cursors = [_Cursor(f) for f in files if f.count and is_sound(f)]
+        self._with_tags = context.lowest_release >= _TAG_ENTRIES
+        self._from: int | None = None
+
+    def block(self, found: LogBlock) -> list[Finding]:
+        """Compare one block; what differs is judged at the end, when the log is known."""
+        block = found.block
+        if not len(block):
+            return []
+        topics = topic_numbers(block, self._ids)
+        keys = self._keys.columns(block, pairs_of(properties_of(block)), topics, self._ids.texts)
+        physical = block.physical
+        low = self._from if self._from is not None else int(physical[0])
+        entries = _Slice.join([c.take(low, int(physical[-1])) for c in self._cursors])
+        self._from = int(physical[-1]) + 1
+        self._partial.keyed += len(np.unique(keys.owner[~keys.tag]))
+        if not self._equal(entries, physical, keys):
+            self._differences(block, entries, physical, keys)
+        return []
+
+    def partial(self) -> IndexPartial:
+        """What this split found; closes the index files."""
+        for cursor in self._cursors:
+            cursor.file.close()
+        return self._partial
+
+    def _equal(self, entries: _Slice, physical: Ints, keys: KeyColumns) -> bool:
+        """Whether entries and expectation are the same, with or without entries for tags."""
+        for with_tags in (self._with_tags, not self._with_tags):
+            rows = slice(None) if with_tags else ~keys.tag
+            owner, hashes = keys.owner[rows], keys.hash[rows]
+            if len(owner) == len(entries.hash) and np.array_equal(entries.hash, hashes):
+                if np.array_equal(entries.physical, physical[owner]):
+                    self._with_tags = with_tags
+                    return True
+        return False
+
+    def _differences(self, block: Block, entries: _Slice, physical: Ints, keys: KeyColumns) -> None:
+        """Records without their entries and entries without their record; repeats count once."""
+        places = physical[keys.owner].tolist()
+        wanted = set(zip(places, keys.hash.tolist(), strict=True))
+        there = list(zip(entries.physical.tolist(), entries.hash.tolist(), strict=True))
+        held = set(there)
+        for (place, hash_), name, at in zip(there, entries.file, entries.offset.tolist(), strict=True):
+            if (place, hash_) not in wanted:
+                self._partial.strangers.append(Stranger(name, at, place))
+        ends = (block.physical + block.total_size).tolist()
+        lacking = {
+            int(owner)
+            for owner, hash_, tag in zip(keys.owner.tolist(), keys.hash.tolist(), keys.tag.tolist(), strict=True)
+            if not tag and (int(physical[owner]), hash_) not in held
+        }
+        for row in sorted(lacking):
+            self._add_uncovered(int(physical[row]), ends[row])
+
+    def _add_uncovered(self, begin: int, end: int) -> None:
+        runs = self._partial.uncovered
+        if runs and begin - runs[-1].end < 1 << 16:
+            runs[-1] = Uncovered(runs[-1].begin, end, runs[-1].count + 1)
+        else:
+            runs.append(Uncovered(begin, end, 1))
+
+
+@dataclass(slots=True)
+class _Slice:
+    """Entries of a physical range: columns of one length."""
+
+    physical: Ints
+    hash: Ints
+    offset: Ints
+    file: list[str]
+
+    @staticmethod
+    def join(parts: list[_Slice]) -> _Slice:
+        if len(parts) == 1:
+            return parts[0]
+        none = np.zeros(0, np.int64)
+        columns = [np.concatenate([none, *(getattr(p, n) for p in parts)]) for n in ("physical", "hash", "offset")]
+        return _Slice(*columns, [name for p in parts for name in p.file])
+
+
+class _Cursor:
+    """Takes the entries of ascending physical ranges out of one index file."""
+
+    def __init__(self, file: IndexFile) -> None:
+        self.file = file
+        self._next: int | None = None
+
+    def take(self, low: int, high: int) -> _Slice:
+        """Entries of records in ``[low, high]``; each call goes on behind the last."""
+        if self.file.header["begin_phy_offset"] > high or self.file.header["end_phy_offset"] < low:
+            return _Slice.join([])
+        if self._next is None:
+            self._next = self.file.first_at_or_after(low)
+        parts = []
+        while self._next <= self.file.count:
+            entries = self.file.entries(self._next, min(_CHUNK, self.file.count + 1 - self._next))
+            behind = np.flatnonzero(entries["physical_offset"] > high)
+            number = int(behind[0]) if len(behind) else len(entries)
+            if number:
+                parts.append(self._slice(entries[:number], self._next))
+            self._next += number
+            if len(behind) or not len(entries):
+                break
+        return _Slice.join(parts)
+
+    def _slice(self, entries: np.ndarray, first: int) -> _Slice:  # type: ignore[type-arg]
+        offset = self.file.geometry.entry_at(first) + np.arange(len(entries)) * entries.itemsize
+        return _Slice(
+            entries["physical_offset"].astype(np.int64), entries["key_hash"].astype(np.int64), offset,
+            [self.file.path] * len(entries),
+        )  # fmt: skip
+
+
+def finish(
+    store: RocketMQStore, geometry: Geometry, partials: list[IndexPartial], context: LogContext
+) -> Iterator[Finding]:
+    """Checks of each index file alone, then what the log showed."""
+    shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
+    files = index_files(store, shape)
+    try:
+        for file in files:
+            yield from check_file(store, file, context, newest=file is files[-1])
+        yield from _strangers([s for p in partials for s in p.strangers], context)
+        yield from _coverage(files, partials, context)
+    finally:
+        for file in files:
+            file.close()
+
+
+def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Finding]:
+    for stranger in strangers:
+        if not context.is_damaged(stranger.physical, stranger.physical + 1):
+            message = f"the entry points to {stranger.physical}, where no record has a key with its hash"
+            yield Finding(
+                kinds.INDEX_ENTRY, stranger.file, stranger.offset, 20, message, physical_offset=stranger.physical
+            )
+
+
+def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: LogContext) -> Iterator[Finding]:
+    """Records with keys that no file holds."""
+    keyed = sum(p.keyed for p in partials)
+    runs = [u for p in partials for u in p.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
+    if not keyed or not runs or not flag(context.settings, "messageIndexEnable", True):
+        return
+    if not files:
+        message = f"{keyed} messages have keys, but there is no index file"
+        yield Finding(kinds.INDEX_MISSING, INDEX, 0, 0, message)
+        return
+    last = max((f.header["end_phy_offset"] for f in files), default=-1)
+    for run in runs:
+        tail = run.begin > last and (context.crashed or context.running)
+        message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
+        severity = Severity.NOTE if tail else None
+        yield Finding(kinds.INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)
