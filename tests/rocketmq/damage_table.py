@@ -42,6 +42,7 @@ NORMAL_NOTES = {
     "crash": {
         "store.abort",
         "queue.undispatched",
+        "index.coverage",
         "index.newer-than-checkpoint",
         "log.zero-file",
         "checkpoint.zero",
