@@ -7,20 +7,20 @@ columns, cheapest test first, and looks at properties and bodies only of records
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from formats.rocketmq.index import index_key, java_hash, key_hash, tag_index_key
 from formats.rocketmq.properties import split_properties
-from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.body import open_body
 from rmqctl.rocketmq.columns import Texts, rows_of
 
 _KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
 _CONTENT = ("topics", "queue_id", "key", "tag", "properties", "after", "before", "grep")
-PairTest = Callable[[dict[bytes, bytes]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,48 @@ class Filter:
         low, high = self.from_offset, self.to_offset
         return (low is None or physical_offset >= low) and (high is None or physical_offset < high)
 
-    def includes_finding(self, finding: Finding) -> bool:
+    def includes_damage(self, topic: str | None, queue_id: int | None) -> bool:
         """Whether damage is to be shown: all of it without content filters, else what is known to be of the topic.
 
         When only damage is asked for, what cannot be told to be of another topic or queue is shown too.
+
+        Args:
+            topic, queue_id: of the damage, None where nobody knows.
         """
         if not self.looks_at_content:
             return True
-        topic = finding.topic in self.topics if self.topics and finding.topic is not None else None
-        queue = finding.queue_id == self.queue_id if None not in (self.queue_id, finding.queue_id) else None
-        return self.damaged and topic is not False and queue is not False
+        other_topic = bool(self.topics) and topic is not None and topic not in self.topics
+        other_queue = None not in {self.queue_id, queue_id} and self.queue_id != queue_id
+        return self.damaged and not other_topic and not other_queue
+
+    def includes_row(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row that is no message passes; one that does not tell what is asked for does not.
+
+        Index entries pass by the hash of topic and key, or of topic and tag; queue units by the hash of the tag.
+        """
+        if row["kind"] == "finding":
+            return self.includes_damage(row.get("topic"), row.get("queue_id"))
+        return not self.damaged and all(self._row_tests(row))
+
+    def _row_tests(self, row: Mapping[str, Any]) -> Iterator[bool]:
+        hashed = row["kind"] == "index_entry" and (self.key is not None or self.tag is not None)
+        if hashed:
+            yield row["key_hash"] in self._index_hashes()
+        elif self.key is not None:
+            yield False
+        elif self.tag is not None:
+            yield row.get("tags_code") == java_hash(self.tag)
+        yield not (self.properties or self.grep)
+        yield hashed or not self.topics or row.get("topic") in self.topics
+        yield self.queue_id is None or row.get("queue_id") == self.queue_id
+        yield _within(row.get("store_timestamp"), self.after, self.before)
+        yield _within(row.get("physical_offset"), self.from_offset, self.to_offset)
+
+    def _index_hashes(self) -> set[int]:
+        """What an index file may hold for the key and the tag in any of the topics."""
+        keys = [index_key(topic, self.key) for topic in self.topics if self.key is not None]
+        tags = [tag_index_key(topic, self.tag) for topic in self.topics if self.tag is not None]
+        return {key_hash(text) for text in keys + tags}
 
     # --- tests on columns ---------------------------------------------------------------------
 
@@ -156,6 +188,12 @@ class Filter:
         body = open_body(stored, int(block["sys_flag"][row])).data
         assert self.grep is not None
         return body is not None and self.grep.search(body) is not None
+
+
+def _within(value: int | None, low: int | None, high: int | None) -> bool:
+    if low is None and high is None:
+        return True
+    return value is not None and (low is None or value >= low) and (high is None or value < high)
 
 
 def _encoded(text: str | None) -> bytes | None:

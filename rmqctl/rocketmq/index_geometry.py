@@ -60,7 +60,7 @@ def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry |
             continue
         source = tree.open(entry.path)
         try:
-            found = _detect(source, entry.size)
+            found = geometry_of_file(source, entry.size)
         except FileNotFoundError:
             continue
         finally:
@@ -70,7 +70,8 @@ def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry |
     return None
 
 
-def _detect(source: ByteSource, size: int) -> IndexGeometry | None:
+def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
+    """The geometry that the entries of one file of ``size`` bytes prove; None when they do not."""
     header = np.frombuffer(source.read_at(0, HEADER.packer.size).ljust(HEADER.packer.size, b"\0"), HEADER.dtype)[0]
     count = int(header["index_count"]) - 1
     if count < 1:

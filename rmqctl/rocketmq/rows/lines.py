@@ -8,7 +8,7 @@ IPv6 host, odd properties) goes through the objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.body import compression
 from rmqctl.rocketmq.columns import properties_of
 from rmqctl.rocketmq.rows.hosts import host_text, hosts_v4, id_bytes
+from rmqctl.rocketmq.rows.log import Part
 from rmqctl.rocketmq.rows.messages import VERSIONS, Flags, MessageRows, transaction
 from rmqctl.rocketmq.rows.property_json import PropertyJson, PropertyTexts, slices_of
 from rmqctl.rocketmq.rows.show import Show
@@ -48,6 +49,15 @@ class MessageLines:
         self._properties = PropertyTexts((b"TAGS", b"KEYS", b"UNIQ_KEY"))
         self._topics = _Recurring(lambda raw: orjson.dumps(text_or_base64(raw)))
         self._hosts = _Recurring(lambda raw: orjson.dumps(host_text(raw.to_bytes(8, "big"))))
+
+    def pieces(self, part: Part) -> Iterator[bytes | memoryview]:
+        """The rows of a part, many lines a piece, with what stands between them."""
+        lines, at = self.lines(part.block, part.crc_ok), 0
+        for place, row in part.between:
+            yield _text(lines, at, place)
+            yield orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+            at = place
+        yield _text(lines, at, len(lines))
 
     def lines(self, block: Block, crc_ok: Flags) -> Any:
         """The rows of a block as an Arrow array of JSON texts, each with a newline at its end."""
@@ -187,3 +197,12 @@ def _join(columns: Iterable[Column]) -> Any:
             parts.append(column)
     scalars = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
+
+
+def _text(lines: Any, start: int, stop: int) -> bytes | memoryview:
+    """Lines ``start`` to ``stop`` of an array without gaps, end to end."""
+    if start >= stop:
+        return b""
+    _, bounds, text = lines.buffers()
+    begin, end = np.frombuffer(bounds, np.int32)[[lines.offset + start, lines.offset + stop]].tolist()
+    return memoryview(text)[begin:end]

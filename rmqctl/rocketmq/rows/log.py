@@ -19,28 +19,6 @@ CHUNK = 2048
 """Records turned into rows at a time, so that what is made of them stays in the processor's cache."""
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a dump came across; complete when its rows have been read to the end.
-
-    Attributes:
-        rows: rows shown, findings not counted.
-        damage: errors and warnings shown.
-        hidden: errors and warnings that the filters left out.
-    """
-
-    rows: int = 0
-    damage: int = 0
-    hidden: int = 0
-
-    def count(self, row: Row) -> None:
-        """Count one row that is shown."""
-        if row["kind"] != "finding":
-            self.rows += 1
-        elif row["severity"] != Severity.NOTE:
-            self.damage += 1
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """Records of a block that are to be shown, and what stands between them.
@@ -60,15 +38,17 @@ class LogDump:
     """One pass over a commit log.
 
     Attributes:
-        limit: stop after so many rows; findings count only where nothing but damage is wanted.
-        outcome: what was met so far.
+        limit: how many rows are wanted, so that not many more are made.
+        under: only files of this name, or in this directory.
+        hidden: errors and warnings that the filters left out so far.
     """
 
     log: CommitLog
     wanted: Filter = field(default_factory=Filter)
     show: Show = field(default_factory=Show)
     limit: int | None = None
-    outcome: Outcome = field(default_factory=Outcome)
+    under: str = ""
+    hidden: int = 0
 
     def rows(self) -> Iterator[Row]:
         """JSON-ready objects in log order.
@@ -76,17 +56,9 @@ class LogDump:
         Raises:
             OSError: a file cannot be read.
         """
-        messages, left = MessageRows(self.show), self.limit
+        messages = MessageRows(self.show)
         for part in self.parts():
-            for row in merged(messages.rows(part.block, part.crc_ok), part.between):
-                if left == 0:
-                    return
-                self.outcome.count(row)
-                yield row
-                if left is not None and (self.wanted.damaged or row["kind"] != "finding"):
-                    left -= 1
-            if left == 0:
-                return
+            yield from merged(messages.rows(part.block, part.crc_ok), part.between)
 
     def parts(self) -> Iterator[Part]:
         """What is to be shown, some thousand records at a time."""
@@ -98,7 +70,7 @@ class LogDump:
         state = LogState()
         for at, context in enumerate(self.log.contexts()):
             start, stop = self._range(context)
-            if start >= stop:
+            if start >= stop or not is_under(context.file.name, self.under):
                 continue
             if start == 0 and (gap := self.log.gap_before(at)):
                 yield LogBlock(Block.empty(context.file.name, context.file.base, 0, []), [gap])
@@ -118,7 +90,8 @@ class LogDump:
         """The chosen records of a block, with what stands between them."""
         chosen = self.wanted.select(found.block)
         block = found.block if chosen is None else found.block.take(chosen)
-        between = [*self._blanks(found.block), *self._findings(found.findings)]
+        between = [*self.between(found.block), *self._findings(found.findings)]
+        between.sort(key=lambda b: b[0])
         chunk = CHUNK if self.limit is None else max(min(CHUNK, self.limit), 1)
         for start in range(0, max(len(block), 1), chunk):
             piece = block.take(slice(start, start + chunk)) if len(block) > chunk else block
@@ -143,7 +116,8 @@ class LogDump:
         places = np.searchsorted(block.position, [b[0] for b in between], side="right").tolist()
         return Part(block, ok, [(place, row) for place, (_, row) in zip(places, between, strict=True)])
 
-    def _blanks(self, block: Block) -> Iterator[tuple[int, Row]]:
+    def between(self, block: Block) -> Iterator[tuple[int, Row]]:
+        """Rows of what is no message, each with its position in the file: here the blanks."""
         if self.wanted.damaged or self.wanted.looks_at_content:
             return
         for blank in block.blanks:
@@ -152,10 +126,15 @@ class LogDump:
 
     def _findings(self, findings: list[Finding]) -> Iterator[tuple[int, Row]]:
         for finding in findings:
-            if self.wanted.includes_finding(finding):
+            if self.wanted.includes_damage(finding.topic, finding.queue_id):
                 yield finding.offset, finding.row()
             elif finding.level is not Severity.NOTE:
-                self.outcome.hidden += 1
+                self.hidden += 1
+
+
+def is_under(name: str, path: str) -> bool:
+    """Whether a name is a path or lies below it; everything lies below ""."""
+    return not path or name == path or name.startswith(f"{path}/")
 
 
 def blank_row(block: Block, blank: Blank) -> Row:

@@ -97,7 +97,7 @@ def _blank(file: StoreFile, position: int, data: bytes) -> Iterator[Row]:
         yield {"kind": "timer_log_blank", "file": file.name, "position": position, "size": size}
 
 
-def check_row(data: bytes, file: str) -> Row:
-    """The progress of the timer; fields that the file is too short for are zero, as a broker reads them."""
+def check_rows(data: bytes, file: str) -> Iterator[Row]:
+    """The progress of the timer; a file too short for its fields is read as zeros behind its end."""
     values = _CHECK.packer.unpack(data[: _CHECK.packer.size].ljust(_CHECK.packer.size, b"\0"))
-    return {"kind": "timer_check", "file": file, **dict(zip(_CHECK.names, values, strict=True))}
+    yield {"kind": "timer_check", "file": file, **dict(zip(_CHECK.names, values, strict=True))}

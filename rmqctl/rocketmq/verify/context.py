@@ -22,6 +22,7 @@ class LogContext:
         is_5: rules of 5.x apply.
         last_store_timestamp: of the last record, ms; 0 without one.
         log_files: files of the log, ascending.
+        misplaced: physical offsets of records whose queue or queue offset is wrong.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
     """
 
@@ -37,7 +38,7 @@ class LogContext:
     end: int | None = None
     last_store_timestamp: int = 0
     damaged: tuple[tuple[int, int], ...] = ()
-    messages: int = 0
+    misplaced: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, store: RocketMQStore) -> LogContext:

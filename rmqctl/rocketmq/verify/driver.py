@@ -17,7 +17,7 @@ from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.log import join_log
+from rmqctl.rocketmq.verify.log import MISPLACING, gap_range, join_log
 from rmqctl.rocketmq.verify.splits import (
     SPLIT_SIZE,
     Job,
@@ -27,8 +27,8 @@ from rmqctl.rocketmq.verify.splits import (
     splits_of,
 )
 
-Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+Progress = Callable[[int], object]
+"""Called with the bytes of log done since its last call."""
 
 
 class Level(StrEnum):
@@ -98,8 +98,9 @@ class Verification:
         if self.options.level is not Level.QUICK:
             partials: list[SplitPartials] = []
             yield from self._log(Job(self.store, geometry, context, self._bodies, self.options.cross), partials)
-            context = self._learned(context, partials)
-            yield from join_log([p.log for p in partials], self._gaps)
+            joined = list(join_log([p.log for p in partials], self._gaps))
+            yield from joined
+            context = self._learned(context, partials, joined)
             if self.options.cross:
                 yield from queues.finish(self.store, geometry, [p.queues for p in partials], context)
                 yield from index.finish(self.store, geometry, [p.index for p in partials], context)
@@ -114,7 +115,7 @@ class Verification:
         """Findings of all splits in log order; their partials are added to ``partials``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         splits = splits_of(log.contexts(), self.options.split_size)
-        done, total, ended = 0, self.bytes, False
+        ended = False
         for split, result in self._results(job, splits):
             if split.start == 0:
                 gaps = [g for g in [log.gap_before(log.files.index(split.context.file))] if g]
@@ -124,9 +125,8 @@ class Verification:
                 yield from result.findings()
                 partials.append(result.partials)
                 ended = result.partials.log.stale
-            done += (split.stop or split.context.file.size) - split.start
             if self.progress:
-                self.progress(done, total)
+                self.progress((split.stop or split.context.file.size) - split.start)
 
     def _results(self, job: Job, splits: list[Split]) -> Iterator[tuple[Split, Any]]:
         if self.options.processes <= 1 or len(splits) <= 1:
@@ -135,15 +135,17 @@ class Verification:
         with ProcessPoolExecutor(self.options.processes, get_context(), _enter, (job,)) as pool:
             yield from zip(splits, pool.map(_check, splits), strict=True)
 
-    def _learned(self, context: LogContext, partials: list[SplitPartials]) -> LogContext:
+    def _learned(self, context: LogContext, partials: list[SplitPartials], joined: list[Finding]) -> LogContext:
         """The context with what the scan has shown."""
+        breaks = [f.physical_offset for f in joined if f.kind in MISPLACING and f.physical_offset is not None]
         logs = [p.log for p in partials]
         self.messages = sum(p.messages for p in logs)
         return replace(
             context,
             end=next((p.end for p in reversed(logs) if p.end is not None), context.min_offset),
             last_store_timestamp=next((p.last_time for p in reversed(logs) if p.last_time is not None), 0),
-            damaged=tuple(sorted(r for p in logs for r in p.damaged)),
+            damaged=tuple(sorted([r for p in logs for r in p.damaged] + [gap_range(g) for g in self._gaps])),
+            misplaced=frozenset([m for p in logs for m in p.misplaced] + breaks),
         )
 
 

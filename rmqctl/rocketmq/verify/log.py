@@ -30,6 +30,7 @@ from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
+MISPLACING = (kinds.LOG_QUEUE_OFFSET, kinds.LOG_PHYSICAL_OFFSET, kinds.LOG_TOPIC)
 _HARMLESS = (kinds.LOG_STORE_TIME, kinds.LOG_SIZE)
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
 _CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
@@ -41,6 +42,7 @@ class LogPartial:
 
     Attributes:
         damaged: physical ranges ``(begin, end)`` that findings cover, ascending.
+        misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
         first_time, last_time: store times of the split's first and last record, in ms.
         v2: physical offset of the first V2 record, or None.
     """
@@ -48,6 +50,7 @@ class LogPartial:
     messages: int = 0
     bytes: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
+    misplaced: list[int] = field(default_factory=list)
     continuity: ContinuityPartial = field(default_factory=ContinuityPartial)
     first_time: int | None = None
     last_time: int | None = None
@@ -85,7 +88,9 @@ class LogChecker:
             findings += [*_body_crc(block), *_compression(block), *_properties(block)]
         self._note(block)
         self._note_damage(found, findings)
-        findings += self._continuity.block(block, topics, self.partial.damaged)
+        breaks = self._continuity.block(block, topics, self.partial.damaged)
+        self._note_damage(found, breaks)
+        findings += breaks
         return sorted(findings, key=lambda f: f.offset)
 
     def finish(self) -> LogPartial:
@@ -129,7 +134,9 @@ class LogChecker:
             if finding.level is not Severity.NOTE and finding.kind not in _HARMLESS:
                 begin = finding.physical_offset if finding.physical_offset is not None else base + finding.offset
                 ranges.append((begin, max(base + finding.offset + finding.size, begin + 1)))
-        self.partial.damaged += sorted(ranges)
+            if finding.kind in MISPLACING and finding.physical_offset is not None:
+                self.partial.misplaced.append(finding.physical_offset)
+        self.partial.damaged = sorted([*self.partial.damaged, *ranges]) if ranges else self.partial.damaged
 
 
 def time_breaks(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> list[int]:
@@ -212,13 +219,19 @@ def _compression(block: Block) -> list[Finding]:
     return findings
 
 
+def gap_range(gap: Finding) -> tuple[int, int]:
+    """The physical range that a finding about missing files covers."""
+    begin = gap.physical_offset or 0
+    return begin, begin + gap.size
+
+
 def join_log(partials: list[LogPartial], gaps: Iterable[Finding] = ()) -> Iterator[Finding]:
     """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records.
 
     Args:
         gaps: findings about files that are missing.
     """
-    missing = [(f.physical_offset or 0, (f.physical_offset or 0) + f.size) for f in gaps]
+    missing = [gap_range(f) for f in gaps]
     last: int | None = None
     for partial in partials:
         if last is not None and partial.first_time is not None and partial.first_at and partial.first_time < last:

@@ -66,12 +66,17 @@ class Missing:
 
 
 def finish_queues(
-    store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext
+    store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext, file_size: int
 ) -> Iterator[Finding]:
-    """Findings of all queues, and of records whose queue has no files."""
+    """Findings of all queues, and of records whose queue has no files.
+
+    Args:
+        file_size: what a file of the log should have, bytes.
+    """
     lacking: dict[Key, list[Missing]] = defaultdict(list)
     for m in missing:
-        if not context.is_damaged(m.physical, m.end):
+        explained = m.actual is not None and context.is_damaged(m.physical, m.end)
+        if not explained and m.physical not in context.misplaced:
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
     beyond = -1
@@ -84,13 +89,13 @@ def finish_queues(
         beyond = max(beyond, rest.beyond)
     for key, records in sorted(lacking.items()):
         yield _no_queue(key, records, context, dispatched)
-    if beyond >= context.limit > 0:
+    if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
         yield lost_file(store, context, beyond)
 
 
 def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
     """A queue that the log knows and no directory holds."""
-    late = context.crashed and all(m.physical >= dispatched for m in records)
+    late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
     kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
     low, high = min(m.offset for m in records), max(m.offset for m in records)
     message = f"{len(records)} messages of the log, queue offsets {low} to {high}, and no queue file for them"
@@ -194,7 +199,7 @@ class _Rest:
             if physical >= end:
                 self.beyond = max(self.beyond, physical + size) if physical < 2 * self.context.limit else self.beyond
                 kinds_of.append((row, kinds.QUEUE_AHEAD))
-            elif self.context.is_damaged(physical, physical + max(size, 1)):
+            elif self.context.is_damaged(physical, physical + max(size, 1)) or physical in self.context.misplaced:
                 continue
             else:
                 inside = number[row] <= self.claim.high

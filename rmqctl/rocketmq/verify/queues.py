@@ -179,9 +179,11 @@ class QueueChecker:
             queue_id = 0 if name.startswith(b"%LMQ%") else int(block["queue_id"][row])
             number = int(self._numbers.numbers(np.array([self._ids.number(name) << 32 | queue_id & 0xFFFFFFFF]))[0])
             unit = self._pages.lookup(np.array([number]), np.array([int(text)]))[0]
-            if int(unit["physical_offset"]) == int(block["physical_offset"][row]):
-                end = int(block.physical[row] + block.total_size[row])
+            physical, end = int(block.physical[row]), int(block.physical[row] + block.total_size[row])
+            if int(unit["physical_offset"]) == int(block["physical_offset"][row]) and int(unit["size"]):
                 self._claims.setdefault(number, Claim()).add(1, int(text), int(text), end)
+            elif int(unit["size"]) == 0:
+                self._missing.append(Missing(self._name(self._numbers.keys()[number]), int(text), physical, end))
 
 
 def finish(
@@ -197,6 +199,6 @@ def finish(
             for key, claim in own.items():
                 into.setdefault(key, Claim()).join(claim)
     missing = [m for p in partials for m in p.missing]
-    yield from finish_queues(store, claims, missing, context)
+    yield from finish_queues(store, claims, missing, context, geometry.commit_log_file_size)
     yield from finish_batches(store, batches, context)
 

@@ -15,7 +15,6 @@ from rmqctl.rocketmq.verify.context import LogContext
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _FIELDS_SIZE = 24
-_SLACK_MS = 3000
 _LAZY_LOGICS = (5, 5, 0)
 
 
@@ -50,7 +49,7 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
 
 def _times(fields: dict[str, int], context: LogContext, rocksdb: bool) -> Iterator[Finding]:
     last = context.last_store_timestamp
-    names = [n for n in _TIMES if fields[n] > last + _SLACK_MS]
+    names = [n for n in _TIMES if fields[n] > last]
     if names and last:
         values = ", ".join(f"{n} {fields[n]}" for n in names)
         yield _finding(kinds.CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but the last record was stored at {last}")

@@ -1,0 +1,59 @@
+"""`rmqctl formats`: the layout of every known file, printed from the schemas."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from commands._app import Output
+from commands._options import output_option
+
+
+@click.command("formats")
+@click.argument("name", required=False)
+@output_option()
+def command(name: str | None, out: Output) -> None:
+    """List the known formats, or print the layout of one: offset, size, type, name, note.
+
+    Printed from the same schemas that read the files. All integers are big-endian. `findings` lists
+    every kind of finding with what it means and what to do.
+
+    \b
+    Examples:
+      rmqctl formats
+      rmqctl formats message-v1
+      rmqctl formats findings -o json
+    """
+    if name is None:
+        out.show(_formats(), title="rmqctl formats NAME prints one; rmqctl formats findings lists what can be wrong")
+    elif name == "findings":
+        out.show(_findings(), columns=("id", "severity", "meaning", "remedy"))
+    else:
+        out.show(_layout(name))
+
+
+def _formats() -> list[dict[str, Any]]:
+    from formats.catalogue import CATALOGUE
+
+    return [
+        {"name": f.name, "title": f.title, "files": f.files, "since": f.since or None, "size": f.size} for f in CATALOGUE
+    ]
+
+
+def _findings() -> list[dict[str, Any]]:
+    from rmqctl.findings import all_kinds
+
+    return [asdict(kind) for kind in all_kinds()]
+
+
+def _layout(name: str) -> list[dict[str, Any]]:
+    from formats.catalogue import find, nearest
+
+    layout = find(name)
+    if layout is None:
+        meant = nearest(name)
+        hint = f"Did you mean {', '.join(meant)}?" if meant else "`rmqctl formats` lists them."
+        raise click.BadParameter(f"{name!r} is no known format. {hint}", param_hint="NAME")
+    return [asdict(row) for row in layout.rows()]

@@ -1,0 +1,35 @@
+"""`rmqctl topics`: topics and queues with the broker's own offsets."""
+
+from __future__ import annotations
+
+import click
+
+from commands._app import Output, message
+from commands._options import StoreOptions, output_option, store_options
+
+
+@click.command("topics")
+@store_options
+@click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
+@click.option("--topic", help="Only this topic.")
+@output_option()
+def command(store: StoreOptions, by_topic: bool, topic: str | None, out: Output) -> None:
+    """List queues with their smallest and next offset, messages, bytes, first and last store time.
+
+    Offsets are those a broker answers after it has started on the store: messages that the log holds
+    and no queue does yet are counted in. Exits 1 when nothing matches.
+
+    \b
+    Example:
+      rmqctl topics /data/rocketmq/store --by-topic
+    """
+    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.topics import by_topic as add_up
+    from rmqctl.rocketmq.topics import queue_rows
+
+    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    if found.is_running:
+        message("a broker holds the lock of this store: what is read may be changing")
+    rows = [r for r in queue_rows(found) if topic is None or r.topic == topic]
+    if not out.show(add_up(rows) if by_topic else [r.row() for r in rows]):
+        raise SystemExit(1)

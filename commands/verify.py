@@ -1,0 +1,88 @@
+"""`rmqctl verify`: every check, findings as they come, one summary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands._app import Output, message, progress
+from commands._options import StoreOptions, output_option, store_options
+
+if TYPE_CHECKING:
+    from rmqctl.rocketmq.verify.driver import Verification
+
+_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
+
+
+@click.command("verify")
+@store_options
+@click.option(
+    "--level",
+    type=click.Choice(["quick", "structure", "full"]),
+    default="full",
+    show_default=True,
+    help="quick: names, lengths, headers, configuration; structure: every record but no body; full: everything.",
+)
+@click.option("--no-cross", is_flag=True, help="Do not compare queues and index with the log.")
+@click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
+@click.option("--no-notes", is_flag=True, help="Leave out notes: what is normal but worth knowing.")
+@output_option()
+def command(
+    store: StoreOptions, level: str, no_cross: bool, processes: int | None, no_notes: bool, out: Output
+) -> None:
+    """Check a store: each file alone, every record of the log, then queues, index and configuration against it.
+
+    Nothing is written. Findings are errors (data lost or wrong), warnings (a broker copes, but
+    something is off) and notes (normal but worth knowing). Exits 1 when there is an error or a
+    warning. What each id means: `rmqctl formats findings`.
+
+    \b
+    Examples:
+      rmqctl verify /data/rocketmq/store
+      rmqctl verify /data/rocketmq/store --level structure -o jsonl
+    """
+    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+
+    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    if found.is_running:
+        message("a broker holds the lock of this store: what is read may be changing")
+    options = VerifyOptions(Level(level), not no_cross, processes or _processes(sum(f.size for f in found.log_files)))
+    with progress("verify", sum(f.size for f in found.log_files)) as advance:
+        verification = Verification(found, options, advance)
+        _show(verification, out, no_notes)
+    if verification.counts["error"] or verification.counts["warning"]:
+        raise SystemExit(1)
+
+
+def _processes(size: int) -> int:
+    """One process for small logs, where starting more costs more than it gives."""
+    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
+
+
+def _rows(verification: Verification, no_notes: bool) -> Iterator[dict[str, Any] | None]:
+    for finding in verification.findings():
+        if not (no_notes and finding.level == "note"):
+            yield finding.row()
+
+
+def _show(verification: Verification, out: Output, no_notes: bool) -> None:
+    if out.kind == "json":
+        findings = list(_rows(verification, no_notes))
+        out.document({"summary": verification.summary(), "findings": findings})
+        return
+    out.show(_rows(verification, no_notes), columns=_COLUMNS)
+    if out.kind == "jsonl":
+        out.show([{"kind": "summary", **verification.summary()}])
+    elif out.kind == "table":
+        out.text([_sentence(verification)])
+
+
+def _sentence(verification: Verification) -> str:
+    s = verification.summary()
+    counts = ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in s["findings"].items() if n) or "nothing wrong"
+    what = f"{s['files']:,} files, {s['messages']:,} messages, {s['bytes']:,} bytes of log, level {s['level']}"
+    return f"{what}: {counts} ({s['seconds']:.1f} s)"

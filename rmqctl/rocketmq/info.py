@@ -1,0 +1,110 @@
+"""What is here, in one object: kind, state, release, geometry, sizes, first and last message (`rmqctl info`)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.rocketmq.checkpoint import read_checkpoint
+from rmqctl.rocketmq.commitlog import CommitLog, LogState, walk_file
+from rmqctl.rocketmq.geometry import geometry_of
+from rmqctl.rocketmq.index_files import NAME_DIGITS
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.queue_files import queues_of
+from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+
+_GEOMETRY = ("commit_log_file_size", "queue_file_size", "index_slots", "index_entries", "source")
+
+
+def store_info(store: RocketMQStore) -> dict[str, Any]:
+    """The object of the contract. Reads the head of the log, its last file with data, and directory lists.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    geometry = geometry_of(store).row()
+    queues = [(q.topic, q.queue_id) for kind in (QUEUES, BATCH_QUEUES) for q in store.queues(kind)]
+    checkpoint = read_checkpoint(store)
+    releases = release_range(store)
+    return {
+        "kind": "rocketmq-store",
+        "path": store.root,
+        "state": store.state,
+        "releases": releases.row(),
+        "release_evidence": [e.fact for e in releases.evidence],
+        "geometry": {name: geometry[name] for name in _GEOMETRY},
+        "commit_log": log_info(store),
+        "topics": len({topic for topic, _ in queues}),
+        "queues": len(queues),
+        "queue_store": "rocksdb" if store.is_rocksdb else "files",
+        "index_files": sum(not e.is_directory and len(e.name) == NAME_DIGITS for e in store.index_files),
+        "checkpoint": {"kind": "checkpoint", **checkpoint[0]} if checkpoint else None,
+    }
+
+
+def log_info(store: RocketMQStore) -> dict[str, Any]:
+    """Files, offsets, times and sizes of the commit log."""
+    files = store.log_files
+    first, last = _first_record(files), _last_record(store)
+    return {
+        "files": len(files),
+        "min_offset": files[0].base if files else 0,
+        "max_offset": last[1] if last else (files[0].base if files else 0),
+        "first_store_timestamp": first,
+        "last_store_timestamp": last[0] if last else None,
+        "bytes": sum(f.size for f in files),
+        "bytes_allocated": sum(_allocated(f.tree, f.path) for f in files),
+        "paths": [name for name, _ in store.log_trees],
+    }
+
+
+def _first_record(files: list[StoreFile]) -> int | None:
+    for file in files[:2]:
+        source = file.open()
+        try:
+            for block in scan(source, Extent(file.name, file.base, stop=1 << 20)):
+                if len(block):
+                    return int(block["store_timestamp"][0])
+        finally:
+            source.close()
+    return None
+
+
+def _last_record(store: RocketMQStore) -> tuple[int, int] | None:
+    """Store time of the last record and the offset behind it, walking only from the last unit of the queues on."""
+    contexts = CommitLog(store.log_files, crashed=True).contexts()
+    used = [c for c in contexts if c.followed] + [c for c in contexts if not c.followed][:1]
+    for context in reversed(used):
+        state = LogState()
+        for found in walk_file(context, state, start=_late_start(store, context.file)):
+            _ = found
+        if state.end is not None:
+            return state.store_timestamp, state.end
+    return None
+
+
+def _late_start(store: RocketMQStore, file: StoreFile) -> int:
+    """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
+    latest = 0
+    if not store.is_rocksdb:
+        with LogReader([file]) as log:
+            for _, queue in zip(range(64), queues_of(store.queues(QUEUES)), strict=False):
+                unit = queue.unit_at(max(queue.end() - queue.dtype.itemsize, 0))
+                place = int(unit["physical_offset"][0]) if unit is not None else -1
+                if latest < place - file.base and log.record(place) is not None:
+                    latest = place - file.base
+    return latest
+
+
+def _allocated(tree: Tree, path: str) -> int:
+    """Bytes on disk of a sparse file; its length where the file system cannot tell."""
+    if isinstance(tree, LocalTree):
+        status = os.stat(tree.full(path))
+        return getattr(status, "st_blocks", -(-status.st_size // 512)) * 512
+    entry = tree.stat(path)
+    return entry.size if entry else 0
+
+

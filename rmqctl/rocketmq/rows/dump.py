@@ -1,0 +1,123 @@
+"""The rows of a store, a part of it or a single file, with the filters and the limit applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import orjson
+
+from rmqctl.findings import Severity
+from rmqctl.files.tree import Tree
+from rmqctl.rocketmq.rows.lines import MessageLines
+from rmqctl.rocketmq.rows.log import LogDump
+from rmqctl.rocketmq.rows.one_file import Request, Source, file_source
+from rmqctl.rocketmq.rows.places import store_sources
+from rmqctl.rocketmq.rows.units import Row
+from rmqctl.rocketmq.store import RocketMQStore
+
+Piece = bytes | memoryview
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a dump came across; complete when its rows have been read to the end.
+
+    Attributes:
+        rows: rows shown, findings not counted.
+        damage: errors and warnings shown.
+        hidden: errors and warnings that the filters left out.
+    """
+
+    rows: int = 0
+    damage: int = 0
+    hidden: int = 0
+
+
+class Dump:
+    """One pass over sources of rows."""
+
+    def __init__(self, sources: Iterable[Source], request: Request) -> None:
+        self.sources, self.request = sources, request
+        self.outcome = Outcome()
+
+    @classmethod
+    def of_store(cls, store: RocketMQStore, request: Request) -> Dump:
+        """What the store's selection means: the commit log for the root."""
+        return cls(store_sources(store, request), request)
+
+    @classmethod
+    def of_file(cls, tree: Tree, name: str, request: Request) -> Dump:
+        """A single file outside a store.
+
+        Raises:
+            NotAStore: neither name nor content is that of a store's file.
+        """
+        return cls([file_source(tree, name, name, request)], request)
+
+    def rows(self) -> Iterator[Row]:
+        """JSON-ready objects in order.
+
+        Raises:
+            NotAStore: a file is none of a store's.
+            OSError: a file cannot be read.
+        """
+        limit, counted = self.request.limit, 0
+        for row in self._all():
+            self._count(row)
+            yield row
+            counted += row["kind"] != "finding" or self.request.wanted.damaged
+            if counted == limit:
+                return
+
+    def lines(self) -> Iterator[Piece]:
+        """The same as JSON lines, in pieces of many lines; messages are not made into objects on the way.
+
+        Raises:
+            NotAStore: a file is none of a store's.
+            OSError: a file cannot be read.
+        """
+        if self.request.limit is not None or not self.request.show.is_plain:
+            yield from map(_line, self.rows())
+            return
+        for source in self.sources:
+            if isinstance(source, LogDump):
+                yield from self._log_lines(source)
+            else:
+                for row in self._filtered(source()):
+                    self._count(row)
+                    yield _line(row)
+
+    def _log_lines(self, source: LogDump) -> Iterator[Piece]:
+        messages = MessageLines()
+        for part in source.parts():
+            self.outcome.rows += len(part.block)
+            for _, row in part.between:
+                self._count(row)
+            yield from messages.pieces(part)
+        self.outcome.hidden += source.hidden
+
+    def _all(self) -> Iterator[Row]:
+        for source in self.sources:
+            if isinstance(source, LogDump):
+                yield from source.rows()
+                self.outcome.hidden += source.hidden
+            else:
+                yield from self._filtered(source())
+
+    def _filtered(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            if self.request.wanted.includes_row(row):
+                yield row
+            elif row["kind"] == "finding" and row["severity"] != Severity.NOTE:
+                self.outcome.hidden += 1
+
+    def _count(self, row: Row) -> None:
+        if row["kind"] != "finding":
+            self.outcome.rows += 1
+        elif row["severity"] != Severity.NOTE:
+            self.outcome.damage += 1
+
+
+def _line(row: Row) -> bytes:
+    return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,179 @@
+"""What lies at a path inside a store, as sources of rows: the log for the root, else what the path leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from rmqctl.errors import NotAStore
+from rmqctl.files.tree import Entry, Tree, join
+from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.rows.guess import FileKind
+from rmqctl.rocketmq.rows.log import LogDump, is_under
+from rmqctl.rocketmq.rows.one_file import Request, Source, dledger_source, file_source, log_source, source_of
+from rmqctl.rocketmq.rows.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
+from rmqctl.rocketmq.rows.units import Row
+from rmqctl.rocketmq.store import (
+    BATCH_QUEUES,
+    INDEX,
+    QUEUES,
+    QUEUES_EXT,
+    RocketMQStore,
+    StoreFile,
+    is_queue_id,
+    sequence,
+)
+
+_COMPACTED_LOG, _COMPACTED_QUEUE = "compactionLog", "compactionCq"
+_MOST_DEPTH = 8
+
+
+def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
+    """Sources of what the store's selection means, in the order of names.
+
+    Raises:
+        NotAStore: the selection leads to nothing that belongs to a store.
+        OSError: a directory or file cannot be read.
+    """
+    path = store.selection
+    top = path.partition("/")[0]
+    if not path:
+        yield from _root(store, request)
+    elif any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
+        yield from _log(store, path, request)
+    elif top in {QUEUES, BATCH_QUEUES, QUEUES_EXT} and not _is_file(store.tree, path, depth=4):
+        yield from _queues(store, path)
+    elif top.startswith("dledger-"):
+        yield from _dledger(store, path, request)
+    elif top == "compaction":
+        yield from _compaction(store, path, request)
+    else:
+        yield from _files(store.tree, path, request)
+
+
+def _is_file(tree: Tree, path: str, depth: int) -> bool:
+    """Whether a path is a file that does not lie so deep."""
+    return path.count("/") + 1 < depth and not (tree.stat(path) or _DIRECTORY).is_directory
+
+
+_DIRECTORY = Entry("", "", is_directory=True)
+
+
+def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
+    """The commit log, or what stands in for it."""
+    groups = [e.path for e in store.tree.entries("", sizes=False) if e.is_directory and e.name.startswith("dledger-")]
+    if store.log_trees:
+        yield log_source(store.log_files, request, crashed=store.has_abort)
+    elif not groups and (files := sequence(store.tree, "data", "data")[0]):  # the root is a DLedger group
+        yield dledger_source(files, request)
+    elif not groups:
+        raise NotAStore(store.root, "it has no commitlog/", "give a directory inside it, such as consumequeue/ or config/")
+    for group in groups:
+        yield from _dledger(store, join(group, "data"), request)
+
+
+def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    if any(is_under(file.name, path) for file in store.log_files):
+        yield log_source(store.log_files, request, crashed=store.has_abort, under=path)
+    elif path.count("/"):
+        yield from _files(store.tree, path, request)
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def _queues(store: RocketMQStore, path: str) -> Iterator[Source]:
+    """Files of the queues at or below a path ``<kind>[/<topic>[/<queue>[/<file>]]]``."""
+    kind, *rest = path.split("/")
+    for topic in _names(store.tree, kind, rest[:1]):
+        for queue in _names(store.tree, f"{kind}/{topic}", rest[1:2]):
+            if is_queue_id(queue):
+                yield from _queue(store.tree, kind, QueueName(topic, int(queue)), f"{kind}/{topic}/{queue}", path)
+
+
+def _names(tree: Tree, directory: str, given: list[str]) -> list[str]:
+    return given or [e.name for e in tree.entries(directory, sizes=False) if e.is_directory]
+
+
+def _queue(tree: Tree, kind: str, queue: QueueName, directory: str, path: str) -> Iterator[Source]:
+    files = [f for f in sequence(tree, directory, directory)[0] if is_under(f.name, path)]
+    if kind == BATCH_QUEUES:
+        yield from (partial(batch_rows, file, queue) for file in files)
+    elif kind == QUEUES_EXT:
+        yield from (partial(extension_rows, file, queue) for file in files)
+    else:
+        beside = f"{QUEUES_EXT}{directory.removeprefix(kind)}"
+        yield partial(_queue_rows, files, queue, sequence(tree, beside, beside)[0])
+
+
+def _queue_rows(files: list[StoreFile], queue: QueueName, extension_files: list[StoreFile]) -> Iterator[Row]:
+    extension = ExtensionFiles(extension_files)
+    try:
+        for file in files:
+            yield from queue_rows(file, queue, extension)
+    finally:
+        extension.close()
+
+
+# --- DLedger, compacted topics, and the rest --------------------------------------------------------
+
+
+def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    """A DLedger group's directory, its ``data``, or files in it."""
+    group, _, rest = path.partition("/")
+    data, index = f"{group}/data", f"{group}/{INDEX}"
+    if not rest or is_under(path, data):
+        files = sequence(store.tree, data, data)[0]
+        yield dledger_source(files, request, crashed=store.has_abort, under=path if rest else "")
+    if not rest or is_under(path, index):
+        for file in sequence(store.tree, index, index)[0]:
+            if not rest or is_under(file.name, path):
+                yield source_of(file, FileKind.DLEDGER_INDEX, request)
+    for name in ("checkpoint", "currterm"):
+        if rest in {"", name} and store.tree.stat(f"{group}/{name}"):
+            yield file_source(store.tree, f"{group}/{name}", f"{group}/{name}", request)
+
+
+def _compaction(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    """Logs and queues of compacted topics, and their progress."""
+    entry = store.tree.stat(path)
+    if entry is not None and not entry.is_directory and path.count("/") < 2:
+        yield file_source(store.tree, path, path, request)
+        return
+    directory = path if entry is None or entry.is_directory else path.rpartition("/")[0]
+    for below in _directories(store.tree, directory):
+        for file in sequence(store.tree, below, below)[0]:
+            if is_under(file.name, path):
+                yield from _compacted(file, request)
+    if path == "compaction" and store.tree.stat("compaction/position-checkpoint"):
+        yield file_source(store.tree, "compaction/position-checkpoint", "compaction/position-checkpoint", request)
+
+
+def _compacted(file: StoreFile, request: Request) -> Iterator[Source]:
+    """A file of a compacted topic; its log may end anywhere, so each file stands alone."""
+    parts = file.name.split("/")
+    name = QueueName(parts[2], int(parts[3])) if len(parts) > 4 and is_queue_id(parts[3]) else QueueName(None, None)
+    if _COMPACTED_QUEUE in parts:
+        yield partial(batch_rows, file, name)
+    elif _COMPACTED_LOG in parts:
+        yield LogDump(CommitLog([file]), request.wanted, request.show, request.limit)
+
+
+def _directories(tree: Tree, path: str, depth: int = 0) -> Iterator[str]:
+    """A directory and all below it; links in a circle end at a depth no store has."""
+    yield path
+    if depth < _MOST_DEPTH:
+        for entry in tree.entries(path, sizes=False):
+            if entry.is_directory:
+                yield from _directories(tree, entry.path, depth + 1)
+
+
+def _files(tree: Tree, path: str, request: Request) -> Iterator[Source]:
+    """A file, or the files of a directory; directories in it hold databases, which no dump reads."""
+    entry = tree.stat(path)
+    if entry is None or not entry.is_directory:
+        yield file_source(tree, path, path, request)
+        return
+    for found in tree.entries(path, sizes=False):
+        if not found.is_directory:
+            yield file_source(tree, found.path, found.path, request)
