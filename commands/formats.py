@@ -38,7 +38,8 @@ def _formats() -> list[dict[str, Any]]:
     from formats.catalogue import CATALOGUE
 
     return [
-        {"name": f.name, "title": f.title, "files": f.files, "since": f.since or None, "size": f.size} for f in CATALOGUE
+        {"name": f.name, "title": f.title, "files": f.files, "since": f.since or None, "size": f.size}
+        for f in CATALOGUE
     ]
 
 

@@ -83,6 +83,8 @@ def _show(verification: Verification, out: Output, no_notes: bool) -> None:
 
 def _sentence(verification: Verification) -> str:
     s = verification.summary()
-    counts = ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in s["findings"].items() if n) or "nothing wrong"
+    counts = (
+        ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in s["findings"].items() if n) or "nothing wrong"
+    )
     what = f"{s['files']:,} files, {s['messages']:,} messages, {s['bytes']:,} bytes of log, level {s['level']}"
     return f"{what}: {counts} ({s['seconds']:.1f} s)"

@@ -8,8 +8,18 @@ from typing import Any
 
 from formats.describe import FieldRow, describe, fixed_size
 from formats.rocketmq import batch_consumequeue as batch
-from formats.rocketmq import checkpoint, client_batch, consumequeue, consumequeue_ext, dledger, index, message
-from formats.rocketmq import message_id, property_crc, timer
+from formats.rocketmq import (
+    checkpoint,
+    client_batch,
+    consumequeue,
+    consumequeue_ext,
+    dledger,
+    index,
+    message,
+    message_id,
+    property_crc,
+    timer,
+)
 
 _V1, _V2 = int(message.Magic.MESSAGE_V1), int(message.Magic.MESSAGE_V2)
 _V6 = int(message.SysFlag.BORN_HOST_V6 | message.SysFlag.STORE_HOST_V6)

@@ -9,7 +9,18 @@ from typing import Any
 import construct as c
 
 Context = dict[str, Any]
-_KINDS = {"b": "i8", "B": "u8", "h": "i16", "H": "u16", "i": "i32", "I": "u32", "l": "i32", "L": "u32", "q": "i64", "Q": "u64"}
+_KINDS = {
+    "b": "i8",
+    "B": "u8",
+    "h": "i16",
+    "H": "u16",
+    "i": "i32",
+    "I": "u32",
+    "l": "i32",
+    "L": "u32",
+    "q": "i64",
+    "Q": "u64",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,9 @@ class _Place:
         return "+".join([str(self.fixed), *(f"len({name})" for name in self.varying)])
 
 
-def _fields(node: Any, context: Any, name: str = "", notes: tuple[str, ...] = ()) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+def _fields(
+    node: Any, context: Any, name: str = "", notes: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     """Leaves of a schema with their names and notes; conditions are decided, and told."""
     match node:
         case c.Renamed():
@@ -70,7 +83,8 @@ def _fields(node: Any, context: Any, name: str = "", notes: tuple[str, ...] = ()
             for subcon in node.subcons:
                 yield from _fields(subcon, context, name)
         case c.IfThenElse():
-            chosen = bool(node.condfunc(context))
+            condition: Any = node.condfunc
+            chosen = bool(condition(context))
             taken, other = (node.thensubcon, node.elsesubcon) if chosen else (node.elsesubcon, node.thensubcon)
             relation = "unless" if chosen else "where"
             yield from _fields(taken, context, name, (*notes, f"{_type(other)} {relation} {_condition(node.condfunc)}"))
@@ -93,7 +107,13 @@ def _rows(name: str, node: Any, notes: tuple[str, ...], place: _Place) -> Iterat
             place.varying.append(name)
         case c.Const():
             value = node.value.hex(" ") if isinstance(node.value, bytes) else str(node.value)
-            yield FieldRow(str(place), str(node.sizeof()), _type(node.subcon), name, "; ".join(filter(None, [f"always {value}", note])))
+            yield FieldRow(
+                str(place),
+                str(node.sizeof()),
+                _type(node.subcon),
+                name,
+                "; ".join(filter(None, [f"always {value}", note])),
+            )
             place.fixed += node.sizeof()
         case _:
             size = fixed_size(node)
@@ -118,7 +138,7 @@ def _type(node: Any) -> str:
             return "bytes"
 
 
-def _condition(function: Any) -> str:
+def _condition(function: object) -> str:
     """The condition as written in the schema, without construct's ``this.``."""
     text = repr(function).replace("this['", "").replace("']", "").replace("this.", "")
     return text.removeprefix("(").removesuffix(")") if text.startswith("(") and text.endswith(")") else text

@@ -103,7 +103,7 @@ class Plan:
             start, offset = offset, offset + size
             if offset > end:
                 raise DecodeError(f"needs {size} bytes, {end - start} left", field=names[0], offset=start)
-            record.update(zip(names, unpack(buffer, start)))
+            record.update(zip(names, unpack(buffer, start), strict=True))
             if tail:
                 start, offset = offset, offset + record[names[-1]]
                 if not start <= offset <= end:

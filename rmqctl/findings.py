@@ -97,13 +97,13 @@ class Finding:
         return row
 
 
-def declare(id: str, severity: Severity, meaning: str, remedy: str, **more: str) -> FindingKind:
+def declare(kind_id: str, severity: Severity, meaning: str, remedy: str, **more: str) -> FindingKind:
     """Make a kind and add it to the table; ``more`` are the further attributes of :class:`FindingKind`.
 
     Raises:
         ValueError: the id is taken, or not of the form ``area.kebab-name``.
     """
-    kind = FindingKind(id, severity, meaning, remedy, **more)
+    kind = FindingKind(kind_id, severity, meaning, remedy, **more)
     register(kind)
     return kind
 

@@ -14,7 +14,12 @@ from rmqctl.rocketmq.broker_conf import read_broker_conf
 from rmqctl.rocketmq.locate import looks_like_store, open_store, root_of
 from rmqctl.rocketmq.store import RocketMQStore
 
-_KAFKA_FILES = {"meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint", ".kafka_cleanshutdown"}
+_KAFKA_FILES = {
+    "meta.properties",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    ".kafka_cleanshutdown",
+}
 _KAFKA_PARTITION = re.compile(r".+-\d+")
 _KAFKA_SEGMENT = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 
@@ -78,7 +83,9 @@ def open_store_at(
     """
     found = open_path(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
     if isinstance(found, LoneFile):
-        raise NotAStore(path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file")
+        raise NotAStore(
+            path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
+        )
     return found
 
 
@@ -141,7 +148,9 @@ def _no_store(tree: Tree, path: str) -> NotAStore:
     kafka = [n for n in names if n in _KAFKA_FILES or _KAFKA_SEGMENT.fullmatch(n) or _is_partition(tree, n)]
     if kafka:
         return _kafka(path)
-    return NotAStore(path, f"no commitlog/, consumequeue/, checkpoint or config/ in it, but {', '.join(sorted(names)[:4])}")
+    return NotAStore(
+        path, f"no commitlog/, consumequeue/, checkpoint or config/ in it, but {', '.join(sorted(names)[:4])}"
+    )
 
 
 def _is_partition(tree: Tree, name: str) -> bool:
@@ -151,4 +160,6 @@ def _is_partition(tree: Tree, name: str) -> bool:
 
 
 def _kafka(path: str) -> NotAStore:
-    return NotAStore(path, "it is a Kafka log directory, which this release does not read", "use kafka-dump-log.sh for it")
+    return NotAStore(
+        path, "it is a Kafka log directory, which this release does not read", "use kafka-dump-log.sh for it"
+    )

@@ -30,7 +30,9 @@ def parse_config(data: bytes) -> Any:
     try:
         return json.loads(to_json(text))
     except json.JSONDecodeError as error:
-        raise DecodeError(f"{error.msg} at line {error.lineno}", field="json", offset=min(error.pos, len(data))) from error
+        raise DecodeError(
+            f"{error.msg} at line {error.lineno}", field="json", offset=min(error.pos, len(data))
+        ) from error
     except RecursionError as error:
         raise DecodeError("is nested too deeply", field="json") from error
 

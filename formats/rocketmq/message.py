@@ -117,7 +117,7 @@ def decode_record(buffer: bytes, offset: int = 0) -> tuple[dict[str, Any], int]:
 
 def encode_record(fields: Mapping[str, Any]) -> bytes:
     """The bytes of a record, exactly as the fields say."""
-    data: bytes = MessageRecord.build(fields)
+    data: bytes = MessageRecord.build(dict(fields))
     return data
 
 

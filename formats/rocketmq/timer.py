@@ -1,4 +1,4 @@
-"""Timer files of 5.x: wheel slots, log units, and the progress file (spec 11; TimerWheel, TimerLog, TimerCheckpoint)."""
+"""Timer files of 5.x: wheel slots, log units, the progress file (spec 11; TimerWheel, TimerLog, TimerCheckpoint)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ def plan_of_variant(variant: int) -> Any:
 
 
 def _offset_of(name: str, variant: int) -> int:
-    return next(f.offset for f in plan_of_variant(variant).runs[0].fields if f.name == name)
+    offset: int = next(f.offset for f in plan_of_variant(variant).runs[0].fields if f.name == name)
+    return offset
 
 
 @cache

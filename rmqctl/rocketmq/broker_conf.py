@@ -33,7 +33,7 @@ def integer(settings: Mapping[str, str], name: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() and int(value) > 0 else None
 
 
-def flag(settings: Mapping[str, str], name: str, default: bool) -> bool:
+def flag(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
     """A true/false setting; anything but ``true`` is false, as Java's Boolean.parseBoolean has it."""
     value = settings.get(name)
     return default if value is None else value.strip().lower() == "true"

@@ -44,7 +44,9 @@ class Step:
     def block(self, file: str, base: int, start: int, data: Bytes8) -> Block:
         """The records as a block over ``data``."""
         m = Measured.concatenate(self.parts)
-        return Block(file, base, start, data, m.at, m.variant, m.total_size, m.body_size, m.topic_size, m.properties_size)
+        return Block(
+            file, base, start, data, m.at, m.variant, m.total_size, m.body_size, m.topic_size, m.properties_size
+        )
 
 
 class Chain:
@@ -53,12 +55,13 @@ class Chain:
     Attributes:
         gap: damage whose end has not been found yet, or None while records follow each other.
         size: bytes in the file.
+        shifts: accepted differences between PHYSICALOFFSET and position, bytes.
     """
 
     def __init__(self, base: int, size: int, lead: int = 0) -> None:
         self.base, self.size, self.lead = base, size, lead
         self.gap: Gap | None = None
-        self._shifts: tuple[int, ...] = (0,)
+        self.shifts: tuple[int, ...] = (0,)
 
     def follow(self, data: Bytes8, position: int, stop: int) -> Step:
         """Follow the chain through the window ``data`` that begins at ``position`` of the file."""
@@ -83,7 +86,7 @@ class _Window:
 
     def _search(self) -> None:
         """Find the records of the window and where they stop following each other."""
-        found = records_at(self.data, self.position, self.chain.base, self.limit, self.lead, self.chain._shifts)
+        found = records_at(self.data, self.position, self.chain.base, self.limit, self.lead, self.chain.shifts)
         self.undecided = found.take(np.flatnonzero(found.needs))
         self.sound = found if found.whole.all() else found.take(found.whole)
         starts = self.sound.at - self.lead
@@ -168,15 +171,15 @@ class _Window:
         shift = one.physical_shift(self.data, self.position + self.chain.base)
         self.at = int(one.at[0] + one.total_size[0])
         self.step.parts.append(one)
-        if shift not in self.chain._shifts and self._tries < _SHIFTS_TRIED:
+        if shift not in self.chain.shifts and self._tries < _SHIFTS_TRIED:
             self._tries += 1
-            self.chain._shifts = (0, shift)
+            self.chain.shifts = (0, shift)
             self._search()
         return True
 
     def _open(self, why: GapKind, detail: str, total_size: int | None = None) -> bool:
         here = self.position + self.at
-        self.chain.gap = Gap(here, here, why, detail, False, total_size)
+        self.chain.gap = Gap(here, here, why, detail, total_size=total_size)
         self.at += 1
         return True
 
@@ -192,7 +195,9 @@ class _Window:
             if len(self.data) - start < min(need, self.limit - start):
                 return self._leave(start, need)
         if place is None:
-            return self._leave(max(len(self.data) - PEEK - self.lead, self.at) if len(self.data) < self.limit else self.limit)
+            return self._leave(
+                max(len(self.data) - PEEK - self.lead, self.at) if len(self.data) < self.limit else self.limit
+            )
         self._close_gap(place)
         return True
 
@@ -207,7 +212,9 @@ class _Window:
     def _next_sound(self) -> int | None:
         """The first place from ``at`` on where a record proves itself, or a blank that fits the file exactly."""
         k = int(np.searchsorted(self.starts, self.at))
-        places = [int(s) for s in self.starts[k : k + 64] if self._is_exact(k + int(np.searchsorted(self.starts[k:], s)))][:1]
+        places = [
+            int(s) for s in self.starts[k : k + 64] if self._is_exact(k + int(np.searchsorted(self.starts[k:], s)))
+        ][:1]
         places += [b for b in self._exact_blanks() if b >= self.at][:1]
         return min(places, default=None)
 

@@ -189,14 +189,21 @@ class Pairs:
         """Only the pairs of one name; of repeated names the last of each record counts, as in the broker's map."""
         rows = np.flatnonzero(self.name_size == len(name))
         if len(rows):
-            rows = rows[(rows_of(self.data, self.name_at[rows], len(name)) == np.frombuffer(name, np.uint8)).all(axis=1)]
+            rows = rows[
+                (rows_of(self.data, self.name_at[rows], len(name)) == np.frombuffer(name, np.uint8)).all(axis=1)
+            ]
         last = np.r_[self.owner[rows][1:] != self.owner[rows][:-1], True] if len(rows) else rows.astype(bool)
         return self.take(rows[last])
 
     def take(self, keep: Any) -> Pairs:
         """The pairs of an index or boolean array."""
         return Pairs(
-            self.data, self.owner[keep], self.name_at[keep], self.name_size[keep], self.value_at[keep], self.value_size[keep]
+            self.data,
+            self.owner[keep],
+            self.name_at[keep],
+            self.name_size[keep],
+            self.value_at[keep],
+            self.value_size[keep],
         )
 
     def value(self, index: int) -> bytes:

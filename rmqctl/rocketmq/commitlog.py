@@ -244,7 +244,9 @@ def _finding_of(gap: Gap, context: FileContext) -> Finding | None:
         return None
     if gap.why in (GapKind.ZERO_TAIL, GapKind.ZEROS) and context.followed and not gap.resumed:
         kind, severity = kinds.LOG_BLANK, Severity.ERROR
-        text = f"the next file has data, but zeros stand where a blank record should end this one; {size} bytes are left"
+        text = (
+            f"the next file has data, but zeros stand where a blank record should end this one; {size} bytes are left"
+        )
     elif gap.resumed or context.followed:
         kind, text = kinds.LOG_BAD_RECORD, f"{gap.detail}; {_after(gap, context)}"
     else:
@@ -289,7 +291,12 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> No
             return
         found.findings.append(
             Finding(
-                kinds.LOG_PHYSICAL_OFFSET, block.file, position + 28, 8, message,
-                physical_offset=int(real[i]), topic=block.topic(int(i)).decode("utf-8", "replace"),
-            )  # fmt: skip
+                kinds.LOG_PHYSICAL_OFFSET,
+                block.file,
+                position + 28,
+                8,
+                message,
+                physical_offset=int(real[i]),
+                topic=block.topic(int(i)).decode("utf-8", "replace"),
+            )
         )

@@ -124,7 +124,9 @@ class Filter:
     def _by_header(self, block: Block) -> Ints | None:
         rows = self._by_offset(block)
         if self.after is not None or self.before is not None:
-            rows = _narrow(rows, self._in_time(block["store_timestamp"] if rows is None else block["store_timestamp"][rows]))
+            rows = _narrow(
+                rows, self._in_time(block["store_timestamp"] if rows is None else block["store_timestamp"][rows])
+            )
         if self.queue_id is not None:
             rows = _narrow(rows, (block["queue_id"] if rows is None else block["queue_id"][rows]) == self.queue_id)
         if self.topics:
@@ -180,7 +182,9 @@ class Filter:
             return False
         if tag is not None and pairs.get(_TAGS) != tag:
             return False
-        return all(pairs.get(name.encode("utf-8", "surrogateescape")) == _encoded(value) for name, value in self.properties)
+        return all(
+            pairs.get(name.encode("utf-8", "surrogateescape")) == _encoded(value) for name, value in self.properties
+        )
 
     def _body_matches(self, block: Block, row: int) -> bool:
         at = int(block.body_at[row])

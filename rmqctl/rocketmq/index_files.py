@@ -100,7 +100,5 @@ def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile
     Raises:
         OSError: a file cannot be read.
     """
-    wanted = [
-        e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS
-    ]
+    wanted = [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
     return [IndexFile.open(store.tree, e, geometry) for e in wanted]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.rocketmq.index import java_hash
 from rmqctl.rocketmq.block import Block, Ints
@@ -27,7 +28,7 @@ class KeyColumns:
 
     owner: Ints
     hash: Ints
-    tag: np.ndarray  # type: ignore[type-arg]
+    tag: npt.NDArray[np.bool_]
 
 
 class KeyHashes:

@@ -106,5 +106,3 @@ def _allocated(tree: Tree, path: str) -> int:
         return getattr(status, "st_blocks", -(-status.st_size // 512)) * 512
     entry = tree.stat(path)
     return entry.size if entry else 0
-
-

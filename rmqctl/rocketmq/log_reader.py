@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Self
 
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic
@@ -22,7 +23,7 @@ class LogReader:
         self._bases = [f.base for f in files]
         self._open: dict[int, ByteSource] = {}
 
-    def __enter__(self) -> LogReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

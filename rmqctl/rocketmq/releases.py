@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from formats.errors import DecodeError
 from formats.rocketmq.config_json import parse_config
@@ -136,7 +137,7 @@ def _records(store: RocketMQStore) -> Iterator[Evidence]:
         yield Evidence("properties end with 0x02 and nothing of 5.x is there", highest=Release(4, 9, 0))
 
 
-def _last_records(store: RocketMQStore) -> Iterator[dict[str, object]]:
+def _last_records(store: RocketMQStore) -> Iterator[dict[str, Any]]:
     """Up to 64 records from the start of the last file that has some."""
     for file in reversed(store.log_files):
         source = file.open()
@@ -150,4 +151,11 @@ def _last_records(store: RocketMQStore) -> Iterator[dict[str, object]]:
             source.close()
 
 
-_LOOKS: tuple[Callable[[RocketMQStore], Iterator[Evidence]], ...] = (_paths, _absent, _abort, _checkpoint, _config, _records)
+_LOOKS: tuple[Callable[[RocketMQStore], Iterator[Evidence]], ...] = (
+    _paths,
+    _absent,
+    _abort,
+    _checkpoint,
+    _config,
+    _records,
+)

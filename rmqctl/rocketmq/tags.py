@@ -48,7 +48,7 @@ def tags_codes(block: Block, pairs: Pairs) -> Ints:
     return codes
 
 
-def delayed(block: Block, pairs: Pairs, topics: Ints, names: list[bytes]) -> dict[int, int]:
+def delayed(pairs: Pairs, topics: Ints, names: list[bytes]) -> dict[int, int]:
     """Rows of the schedule topic with a delay level above 0, each with its level."""
     wanted = [n for n, name in enumerate(names) if name == SCHEDULE_TOPIC.encode()]
     if not wanted or not (topics == wanted[0]).any():

@@ -172,7 +172,9 @@ def _undispatched(store: RocketMQStore, dispatched: int, log: LogReader) -> dict
     return tails
 
 
-def _walk_tail(context: FileContext, state: LogState, start: int, ids: TextIds, tails: dict[tuple[str, int], _Tail]) -> None:
+def _walk_tail(
+    context: FileContext, state: LogState, start: int, ids: TextIds, tails: dict[tuple[str, int], _Tail]
+) -> None:
     for found in walk_file(context, state, start=start):
         block = found.block
         counts = dict(inner_counts(block, np.flatnonzero(block["sys_flag"] & 0x80))) if len(block) else {}

@@ -42,7 +42,8 @@ class UnitPages:
             self._slots.clear()
         slots = [self._slot(q, p) for q, p in zip(queue[first].tolist(), page[first].tolist(), strict=True)]
         lengths = np.diff(np.append(first, len(queue)))
-        return self._pool[np.repeat(np.array(slots, np.int64) * PAGE, lengths) + offset % PAGE]
+        found: Units = self._pool[np.repeat(np.array(slots, np.int64) * PAGE, lengths) + offset % PAGE]
+        return found
 
     def _slot(self, queue: int, page: int) -> int:
         slot = self._slots.get((queue, page))

@@ -72,7 +72,9 @@ def test_properties_of_both_decoders(text: bytes, late: list[Any], early: list[A
     assert split_properties(text, strict=True) == early
 
 
-@given(st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.binary(min_size=1, max_size=8)), max_size=5), st.booleans())
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=8), st.binary(min_size=1, max_size=8)), max_size=5), st.booleans()
+)
 def test_properties_round_trip(pairs: list[tuple[bytes, bytes]], closed: bool) -> None:
     pairs = [(n.translate(None, b"\x01\x02") or b"n", v.translate(None, b"\x01\x02") or b"v") for n, v in pairs]
     text = join_properties(pairs, closed=closed)
@@ -85,7 +87,11 @@ def test_config_text_as_fastjson_writes_it() -> None:
     assert parse_config(text) == {"offsetTable": {"T@g": {"0": 123, "1": 456, "10": 3000000000}, "{1:2}": "{3:4,}"}}
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x) | st.lists(x), max_leaves=8))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x) | st.lists(x), max_leaves=8
+    )
+)
 def test_strict_json_is_read_as_it_is(value: Any) -> None:
     assert parse_config(json.dumps(value).encode()) == value
 
@@ -136,11 +142,15 @@ def test_nearest_names() -> None:
 
 def test_columns_equal_tuples() -> None:
     (run,) = plan_of(ConsumeQueueUnit).runs
-    raw = b"xyz" + b"".join(ConsumeQueueUnit.build({"physical_offset": i, "size": -i, "tags_code": i << 33}) for i in range(5))
+    raw = b"xyz" + b"".join(
+        ConsumeQueueUnit.build({"physical_offset": i, "size": -i, "tags_code": i << 33}) for i in range(5)
+    )
     table = gather(np.frombuffer(raw, np.uint8), 3 + 20 * np.arange(5), run)
     assert table["physical_offset"].tolist() == [0, 1, 2, 3, 4]
     assert table["tags_code"].tolist() == [i << 33 for i in range(5)]
-    assert [run.packer.unpack_from(raw, 3 + 20 * i) for i in range(5)] == [tuple(int(x) for x in row) for row in table.tolist()]
+    assert [run.packer.unpack_from(raw, 3 + 20 * i) for i in range(5)] == [
+        tuple(int(x) for x in row) for row in table.tolist()
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ The table itself is data: ``damage/<release>.toml``, one TOML table a variant of
 
 * ``ID FILE START..END``: a finding of that id in that file which begins at or after START and ends at or before END,
 * ``ID FILE``: about the file, wherever in it; ``ID FILE xN``: exactly N such findings,
-* ``ID|ID``: either id says it.
+* ``ID|ID``: either id says it; ``note`` at the end: a note is enough, because the store is in order. Else it must be a
+  warning or an error.
 
 ``follow`` lists what may follow from the damage; nothing else above a note may be reported:
 
@@ -64,7 +65,7 @@ _POINTING = {
 
 @dataclass(frozen=True)
 class Place:
-    """One ``ID FILE [START..END] [xN]`` entry of the table."""
+    """One ``ID FILE [START..END] [xN] [note]`` entry of the table."""
 
     text: str
     ids: tuple[str, ...]
@@ -72,6 +73,11 @@ class Place:
     start: int | None = None
     end: int | None = None
     count: int | None = None
+    note: bool = False
+
+    def names(self, found: Found) -> bool:
+        """Whether the finding names this damage loudly enough."""
+        return self.matches(found) and (self.note or found["severity"] != "note")
 
     def matches(self, found: Found) -> bool:
         """Whether the finding is of this kind and at this place."""
@@ -120,7 +126,7 @@ class Variant:
 
     def _unnamed(self, findings: list[Found]) -> Iterator[str]:
         for place in self.expect:
-            count = sum(place.matches(found) for found in findings)
+            count = sum(place.names(found) for found in findings)
             if not count or place.count not in (None, count):
                 yield f"expected {place.text}, found {count}"
 
@@ -161,7 +167,9 @@ def _place(text: str) -> Place:
     ids, file, *rest = text.split(" ")
     facts: dict[str, int] = {}
     for word in rest:
-        if word.startswith("x"):
+        if word == "note":
+            facts["note"] = True
+        elif word.startswith("x"):
             facts["count"] = int(word[1:])
         else:
             facts["start"], facts["end"] = _range(word)

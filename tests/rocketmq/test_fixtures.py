@@ -67,6 +67,9 @@ def _covered(variant: Variant, file: str, start: int, end: int) -> bool:
     places = [place for place in (*variant.expect, *variant.follow) if isinstance(place, Place)]
     return any(
         place.ids == ("queue.ahead",)
-        or (place.file == file and (place.start is None or place.end is None or (place.start < end and start < place.end)))
+        or (
+            place.file == file
+            and (place.start is None or place.end is None or (place.start < end and start < place.end))
+        )
         for place in places
     )

@@ -70,7 +70,9 @@ def built_record(fields: dict[str, Any], magic: Magic, flag: SysFlag) -> bytes:
 def found_in(content: bytes, window: int = 1 << 16) -> Found:
     """Start and end of every record that a scan of the file yields."""
     blocks = scan(BytesSource(content), Extent("log", BASE), window)
-    return [(int(at), int(at + size)) for block in blocks for at, size in zip(block.position, block.total_size, strict=True)]
+    return [
+        (int(at), int(at + size)) for block in blocks for at, size in zip(block.position, block.total_size, strict=True)
+    ]
 
 
 def without(places: Places, position: int) -> Found:

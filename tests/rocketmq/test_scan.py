@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def events(data: bytes, base: int = BASE, window: int = 4 << 20, **extent: Any) 
 def split_events(data: bytes, cuts: list[int], window: int = 4 << 20) -> list[Event]:
     """The same, from the splits between the cuts."""
     edges = [0, *sorted({c for c in cuts if 0 < c < len(data)}), len(data)]
-    return [e for a, b in zip(edges, edges[1:], strict=False) for e in events(data, window=window, start=a, stop=b)]
+    return [e for a, b in pairwise(edges) for e in events(data, window=window, start=a, stop=b)]
 
 
 @cache
@@ -84,7 +85,9 @@ def test_columns_equal_the_decoded_records() -> None:
 def damage() -> st.SearchStrategy[list[tuple[str, float, int]]]:
     """A few edits: kind, place as a fraction of the log, a number."""
     kinds = st.sampled_from(["flip", "zero", "noise", "huge", "cut", "drop"])
-    return st.lists(st.tuples(kinds, st.floats(0, 1, exclude_max=True), st.integers(1, 2**31 - 1)), min_size=0, max_size=4)
+    return st.lists(
+        st.tuples(kinds, st.floats(0, 1, exclude_max=True), st.integers(1, 2**31 - 1)), min_size=0, max_size=4
+    )
 
 
 def apply(data: bytes, edits: list[tuple[str, float, int]]) -> bytes:
@@ -111,9 +114,7 @@ def apply(data: bytes, edits: list[tuple[str, float, int]]) -> bytes:
 
 @settings(max_examples=150)
 @given(edits=damage(), cuts=st.lists(st.integers(1, 30 << 10), max_size=5), window=st.integers(80, 9000))
-def test_window_and_split_do_not_matter(
-    edits: list[tuple[str, float, int]], cuts: list[int], window: int
-) -> None:
+def test_window_and_split_do_not_matter(edits: list[tuple[str, float, int]], cuts: list[int], window: int) -> None:
     data = apply(log(), edits)
     whole = events(data)
     assert events(data, window=window) == whole
@@ -170,7 +171,11 @@ def test_copied_record_in_a_body_is_no_record() -> None:
     outer, _ = decode_record(log())
     inner = dict(outer)
     head = 88
-    inner |= {"physical_offset": BASE + head, "body": b"x", "total_size": 91 + 1 + len(outer["topic"]) + len(outer["properties"])}
+    inner |= {
+        "physical_offset": BASE + head,
+        "body": b"x",
+        "total_size": 91 + 1 + len(outer["topic"]) + len(outer["properties"]),
+    }
     body = encode_record(inner)
     outer["total_size"] += len(body) - len(outer["body"])
     outer["body"] = body
@@ -180,6 +185,6 @@ def test_copied_record_in_a_body_is_no_record() -> None:
 
 
 def test_a_file_that_shrinks_while_read_ends_early() -> None:
-    found = [b for b in scan(BytesSource(log()[:3000]), Extent("log", BASE, size=len(log())))]
+    found = list(scan(BytesSource(log()[:3000]), Extent("log", BASE, size=len(log()))))
     assert found
     assert all(b.start + len(b.data) <= 3000 for b in found if len(b))

@@ -60,7 +60,9 @@ def finish_batches(store: RocketMQStore, claims: dict[Key, Claim], context: LogC
     for queue in queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT):
         yield from _compare(queue, left.pop(queue.key, Claim()), context)
     for key, claim in sorted(left.items()):
-        message = f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
+        message = (
+            f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
+        )
         path = f"{BATCH_QUEUES}/{key[0]}/{key[1]}"
         yield Finding(kinds.QUEUE_MISSING, path, 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=claim.low)
 

@@ -7,17 +7,22 @@ from collections.abc import Iterator
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.config_files import CONFIG, config_files, consumer_offsets, read_config, table, topic_names
-from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore
 from rmqctl.rocketmq.topics import queue_rows
-from rmqctl.rocketmq.verify.context import LogContext
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _OWN_PREFIXES = ("rmq_sys_", "%RETRY%", "%DLQ%", "%LMQ%", "RMQ_SYS_")
-_OWN_TOPICS = {SCHEDULE_TOPIC, "TBW102", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
+_OWN_TOPICS = {
+    SCHEDULE_TOPIC,
+    "TBW102",
+    "BenchmarkTest",
+    "OFFSET_MOVED_EVENT",
+    "SELF_TEST_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+}
 
 
-def check(store: RocketMQStore, geometry: Geometry, context: LogContext) -> Iterator[Finding]:
+def check(store: RocketMQStore) -> Iterator[Finding]:
     """Findings about config/.
 
     Raises:

@@ -97,8 +97,9 @@ class Continuity:
         for number, key in enumerate(self._queues.keys()):
             first, place = self._first[number]
             name = (self._topics.texts[key >> 32], signed(key & 0xFFFFFFFF))
-            ends = (int(column[number]) for column in (self._expected, self._other, self._physical))
-            found[name] = QueueSpan(first, place, *ends, *self._pending.get(number, (None, -1)))
+            pending, second = self._pending.get(number, (None, -1))
+            expected, other, last = (int(c[number]) for c in (self._expected, self._other, self._physical))
+            found[name] = QueueSpan(first, place, expected, other, last, pending, second)
         return found
 
     def _follow(self, block: Block, rows: Ints, keys: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:

@@ -104,8 +104,9 @@ class Verification:
             if self.options.cross:
                 yield from queues.finish(self.store, geometry, [p.queues for p in partials], context)
                 yield from index.finish(self.store, geometry, [p.index for p in partials], context)
-        for check in (state.check, config.check, timer.check):
-            yield from check(self.store, geometry, context)
+        yield from state.check(self.store, context)
+        yield from config.check(self.store)
+        yield from timer.check(self.store, context)
 
     @property
     def _bodies(self) -> bool:
@@ -160,17 +161,15 @@ class _Done:
         return self.found
 
 
-_job: Job | None = None
+_jobs: list[Job] = []  # of a worker process: the one job it was started for
 
 
 def _enter(job: Job) -> None:
-    global _job
-    _job = job
+    _jobs[:] = [job]
 
 
 def _check(split: Split) -> _Done:
-    assert _job is not None
-    check = SplitCheck(_job, split)
+    check = SplitCheck(_jobs[0], split)
     return _Done(list(check.findings()), check.partials)
 
 

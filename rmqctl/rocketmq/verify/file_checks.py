@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from rmqctl.files.tree import Entry
 from rmqctl.findings import Finding, FindingKind
@@ -70,7 +71,9 @@ class FileCheck:
         yield from _multiples(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_NAME)
         if len(files) > 1 and files[-1].size == self.geometry.commit_log_file_size and not has_data(files[-1]):
             message = "all zeros: made in advance for the records to come"
-            yield Finding(kinds.LOG_ZERO_FILE, files[-1].name, 0, files[-1].size, message, physical_offset=files[-1].base)
+            yield Finding(
+                kinds.LOG_ZERO_FILE, files[-1].name, 0, files[-1].size, message, physical_offset=files[-1].base
+            )
 
     def _no_log(self) -> Iterator[Finding]:
         has_queues = next(self.store.queues(QUEUES), None) is not None
@@ -143,7 +146,9 @@ def _lengths(files: list[StoreFile], size: int, kind: FindingKind) -> Iterator[F
         if file.size == 0:
             yield Finding(kinds.FILE_EMPTY, file.name, 0, 0, "the file has no bytes")
         elif file.size != size:
-            yield Finding(kind, file.name, min(file.size, size), abs(file.size - size), f"{file.size} bytes, {size} expected")
+            yield Finding(
+                kind, file.name, min(file.size, size), abs(file.size - size), f"{file.size} bytes, {size} expected"
+            )
 
 
 def _multiples(files: list[StoreFile], size: int, kind: FindingKind) -> Iterator[Finding]:
@@ -167,4 +172,4 @@ def _gaps(files: list[StoreFile], size: int, path: str) -> Iterator[Finding]:
 
 
 def _neighbours(files: list[StoreFile]) -> Iterable[tuple[StoreFile, StoreFile]]:
-    return zip(files, files[1:], strict=False)
+    return pairwise(files)

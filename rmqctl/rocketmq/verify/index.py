@@ -18,7 +18,7 @@ from rmqctl.rocketmq.broker_conf import flag
 from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of, topic_numbers
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.index_files import Entries, IndexFile, index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.store import INDEX, RocketMQStore
@@ -73,7 +73,8 @@ class IndexChecker:
         self._ids, self._keys = TextIds(), KeyHashes()
         shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
         files = [f for f in index_files(store, shape) if f.is_whole]
-        self._cursors = [_Cursor(f) for f in files if f.count and is_sound(f)]
+        sound = [f for f in files if f.count and is_sound(f)]
+        self._cursors = [_Cursor(f, number) for number, f in enumerate(sound)]
         self._with_tags = context.lowest_release >= _TAG_ENTRIES
         self._from: int | None = None
 
@@ -104,10 +105,10 @@ class IndexChecker:
         for with_tags in (self._with_tags, not self._with_tags):
             rows = slice(None) if with_tags else ~keys.tag
             owner, hashes = keys.owner[rows], keys.hash[rows]
-            if len(owner) == len(entries.hash) and np.array_equal(entries.hash, hashes):
-                if np.array_equal(entries.physical, physical[owner]):
-                    self._with_tags = with_tags
-                    return True
+            same = len(owner) == len(entries.hash) and np.array_equal(entries.hash, hashes)
+            if same and np.array_equal(entries.physical, physical[owner]):
+                self._with_tags = with_tags
+                return True
         return False
 
     def _differences(self, block: Block, entries: _Slice, physical: Ints, keys: KeyColumns) -> None:
@@ -116,9 +117,9 @@ class IndexChecker:
         wanted = set(zip(places, keys.hash.tolist(), strict=True))
         there = list(zip(entries.physical.tolist(), entries.hash.tolist(), strict=True))
         held = set(there)
-        for (place, hash_), name, at in zip(there, entries.file, entries.offset.tolist(), strict=True):
+        for (place, hash_), number, at in zip(there, entries.file.tolist(), entries.offset.tolist(), strict=True):
             if (place, hash_) not in wanted:
-                self._partial.strangers.append(Stranger(name, at, place))
+                self._partial.strangers.append(Stranger(self._cursors[number].file.path, at, place))
         ends = (block.physical + block.total_size).tolist()
         lacking = {
             int(owner)
@@ -138,27 +139,29 @@ class IndexChecker:
 
 @dataclass(slots=True)
 class _Slice:
-    """Entries of a physical range: columns of one length."""
+    """Entries of a physical range: columns of one length; ``file`` numbers the cursors."""
 
     physical: Ints
     hash: Ints
     offset: Ints
-    file: list[str]
+    file: Ints
 
     @staticmethod
     def join(parts: list[_Slice]) -> _Slice:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.int64)
-        columns = [np.concatenate([none, *(getattr(p, n) for p in parts)]) for n in ("physical", "hash", "offset")]
-        return _Slice(*columns, [name for p in parts for name in p.file])
+        physical, hashes, offset, file = (
+            np.concatenate([none, *(getattr(p, name) for p in parts)]) for name in _Slice.__slots__
+        )
+        return _Slice(physical, hashes, offset, file)
 
 
 class _Cursor:
     """Takes the entries of ascending physical ranges out of one index file."""
 
-    def __init__(self, file: IndexFile) -> None:
-        self.file = file
+    def __init__(self, file: IndexFile, number: int) -> None:
+        self.file, self.number = file, number
         self._next: int | None = None
 
     def take(self, low: int, high: int) -> _Slice:
@@ -179,12 +182,10 @@ class _Cursor:
                 break
         return _Slice.join(parts)
 
-    def _slice(self, entries: np.ndarray, first: int) -> _Slice:  # type: ignore[type-arg]
+    def _slice(self, entries: Entries, first: int) -> _Slice:
         offset = self.file.geometry.entry_at(first) + np.arange(len(entries)) * entries.itemsize
-        return _Slice(
-            entries["physical_offset"].astype(np.int64), entries["key_hash"].astype(np.int64), offset,
-            [self.file.path] * len(entries),
-        )  # fmt: skip
+        physical, hashes = (entries[name].astype(np.int64) for name in ("physical_offset", "key_hash"))
+        return _Slice(physical, hashes, offset, np.full(len(entries), self.number, np.int64))
 
 
 def finish(
@@ -216,7 +217,7 @@ def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: Log
     """Records with keys that no file holds."""
     keyed = sum(p.keyed for p in partials)
     runs = [u for p in partials for u in p.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
-    if not keyed or not runs or not flag(context.settings, "messageIndexEnable", True):
+    if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):
         return
     if not files:
         message = f"{keyed} messages have keys, but there is no index file"

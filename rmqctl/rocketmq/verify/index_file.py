@@ -45,11 +45,15 @@ def is_sound(file: IndexFile) -> bool:
     return header_problem(file) is None
 
 
-def header_problem(file: IndexFile) -> str | None:
+def header_problem(file: IndexFile) -> str | None:  # noqa: PLR0911 - one return a rule
     """What is wrong with the header, as a sentence; None if nothing is."""
     h = file.header
     if not any(h.values()):
-        return None if not len(file.entries(1, 1)) or not any(file.entries(1, 1)[0].tolist()) else "all zero, but there are entries"
+        return (
+            None
+            if not len(file.entries(1, 1)) or not any(file.entries(1, 1)[0].tolist())
+            else "all zero, but there are entries"
+        )
     if not 0 <= h["index_count"] <= file.geometry.entries:
         return f"index_count is {h['index_count']}, the file has room for {file.geometry.entries}"
     if not 0 <= h["hash_slot_count"] <= file.geometry.entries:
@@ -76,7 +80,9 @@ def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
         wrong = np.flatnonzero((entries["previous"] != expected) | (hashes < 0))
         for row in wrong[: _MOST - found].tolist():
             at = file.geometry.entry_at(first + row)
-            message = f"entry {first + row} names {int(entries['previous'][row])} as the one before, not {int(expected[row])}"
+            message = (
+                f"entry {first + row} names {int(entries['previous'][row])} as the one before, not {int(expected[row])}"
+            )
             yield Finding(kinds.INDEX_CHAIN, file.path, at, ENTRY.packer.size, message)
         found += len(wrong)
     yield from _slots(file, newest, unsettled)

@@ -162,7 +162,9 @@ def _record_finding(
     kind: FindingKind, block: Block, row: int, offset: int, size: int, message: str, severity: Severity | None = None
 ) -> Finding:
     topic = block.topic(row).decode("utf-8", "replace")
-    return Finding(kind, block.file, offset, size, message, severity, physical_offset=int(block.physical[row]), topic=topic)
+    return Finding(
+        kind, block.file, offset, size, message, severity, physical_offset=int(block.physical[row]), topic=topic
+    )
 
 
 def _body_crc(block: Block) -> list[Finding]:
@@ -181,9 +183,13 @@ def _sizes(block: Block, max_message: int) -> list[Finding]:
     large = np.flatnonzero((block.body_size > max_message) | (block.total_size > max_message + RECORD_MARGIN))
     return [
         _record_finding(
-            kinds.LOG_SIZE, block, int(i), int(block.position[i]), int(block.total_size[i]),
+            kinds.LOG_SIZE,
+            block,
+            int(i),
+            int(block.position[i]),
+            int(block.total_size[i]),
             f"the record has {int(block.total_size[i])} bytes, its body {int(block.body_size[i])}",
-        )  # fmt: skip
+        )
         for i in large
     ]
 
@@ -235,11 +241,13 @@ def join_log(partials: list[LogPartial], gaps: Iterable[Finding] = ()) -> Iterat
     last: int | None = None
     for partial in partials:
         if last is not None and partial.first_time is not None and partial.first_at and partial.first_time < last:
-            file, at, physical = partial.first_at
-            message = f"the store time is {partial.first_time}, {last - partial.first_time} ms before that of the record in front"
+            (file, at, physical), back = partial.first_at, last - partial.first_time
+            message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
             yield Finding(kinds.LOG_STORE_TIME, file, at, 8, message, physical_offset=physical)
         last = partial.last_time if partial.last_time is not None else last
-    yield from join_continuity([p.continuity for p in partials], sorted([*missing, *(r for p in partials for r in p.damaged)]))
+    yield from join_continuity(
+        [p.continuity for p in partials], sorted([*missing, *(r for p in partials for r in p.damaged)])
+    )
     first = next((p.v2 for p in partials if p.v2), None)
     if first:
         count = sum(p.v2_count for p in partials)

@@ -11,7 +11,9 @@ _HEAD = plan_of(ConsumeQueueExtUnit).runs[0]
 
 
 def real_tags(store: RocketMQStore, topic: bytes, queue_id: int, address: int) -> int | None:
-    """The tags code of the extension unit at an address; None where there are no extension files (a match, for brokers).
+    """The tags code of the extension unit at an address.
+
+    None where there are no extension files: brokers then take the tag for a match. -1 where no unit lies.
 
     Raises:
         OSError: an extension file cannot be read.

@@ -16,7 +16,7 @@ from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
-from rmqctl.rocketmq.store import QUEUES, OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import OFFSET_DIGITS, QUEUES, RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
 
 Key = tuple[str, int]
@@ -108,7 +108,9 @@ def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched:
 def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding:
     """The finding for a last file of the log that units prove to be missing."""
     directory = store.log_files[-1].name.rpartition("/")[0]
-    message = f"queue units point to offsets up to {beyond}, but the last file ends at {context.limit}: a file is missing"
+    message = (
+        f"queue units point to offsets up to {beyond}, but the last file ends at {context.limit}: a file is missing"
+    )
     name = f"{directory}/{context.limit:0{OFFSET_DIGITS}d}"
     return Finding(kinds.LOG_GAP, name, 0, 0, message, physical_offset=context.limit)
 
@@ -116,7 +118,9 @@ def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding
 class _Rest:
     """One queue against what was claimed of it."""
 
-    def __init__(self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext, dispatched: int) -> None:
+    def __init__(
+        self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext, dispatched: int
+    ) -> None:
         self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
         self.dispatched, self.beyond = dispatched, -1
         self._wrong = {m.offset for m in missing if m.actual is not None}
@@ -125,8 +129,8 @@ class _Rest:
         live = expired = 0
         for file in self.queue.files:
             for _, units in self.queue.chunks(file):
-                l, e = self._count(units)
-                live, expired = live + l, expired + e
+                alive, old = self._count(units)
+                live, expired = live + alive, expired + old
         if expired:
             yield self._expired(expired)
         if live == self.claim.count and not self.missing:
@@ -247,18 +251,37 @@ class _Rest:
         name = f"{self.queue.where.path}/{base:0{OFFSET_DIGITS}d}"
         what = f"{len(run)} records have" if len(run) > 1 else "a record has"
         if kind is kinds.QUEUE_UNIT_MISMATCH and first.actual and first.expected:
-            message = f"the record at {first.physical} wants (offset, size, tags code) {first.expected}, found {first.actual}"
+            message = (
+                f"the record at {first.physical} wants (offset, size, tags code) {first.expected}, found {first.actual}"
+            )
             message += f"; {len(run) - 1} more units behind it" if len(run) > 1 else ""
         else:
             message = f"{what} no unit here, from queue offset {first.offset} (record at {first.physical}) on"
-        return self._finding(kind, name, first.offset % size * _SIZE, len(run) * _SIZE, message, first.offset, first.physical)
+        return self._finding(
+            kind, name, first.offset % size * _SIZE, len(run) * _SIZE, message, first.offset, first.physical
+        )
 
     def _finding(
-        self, kind: FindingKind, file: str, offset: int, size: int, message: str, number: int, physical: int | None = None
+        self,
+        kind: FindingKind,
+        file: str,
+        offset: int,
+        size: int,
+        message: str,
+        number: int,
+        physical: int | None = None,
     ) -> Finding:
         topic, queue_id = self.queue.key
         return Finding(
-            kind, file, offset, size, message, physical_offset=physical, topic=topic, queue_id=queue_id, queue_offset=number
+            kind,
+            file,
+            offset,
+            size,
+            message,
+            physical_offset=physical,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=number,
         )
 
 

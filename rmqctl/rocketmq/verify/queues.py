@@ -123,7 +123,7 @@ class QueueChecker:
 
     def _special_tags(self, block: Block, row: Ints, stored: Ints, codes: Ints, pairs: Pairs, topics: Ints) -> Ints:
         """Which units carry a delivery time or the address of an extension unit, and the right one."""
-        levels = delayed(block, pairs, topics, self._ids.texts)
+        levels = delayed(pairs, topics, self._ids.texts)
         times = block["store_timestamp"]
         fine = []
         for i, (r, code) in enumerate(zip(row.tolist(), stored.tolist(), strict=True)):
@@ -151,7 +151,7 @@ class QueueChecker:
             self._claims.setdefault(n, Claim()).add(c, a, b, e)
 
     def _note_missing(self, block: Block, row: Ints, queue: Ints, units: Units, codes: Ints) -> None:
-        """Keep the records whose unit is empty or wrong for the end; one that says it lies elsewhere is damaged itself."""
+        """Keep the records whose unit is empty or wrong; one that says it lies elsewhere is damaged itself."""
         names = self._numbers.keys() if len(row) else []
         for i, r in enumerate(row.tolist()):
             offset, physical = int(block["queue_offset"][r]), int(block["physical_offset"][r])
@@ -160,7 +160,9 @@ class QueueChecker:
                 continue
             empty = int(unit["size"]) == 0
             actual, expected = (None, None) if empty else (unit.tolist(), (physical, size, int(codes[i])))
-            self._missing.append(Missing(self._name(names[int(queue[i])]), offset, physical, physical + size, actual, expected))
+            self._missing.append(
+                Missing(self._name(names[int(queue[i])]), offset, physical, physical + size, actual, expected)
+            )
 
     def _dispatched_elsewhere(self, block: Block, pairs: Pairs) -> None:
         """Claims on the queues of INNER_MULTI_DISPATCH (LMQ and others, spec 3.7)."""
@@ -201,4 +203,3 @@ def finish(
     missing = [m for p in partials for m in p.missing]
     yield from finish_queues(store, claims, missing, context, geometry.commit_log_file_size)
     yield from finish_batches(store, batches, context)
-

@@ -9,7 +9,6 @@ from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.checkpoint import PATH, read_checkpoint
-from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 
@@ -18,7 +17,7 @@ _FIELDS_SIZE = 24
 _LAZY_LOGICS = (5, 5, 0)
 
 
-def check(store: RocketMQStore, geometry: Geometry, context: LogContext) -> Iterator[Finding]:
+def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     """Findings about the store's state.
 
     Raises:

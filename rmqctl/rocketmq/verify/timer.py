@@ -10,7 +10,6 @@ from formats.layout import plan_of
 from formats.rocketmq.timer import BLANK_MAGIC, BLANK_SIZE, UNIT_SIZE, WHEEL_SLOTS, TimerLogUnit, TimerWheelSlot
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile, sequence
 from rmqctl.rocketmq.verify.context import LogContext
 
@@ -21,7 +20,7 @@ _CHUNK = 1 << 15
 _MAGIC_BITS = 0xF
 
 
-def check(store: RocketMQStore, geometry: Geometry, context: LogContext) -> Iterator[Finding]:
+def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     """Findings of the timer files; none where there are no such files.
 
     Raises:
@@ -33,7 +32,7 @@ def check(store: RocketMQStore, geometry: Geometry, context: LogContext) -> Iter
         end, problem = _units(file)
         if problem is not None:
             yield problem
-    yield from _wheel(store, files[0].base if files else 0, end, context)
+    yield from _wheel(store, end, context)
 
 
 def _units(file: StoreFile) -> tuple[int, Finding | None]:
@@ -58,7 +57,7 @@ def _is_blank(rest: bytes) -> bool:
     return int.from_bytes(rest[12:BLANK_SIZE], "big", signed=True) == BLANK_MAGIC
 
 
-def _wheel(store: RocketMQStore, begin: int, end: int, context: LogContext) -> Iterator[Finding]:
+def _wheel(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
     entry = store.tree.stat(WHEEL)
     if entry is None or entry.is_directory:
         return
@@ -69,7 +68,9 @@ def _wheel(store: RocketMQStore, begin: int, end: int, context: LogContext) -> I
     source = store.tree.open(WHEEL)
     try:
         for start, stop in source.data_ranges(0, entry.size):
-            yield from _slots(source.read_at(start - start % 32, stop - start + start % 32), start - start % 32, end, context)
+            yield from _slots(
+                source.read_at(start - start % 32, stop - start + start % 32), start - start % 32, end, context
+            )
     finally:
         source.close()
 

@@ -161,8 +161,7 @@ def test_a_queue_that_starts_again_is_a_warning(log: Path) -> None:
     path = log / LAST
     data = bytearray(path.read_bytes())
     at = int.from_bytes(data[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
-    rows = [n for n in range(((1 << 16) - 8) // SIZE)]
-    for n in rows:
+    for n in range(((1 << 16) - 8) // SIZE):
         place = record(n) + QUEUE_OFFSET_AT
         data[place : place + 8] = (int.from_bytes(data[place : place + 8], "big") - at).to_bytes(8, "big", signed=True)
     path.write_bytes(data)
