@@ -18,6 +18,7 @@ from formats.rocketmq import (
     message,
     message_id,
     property_crc,
+    rocksdb,
     timer,
 )
 
@@ -78,6 +79,9 @@ CATALOGUE: tuple[Format, ...] = (
     Format("dledger-entry", "DLedger entry header", "dledger-<id>/data/<offset>", dledger.DLedgerEntry, "4.5.0"),
     Format("dledger-blank", "DLedger blank", "dledger-<id>/data/<offset>", dledger.DLedgerBlank, "4.5.0"),
     Format("dledger-index-unit", "DLedger entry index unit", "dledger-<id>/index/<offset>", dledger.DLedgerIndexUnit, "4.5.0"),
+    Format("rocksdb-queue-key", "key of a unit in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueUnitKey, "5.2.0"),
+    Format("rocksdb-queue-value", "unit in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueUnitValue, "5.2.0"),
+    Format("rocksdb-queue-end", "first and last offset in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueEnd, "5.2.0"),
     Format("offset-message-id", "offsetMsgId, IPv4 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV4),
     Format("offset-message-id-ipv6", "offsetMsgId, IPv6 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV6, "4.6.0"),
     Format("unique-key", "UNIQ_KEY of Java clients, IPv4 (in hex)", "properties", message_id.UniqueKeyV4),

@@ -18,6 +18,7 @@ from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogState, walk_fil
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.verify.continuity import TRANSACTION, inner_counts
 
@@ -58,7 +59,7 @@ class _Found:
         first, last: physical offsets of the first and last record, -1 without one.
     """
 
-    queue: Queue
+    key: tuple[str, int]
     min_offset: int = 0
     max_offset: int = 0
     bytes: int = 0
@@ -75,9 +76,12 @@ def queue_rows(store: RocketMQStore) -> list[QueueRow]:
     """
     with LogReader(store.log_files) as log:
         limit = log.max_offset
-        found = [_scan_queue(q, log.min_offset, limit, release_range(store).is_5) for q in _queues(store)]
-        undispatched = _undispatched(store, max((f.end for f in found), default=-1), log)
-        rows = [_row(f, log, undispatched.pop(f.queue.key, None)) for f in found]
+        is_5 = release_range(store).is_5
+        found = [_scan_queue(q, log.min_offset, limit, is_5=is_5) for q in _queues(store)]
+        found += _rocksdb(store, log.min_offset, limit) if store.is_rocksdb else []
+        dispatched = max((f.end for f in found), default=log.min_offset if store.is_rocksdb else -1)
+        undispatched = _undispatched(store, dispatched, log)
+        rows = [_row(f, log, undispatched.pop(f.key, None)) for f in found]
         rows += [_new_row(key, tail, log) for key, tail in undispatched.items()]
     return sorted(rows, key=lambda r: (r.topic, r.queue_id))
 
@@ -104,22 +108,39 @@ def _sum(topic: str, queues: list[QueueRow]) -> dict[str, Any]:
 
 
 def _queues(store: RocketMQStore) -> Iterator[Queue]:
-    yield from queues_of(store.queues(QUEUES))
+    if not store.is_rocksdb:
+        yield from queues_of(store.queues(QUEUES))
     yield from queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT)
 
 
-def _scan_queue(queue: Queue, min_physical: int, limit: int, is_5: bool) -> _Found:
-    found = _Found(queue)
+def _scan_queue(queue: Queue, min_physical: int, limit: int, *, is_5: bool) -> _Found:
+    found = _Found(queue.key)
     end, size = queue.end(), queue.dtype.itemsize
     for file in queue.files:
         for first, units in queue.chunks(file):
             position = file.base + first * size
             units = units[: max((end - position) // size, 0)]
             units = units[: _cut(units, limit)]
-            _count(found, units, position // size, min_physical)
+            _count(found, units, position // size, min_physical, batch=queue.dtype is BATCH_UNIT)
     if found.first < 0:
         found.min_offset = found.max_offset if is_5 and found.max_offset else 0
     return found
+
+
+def _rocksdb(store: RocketMQStore, min_physical: int, limit: int) -> list[_Found]:
+    """The same for RocksDB queues, unit by unit."""
+    found: dict[tuple[str, int], _Found] = {}
+    for unit in rocksdb_units(store):
+        own = found.setdefault((unit.topic, unit.queue_id), _Found((unit.topic, unit.queue_id)))
+        if unit.physical_offset >= limit:
+            continue
+        own.max_offset = unit.queue_offset + 1
+        own.end = max(own.end, unit.physical_offset + unit.size)
+        if unit.physical_offset >= min_physical:
+            if own.first < 0:
+                own.first, own.min_offset = unit.physical_offset, unit.queue_offset
+            own.last, own.bytes = unit.physical_offset, own.bytes + unit.size
+    return list(found.values())
 
 
 def _cut(units: Units, limit: int) -> int:
@@ -128,12 +149,11 @@ def _cut(units: Units, limit: int) -> int:
     return int(beyond[0]) if len(beyond) else len(units)
 
 
-def _count(found: _Found, units: Units, number: int, min_physical: int) -> None:
+def _count(found: _Found, units: Units, number: int, min_physical: int, *, batch: bool) -> None:
     """Add the units of a chunk whose first one is unit ``number`` of the queue."""
     if not len(units):
         return
     real = np.flatnonzero(~is_pre_blank(units))
-    batch = found.queue.dtype is BATCH_UNIT
     found.max_offset = int(units["base_offset"][-1]) + int(units["batch_size"][-1]) if batch else number + len(units)
     live = real[units["physical_offset"][real] >= min_physical]
     if len(real):
@@ -190,7 +210,7 @@ def _walk_tail(
 
 
 def _row(found: _Found, log: LogReader, tail: _Tail | None) -> QueueRow:
-    topic, queue = found.queue.key
+    topic, queue = found.key
     if tail is not None and tail.next_offset > found.max_offset:
         empty = found.first < 0
         found.first = tail.first if empty else found.first

@@ -1,0 +1,41 @@
+"""Keys and values of RocksDB consume queues (spec 10.1; ConsumeQueueStore of 5.2.0 and later)."""
+
+from __future__ import annotations
+
+from construct import Const, GreedyBytes, Int32sb, Int64sb, Struct
+
+SEPARATOR = b"\x01"
+
+QueueUnitKey = Struct(
+    "topic_size" / Int32sb * "bytes of the topic",
+    "mark" / Const(SEPARATOR),
+    "rest" / GreedyBytes * "topic, 0x01, queue id (i32), 0x01, queue offset (i64)",
+)
+
+QueueUnitValue = Struct(
+    "physical_offset" / Int64sb * "where the record lies in the log, bytes",
+    "size" / Int32sb * "TOTALSIZE of the record, bytes",
+    "tags_code" / Int64sb,
+    "store_timestamp" / Int64sb * "ms",
+)
+
+QueueEnd = Struct(
+    "physical_offset" / Int64sb * "of the queue's last (or first) message, bytes",
+    "queue_offset" / Int64sb * "of that message",
+)
+
+
+UNIT_FAMILY, OFFSET_FAMILY = "default", "offset"
+_KEY_TAIL = 1 + 4 + 1 + 8
+
+
+def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
+    """Topic, queue id and queue offset of a unit's key; None for any other key."""
+    size = int.from_bytes(key[:4], "big")
+    if len(key) != 5 + size + _KEY_TAIL or key[4:5] != SEPARATOR or key[5 + size : 6 + size] != SEPARATOR:
+        return None
+    at = 6 + size
+    if key[at + 4 : at + 5] != SEPARATOR:
+        return None
+    queue_id = int.from_bytes(key[at : at + 4], "big", signed=True)
+    return key[5 : 5 + size], queue_id, int.from_bytes(key[at + 5 :], "big", signed=True)
