@@ -17,6 +17,7 @@ from rmqctl.rocketmq.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _PAIR, _END = 1, 2
+_WORDS = {4: np.uint32, 8: np.uint64}
 Words = npt.NDArray[np.uint64]
 
 
@@ -189,11 +190,10 @@ class Pairs:
         """Only the pairs of one name; of repeated names the last of each record counts, as in the broker's map."""
         rows = np.flatnonzero(self.name_size == len(name))
         if len(rows):
-            rows = rows[
-                (rows_of(self.data, self.name_at[rows], len(name)) == np.frombuffer(name, np.uint8)).all(axis=1)
-            ]
-        last = np.r_[self.owner[rows][1:] != self.owner[rows][:-1], True] if len(rows) else rows.astype(bool)
-        return self.take(rows[last])
+            rows = rows[_equal(self.data, self.name_at[rows], name)]
+        owner = self.owner[rows]
+        repeated = np.flatnonzero(owner[1:] == owner[:-1])
+        return self.take(np.delete(rows, repeated) if len(repeated) else rows)
 
     def take(self, keep: Any) -> Pairs:
         """The pairs of an index or boolean array."""
@@ -212,6 +212,15 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.owner)
+
+
+def _equal(data: Bytes8, at: Ints, text: bytes) -> npt.NDArray[np.bool_]:
+    """Where ``text`` stands at the places ``at``; every place leaves room for it."""
+    if len(text) in _WORDS:
+        word = np.dtype(_WORDS[len(text)])
+        windows = np.ndarray((len(data) - len(text) + 1,), word, data, 0, (1,))
+        return windows[at] == np.frombuffer(text, word)[0]
+    return (rows_of(data, at, len(text)) == np.frombuffer(text, np.uint8)).all(axis=1)
 
 
 def properties_of(block: Block) -> Texts:

@@ -17,7 +17,8 @@ from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import join
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Blank, Block, Gap, GapKind
+from rmqctl.rocketmq.block import Blank, Block, Gap, GapKind, Ints
+from rmqctl.rocketmq.columns import Pairs, TextIds, Texts, pairs_of, properties_of, topic_numbers
 from rmqctl.rocketmq.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store import StoreFile
 
@@ -59,6 +60,29 @@ class LogBlock:
 
     block: Block
     findings: list[Finding] = field(default_factory=list)
+    _topics: tuple[TextIds, Ints] | None = None
+    _properties: Texts | None = None
+    _pairs: Pairs | None = None
+
+    @property
+    def properties(self) -> Texts:
+        """The properties texts of the records, made once."""
+        if self._properties is None:
+            self._properties = properties_of(self.block)
+        return self._properties
+
+    @property
+    def pairs(self) -> Pairs:
+        """The properties of the records as pairs, made once."""
+        if self._pairs is None:
+            self._pairs = pairs_of(self.properties)
+        return self._pairs
+
+    def topics(self, ids: TextIds) -> Ints:
+        """The number of each record's topic in ``ids``, made once for the same ``ids``."""
+        if self._topics is None or self._topics[0] is not ids:
+            self._topics = ids, topic_numbers(self.block, ids)
+        return self._topics[1]
 
 
 class CommitLog:

@@ -26,8 +26,9 @@ def _of_length(texts: npt.NDArray[np.uint8]) -> Hashes:
     value = np.zeros(len(texts), np.uint32)
     for column in np.ascontiguousarray(texts.T):
         value = value * _THIRTY_ONE + column
-    for row in np.flatnonzero((texts >= 0x80).any(axis=1)):  # the hash is over UTF-16 units, not bytes
-        value[row] = java_hash(texts[row].tobytes().decode("utf-8", "replace")) & 0xFFFFFFFF
+    if texts.max(initial=0) >= 0x80:
+        for row in np.flatnonzero((texts >= 0x80).any(axis=1)):  # the hash is over UTF-16 units, not bytes
+            value[row] = java_hash(texts[row].tobytes().decode("utf-8", "replace")) & 0xFFFFFFFF
     return value
 
 
@@ -42,9 +43,11 @@ def power(size: Ints) -> Hashes:
 
 def utf16_sizes(data: Bytes8, at: Ints, size: Ints) -> Ints:
     """UTF-16 units of each string; its bytes where it is ASCII."""
+    high = np.flatnonzero(data >= 0x80)
+    if not len(high):
+        return size
     units = size.copy()
-    flags = np.concatenate([[0], np.cumsum(data >= 0x80)])
-    for row in np.flatnonzero(flags[at + size] != flags[at]):
+    for row in np.flatnonzero(np.searchsorted(high, at + size) != np.searchsorted(high, at)):
         raw = data[at[row] : at[row] + size[row]].tobytes()
         units[row] = len(raw.decode("utf-8", "replace").encode("utf-16-le")) // 2
     return units

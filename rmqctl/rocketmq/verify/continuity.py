@@ -18,7 +18,8 @@ import numpy.typing as npt
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints, head_offsets
-from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of
+from rmqctl.rocketmq.commitlog import LogBlock
 
 TRANSACTION = 0xC
 _UNQUEUED = (0x4, 0xC)
@@ -63,8 +64,9 @@ class Continuity:
         new_topics: topics that the last block brought, each with a row it stands in.
     """
 
-    def __init__(self) -> None:
-        self._topics = TextIds()
+    def __init__(self, ids: TextIds) -> None:
+        self._topics = ids
+        self._named = 0
         self._queues = KeyNumbers()
         self._expected = np.zeros(0, np.int64)
         self._other = np.zeros(0, np.int64)
@@ -73,12 +75,12 @@ class Continuity:
         self._pending: dict[int, tuple[Finding, int]] = {}
         self.new_topics: list[tuple[bytes, int]] = []
 
-    def topics(self, block: Block) -> Ints:
+    def topics(self, found: LogBlock) -> Ints:
         """The number of each record's topic; keeps which topics are new."""
-        known = len(self._topics.texts)
-        topics = topic_numbers(block, self._topics)
-        names = self._topics.texts
-        self.new_topics = [(names[n], int(np.argmax(topics == n))) for n in range(known, len(names))]
+        topics, names = found.topics(self._topics), self._topics.texts
+        first = {n: int(np.argmax(topics == n)) for n in range(self._named, len(names))}
+        self.new_topics = [(names[n], row) for n, row in first.items() if topics[row] == n]
+        self._named = len(names)
         return topics
 
     def block(self, block: Block, topics: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:

@@ -15,7 +15,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.broker_conf import flag
-from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.index_files import Entries, IndexFile, index_files
@@ -68,9 +68,9 @@ class IndexPartial:
 class IndexChecker:
     """Compares the records of one split with the index files."""
 
-    def __init__(self, store: RocketMQStore, geometry: Geometry, context: LogContext) -> None:
+    def __init__(self, store: RocketMQStore, geometry: Geometry, context: LogContext, ids: TextIds) -> None:
         self._partial = IndexPartial()
-        self._ids, self._keys = TextIds(), KeyHashes()
+        self._ids, self._keys = ids, KeyHashes()
         shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
         files = [f for f in index_files(store, shape) if f.is_whole]
         sound = [f for f in files if f.count and is_sound(f)]
@@ -83,13 +83,13 @@ class IndexChecker:
         block = found.block
         if not len(block):
             return []
-        topics = topic_numbers(block, self._ids)
-        keys = self._keys.columns(block, pairs_of(properties_of(block)), topics, self._ids.texts)
+        keys = self._keys.columns(block, found.pairs, found.topics(self._ids), self._ids.texts)
         physical = block.physical
         low = self._from if self._from is not None else int(physical[0])
         entries = _Slice.join([c.take(low, int(physical[-1])) for c in self._cursors])
         self._from = int(physical[-1]) + 1
-        self._partial.keyed += len(np.unique(keys.owner[~keys.tag]))
+        owner = keys.owner[~keys.tag]
+        self._partial.keyed += int(np.count_nonzero(np.diff(owner))) + bool(len(owner))
         if not self._equal(entries, physical, keys):
             self._differences(block, entries, physical, keys)
         return []

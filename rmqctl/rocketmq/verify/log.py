@@ -18,7 +18,7 @@ from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, head_offsets
-from rmqctl.rocketmq.columns import Texts, properties_of
+from rmqctl.rocketmq.columns import TextIds, Texts
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import body_crcs
 from rmqctl.rocketmq.verify.continuity import (
@@ -67,12 +67,15 @@ class LogChecker:
     Args:
         bodies: also compute the CRC of every body and look at compression.
         max_message: largest body a broker of this store accepts, in bytes.
+        ids: numbers of topics, where other checks of the split use them too.
     """
 
-    def __init__(self, *, bodies: bool = True, max_message: int = DEFAULT_MAX_MESSAGE) -> None:
+    def __init__(
+        self, *, bodies: bool = True, max_message: int = DEFAULT_MAX_MESSAGE, ids: TextIds | None = None
+    ) -> None:
         self.bodies, self.max_message = bodies, max_message
         self.partial = LogPartial()
-        self._continuity = Continuity()
+        self._continuity = Continuity(ids or TextIds())
 
     def block(self, found: LogBlock) -> list[Finding]:
         """Findings of one block, those of the walk included, by offset."""
@@ -80,12 +83,12 @@ class LogChecker:
         if not len(block):
             self._note_damage(found, findings)
             return findings
-        topics = self._continuity.topics(block)
+        topics = self._continuity.topics(found)
         findings += self._topics(block)
         findings += _sizes(block, self.max_message)
         findings += self._store_times(block)
         if self.bodies:
-            findings += [*_body_crc(block), *_compression(block), *_properties(block)]
+            findings += [*_body_crc(block), *_compression(block), *_properties(block, found.properties)]
         self._note(block)
         self._note_damage(found, findings)
         breaks = self._continuity.block(block, topics, self.partial.damaged)
@@ -194,8 +197,8 @@ def _sizes(block: Block, max_message: int) -> list[Finding]:
     ]
 
 
-def _properties(block: Block) -> list[Finding]:
-    return [*_damaged_properties(block, properties_of(block)), *property_crc_findings(block)]
+def _properties(block: Block, texts: Texts) -> list[Finding]:
+    return [*_damaged_properties(block, texts), *property_crc_findings(block)]
 
 
 def _damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.columns import Pairs, TextIds, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
@@ -50,10 +50,10 @@ class QueuePartial:
 class QueueChecker:
     """Compares the records of one split with the consume queues."""
 
-    def __init__(self, store: RocketMQStore, geometry: Geometry, context: LogContext) -> None:
+    def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds) -> None:
         self.store, self.context = store, context
         self.enabled = not store.is_rocksdb
-        self._ids = TextIds()
+        self._ids = ids
         self._numbers = KeyNumbers()
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
@@ -67,8 +67,7 @@ class QueueChecker:
         block = found.block
         if not self.enabled or not len(block):
             return []
-        pairs = pairs_of(properties_of(block))
-        topics = topic_numbers(block, self._ids)
+        pairs, topics = found.pairs, found.topics(self._ids)
         rows = self._plain_rows(block, pairs, topics)
         if len(rows):
             self._compare(block, rows, pairs, topics)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.store import RocketMQStore
@@ -72,10 +73,14 @@ class SplitCheck:
 
     def findings(self) -> Iterator[Finding]:
         """Findings of the split by offset; a file that cannot be read is a finding too."""
-        log = LogChecker(bodies=self.job.bodies, max_message=self.job.max_message)
+        job, ids = self.job, TextIds()
+        log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids)
         checkers: list[Any] = []
-        if self.job.cross:
-            checkers = [c(self.job.store, self.job.geometry, self.job.context) for c in (QueueChecker, IndexChecker)]
+        if job.cross:
+            checkers = [
+                QueueChecker(job.store, job.context, ids),
+                IndexChecker(job.store, job.geometry, job.context, ids),
+            ]
         try:
             yield from self._walk(log, checkers)
         except OSError as error:
