@@ -49,7 +49,7 @@ def open_body(stored: bytes, sys_flag: int) -> Body:
         return Body(None, f"compression type {sys_flag >> _TYPE_SHIFT & _TYPE_BITS} is not known")
     try:
         data, ended = _CODECS[codec](stored)
-    except Exception as error:  # each codec has an error class of its own; all mean: not this codec's bytes
+    except Exception as error:  # noqa: BLE001 - each codec has a class of its own; all mean: not its bytes
         return Body(None, f"is no {codec} data: {error}")
     if len(data) > MAX_DECOMPRESSED:
         return Body(None, f"grows beyond {MAX_DECOMPRESSED} bytes")

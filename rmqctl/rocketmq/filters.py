@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, java_hash, key_hash, tag_index_key
+from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import split_properties
 from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.body import open_body
+from rmqctl.rocketmq.body import inner_messages, open_body
 from rmqctl.rocketmq.columns import Texts, rows_of
 
 _KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
+Flags = npt.NDArray[np.bool_]
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 _CONTENT = ("topics", "queue_id", "key", "tag", "properties", "after", "before", "grep")
 
 
@@ -124,9 +129,8 @@ class Filter:
     def _by_header(self, block: Block) -> Ints | None:
         rows = self._by_offset(block)
         if self.after is not None or self.before is not None:
-            rows = _narrow(
-                rows, self._in_time(block["store_timestamp"] if rows is None else block["store_timestamp"][rows])
-            )
+            times = block["store_timestamp"]
+            rows = _narrow(rows, self._in_time(times if rows is None else times[rows]))
         if self.queue_id is not None:
             rows = _narrow(rows, (block["queue_id"] if rows is None else block["queue_id"][rows]) == self.queue_id)
         if self.topics:
@@ -141,7 +145,7 @@ class Filter:
         high = len(physical) if self.to_offset is None else int(np.searchsorted(physical, self.to_offset))
         return np.arange(low, high) if high - low < len(physical) else None
 
-    def _in_time(self, times: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def _in_time(self, times: Ints) -> Flags:
         good = np.ones(len(times), np.bool_)
         if self.after is not None:
             good &= times >= self.after
@@ -154,7 +158,7 @@ class Filter:
         sizes = block.topic_size[rows]
         found = [rows[:0]]
         for topic in self.topics:
-            text = topic.encode("utf-8", "surrogateescape")
+            text = _encoded(topic)
             same = rows[sizes == len(text)]
             found.append(same[_equal(block, same, text)])
         return np.sort(np.concatenate(found))
@@ -165,33 +169,53 @@ class Filter:
         """Texts of which each must stand in the properties of a record that passes."""
         wanted = [text for text in (self.key, self.tag) if text is not None]
         wanted += [f"{name}\x01{value}" for name, value in self.properties]
-        return [text.encode("utf-8", "surrogateescape") for text in wanted]
+        return list(map(_encoded, wanted))
 
     def _by_properties(self, block: Block, rows: Ints, wanted: list[bytes]) -> list[int] | Ints:
-        """Places in ``rows`` of the records whose properties pass: a byte search first, then the pairs of what it finds."""
+        """Places in ``rows`` of the records whose properties pass: a byte search, then the pairs of what it finds.
+
+        An inner batch passes when one of its messages does.
+        """
         if not len(rows):
             return rows
         texts = Texts.of(block.data, block.properties_at[rows], block.properties_size[rows])
         longest = max(wanted, key=len)
         places = _holding(texts.data.tobytes(), texts.start, longest) if longest else np.arange(len(rows))
-        return [i for i in places.tolist() if self._pairs_pass(dict(split_properties(texts[i], strict=self.strict)))]
+        passed = [i for i in places.tolist() if self._text_passes(texts[i])]
+        batches = np.flatnonzero((block["sys_flag"][rows] & _INNER_BATCH) != 0).tolist()
+        if not batches:
+            return passed
+        return sorted({*passed, *(i for i in batches if self._batch_passes(block, int(rows[i])))})
+
+    def _text_passes(self, properties: bytes) -> bool:
+        return self._pairs_pass(dict(split_properties(properties, strict=self.strict)))
+
+    def _batch_passes(self, block: Block, row: int) -> bool:
+        try:
+            body = _body(block, row) or b""
+            return any(self._text_passes(message["properties"]) for message in inner_messages(body))
+        except DecodeError:
+            return False
 
     def _pairs_pass(self, pairs: dict[bytes, bytes]) -> bool:
-        key, tag = _encoded(self.key), _encoded(self.tag)
-        if key is not None and key != pairs.get(_UNIQUE_KEY) and key not in pairs.get(_KEYS, b"").split(b" "):
+        if self.key is not None:
+            key = _encoded(self.key)
+            if not key or (key != pairs.get(_UNIQUE_KEY) and key not in pairs.get(_KEYS, b"").split(b" ")):
+                return False
+        if self.tag is not None and pairs.get(_TAGS) != _encoded(self.tag):
             return False
-        if tag is not None and pairs.get(_TAGS) != tag:
-            return False
-        return all(
-            pairs.get(name.encode("utf-8", "surrogateescape")) == _encoded(value) for name, value in self.properties
-        )
+        return all(pairs.get(_encoded(name)) == _encoded(value) for name, value in self.properties)
 
     def _body_matches(self, block: Block, row: int) -> bool:
-        at = int(block.body_at[row])
-        stored = block.data[at : at + int(block.body_size[row])].tobytes()
-        body = open_body(stored, int(block["sys_flag"][row])).data
-        assert self.grep is not None
-        return body is not None and self.grep.search(body) is not None
+        body = _body(block, row)
+        return body is not None and self.grep is not None and self.grep.search(body) is not None
+
+
+def _body(block: Block, row: int) -> bytes | None:
+    """The body of one record, decompressed; None where that fails."""
+    one = block.take(np.array([row]))
+    at = int(one.body_at[0])
+    return open_body(block.data[at : at + int(one.body_size[0])].tobytes(), int(one["sys_flag"][0])).data
 
 
 def _within(value: int | None, low: int | None, high: int | None) -> bool:
@@ -200,24 +224,26 @@ def _within(value: int | None, low: int | None, high: int | None) -> bool:
     return value is not None and (low is None or value >= low) and (high is None or value < high)
 
 
-def _encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode("utf-8", "surrogateescape")
+def _encoded(text: str) -> bytes:
+    """Text of the command line as the bytes that stand in a record."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _all_rows(block: Block) -> Ints:
     return np.arange(len(block))
 
 
-def _narrow(rows: Ints | None, good: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
+def _narrow(rows: Ints | None, good: Flags) -> Ints:
     return np.flatnonzero(good) if rows is None else rows[good]
 
 
-def _equal(block: Block, rows: Ints, text: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _equal(block: Block, rows: Ints, text: bytes) -> Flags:
     """Which rows have this topic, all being of its length."""
     if not text or not len(rows):
         return np.ones(len(rows), np.bool_)
     stored = rows_of(block.data, block.topic_at[rows], len(text))
-    return (stored == np.frombuffer(text, np.uint8)).all(axis=1)
+    same: Flags = (stored == np.frombuffer(text, np.uint8)).all(axis=1)
+    return same
 
 
 def _holding(raw: bytes, starts: Ints, wanted: bytes) -> Ints:

@@ -45,13 +45,13 @@ class DLedgerDump(LogDump):
                 yield position, row
 
     def _empty_entries(self, block: Block, starts: Ints) -> list[int]:
-        """Positions of entries without a message: the chain passes them in silence, so they are where it left no trace."""
+        """Positions of entries without a message: where the chain, which passes them in silence, left no trace."""
         spans = [*zip(starts.tolist(), (block.position + block.total_size).tolist(), strict=True)]
         spans = sorted(spans + [(g.position, g.end) for g in block.gaps] + [(b.position, b.end) for b in block.blanks])
         if block.file != self._file:
             self._file = block.file
             self._end = 0 if self.wanted.from_offset is None else spans[0][0]
-        found = []
+        found: list[int] = []
         for start, end in spans:
             found += range(self._end, start, ENTRY_SIZE)
             self._end = end

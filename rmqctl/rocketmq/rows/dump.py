@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import orjson
 
-from rmqctl.findings import Severity
 from rmqctl.files.tree import Tree
+from rmqctl.findings import Severity
+from rmqctl.rocketmq.follow import Tail
 from rmqctl.rocketmq.rows.lines import MessageLines
 from rmqctl.rocketmq.rows.log import LogDump
 from rmqctl.rocketmq.rows.one_file import Request, Source, file_source
@@ -38,7 +39,7 @@ class Dump:
     """One pass over sources of rows."""
 
     def __init__(self, sources: Iterable[Source], request: Request) -> None:
-        self.sources, self.request = sources, request
+        self.sources, self.request = list(sources), request
         self.outcome = Outcome()
 
     @classmethod
@@ -87,6 +88,28 @@ class Dump:
                 for row in self._filtered(source()):
                     self._count(row)
                     yield _line(row)
+
+    @property
+    def log(self) -> LogDump | None:
+        """The one log that is shown; None when it is something else."""
+        logs = [source for source in self.sources if isinstance(source, LogDump)]
+        return logs[0] if len(logs) == len(self.sources) == 1 else None
+
+    def follow(self) -> Iterator[Row | None]:
+        """What is in the log (:attr:`log`) and what comes, without end; None when the next row may take a while.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        assert self.log is not None
+        counted = 0
+        for row in Tail(self.log).rows():
+            yield row
+            if row is not None:
+                self._count(row)
+                counted += row["kind"] != "finding" or self.request.wanted.damaged
+                if counted == self.request.limit:
+                    return
 
     def _log_lines(self, source: LogDump) -> Iterator[Piece]:
         messages = MessageLines()

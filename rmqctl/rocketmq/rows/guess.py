@@ -31,24 +31,29 @@ _CHECKPOINT_SIZE = 4096
 class FileKind(StrEnum):
     """Kinds of files that a store has."""
 
-    LOG = "commit log"
-    QUEUE = "consume queue"
-    BATCH_QUEUE = "batch consume queue"
-    EXTENSION = "consume queue extension"
+    LOG = "commit-log"
+    QUEUE = "queue"
+    BATCH_QUEUE = "batch-queue"
+    EXTENSION = "queue-ext"
     INDEX = "index"
     CHECKPOINT = "checkpoint"
-    CONFIG = "configuration"
+    CONFIG = "config"
     ABORT = "abort"
     LOCK = "lock"
-    EPOCHS = "epoch file"
-    IDENTITY = "broker identity"
-    TIMER_WHEEL = "timer wheel"
-    TIMER_LOG = "timer log"
-    TIMER_CHECK = "timer progress"
-    DLEDGER_LOG = "DLedger log"
-    DLEDGER_INDEX = "DLedger entry index"
-    DLEDGER_CHECKPOINT = "DLedger checkpoint"
-    DLEDGER_TERM = "DLedger term"
+    EPOCHS = "epoch"
+    IDENTITY = "identity"
+    TIMER_WHEEL = "timer-wheel"
+    TIMER_LOG = "timer-log"
+    TIMER_CHECK = "timer-check"
+    DLEDGER_LOG = "dledger-data"
+    DLEDGER_INDEX = "dledger-index"
+    DLEDGER_CHECKPOINT = "dledger-checkpoint"
+    DLEDGER_TERM = "dledger-term"
+
+    @property
+    def is_text(self) -> bool:
+        """Lines of text that follow no schema."""
+        return self in {FileKind.IDENTITY, FileKind.DLEDGER_CHECKPOINT, FileKind.DLEDGER_TERM}
 
 
 _NAMES = {
@@ -113,40 +118,40 @@ def _is_dledger_log(head: bytes, size: int) -> bool:
     return magic in _DLEDGER_MAGICS and total == ENTRY_SIZE + body and body >= 0 and position >= 0
 
 
-def _is_dledger_index(head: bytes, size: int) -> bool:
+def _is_dledger_index(head: bytes, _: int) -> bool:
     units = [_ENTRY_INDEX.unpack_from(head, at) for at in range(0, len(head) - _ENTRY_INDEX.size, _ENTRY_INDEX.size)]
     units = [u for u in units if any(u)][:2]
     sound = [u[0] in _DLEDGER_MAGICS and u[1] >= 0 and u[2] >= ENTRY_SIZE and u[3] >= 0 <= u[4] for u in units]
     return bool(units) and all(sound) and (len(units) < 2 or units[1][3] == units[0][3] + 1)
 
 
-def _is_timer_log(head: bytes, size: int) -> bool:
+def _is_timer_log(head: bytes, _: int) -> bool:
     return len(head) >= UNIT_SIZE and _int(head, 0) == UNIT_SIZE and 0 <= _int(head, 12) <= 0xF
 
 
-def _is_timer_wheel(head: bytes, size: int) -> bool:
+def _is_timer_wheel(_: bytes, size: int) -> bool:
     return size == WHEEL_SLOTS * plan_of(TimerWheelSlot).runs[0].packer.size
 
 
-def _is_batch_queue(head: bytes, size: int) -> bool:
+def _is_batch_queue(head: bytes, _: int) -> bool:
     units = np.frombuffer(head, BATCH_UNIT, min(len(head) // BATCH_UNIT.itemsize, 2))
     if not len(units) or not (units["reserved"] == 0).all():
         return False
     return bool(is_valid_batch(units[:1])[0] and units["compacted_offset"][0] == -1)
 
 
-def _is_queue(head: bytes, size: int) -> bool:
+def _is_queue(head: bytes, _: int) -> bool:
     units = np.frombuffer(head, UNIT, min(len(head) // UNIT.itemsize, 8))
     sound = (is_valid(units) & (units["size"] <= MAX_RECORD)) | is_pre_blank(units)
     empty = (units["physical_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
     return bool(len(units) and sound[0] and (sound | empty).all())
 
 
-def _is_extension(head: bytes, size: int) -> bool:
+def _is_extension(head: bytes, _: int) -> bool:
     return len(head) >= HEAD_SIZE and _int(head, 18, 2) >= 0 and _int(head, 0, 2) == HEAD_SIZE + _int(head, 18, 2)
 
 
-def _is_json(head: bytes, size: int) -> bool:
+def _is_json(head: bytes, _: int) -> bool:
     return head.lstrip()[:1] in {b"{", b"["}
 
 
@@ -154,7 +159,7 @@ def _is_checkpoint(head: bytes, size: int) -> bool:
     return size == _CHECKPOINT_SIZE and _int(head, 0, 8) in _TIMES and not any(head[48:])
 
 
-def _is_index(head: bytes, size: int) -> bool:
+def _is_index(head: bytes, _: int) -> bool:
     return len(head) >= 40 and _int(head, 0, 8) in _TIMES and _int(head, 8, 8) in _TIMES and _int(head, 36) > 1
 
 

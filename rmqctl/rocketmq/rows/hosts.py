@@ -54,7 +54,7 @@ def host_column(block: Block, side: str, names: HostNames) -> list[str]:
 
 
 def id_bytes(block: Block) -> npt.NDArray[np.uint8]:
-    """offsetMsgId of each record as 16 bytes, shape (n, 16); rows with an IPv6 store host are not meaningful."""
+    """OffsetMsgId of each record as 16 bytes, shape (n, 16); rows with an IPv6 store host are not meaningful."""
     ids = np.empty((len(block), 2), ">u8")
     ids[:, 0] = hosts_v4(block, "store")
     ids[:, 1] = block["physical_offset"].astype(np.uint64)
@@ -62,7 +62,7 @@ def id_bytes(block: Block) -> npt.NDArray[np.uint8]:
 
 
 def message_ids(block: Block) -> list[str]:
-    """offsetMsgId of each record: store host and the PHYSICALOFFSET it states, in upper-case hex."""
+    """OffsetMsgId of each record: store host and the PHYSICALOFFSET it states, in upper-case hex."""
     text = id_bytes(block).tobytes().hex().upper()
     ids = [text[i : i + 32] for i in range(0, len(text), 32)]
     for row in np.flatnonzero(block.variant & _STORE_V6).tolist():

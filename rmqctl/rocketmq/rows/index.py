@@ -108,20 +108,14 @@ class _Index:
         hashes = units["key_hash"].astype(np.int64)
         # the first entry's difference is measured from another time (spec 4.4), its own time is the begin
         times = np.where(numbers == 1, begin, begin + units["time_difference"].astype(np.int64) * 1000)
-        columns = (numbers, hashes % self.geometry.slots, hashes, units["physical_offset"], units["time_difference"], times)
-        for number, slot, key_hash, physical, difference, time, previous in zip(
-            *(c.tolist() for c in columns), units["previous"].tolist(), strict=True
-        ):
-            yield {
-                "kind": "index_entry",
-                "file": self.file,
-                "number": number,
-                "slot": slot,
-                "key_hash": key_hash,
-                "physical_offset": physical,
-                "time_difference": difference,
-                "store_timestamp": time,
-                "previous": previous,
-            }
-
-
+        columns = {
+            "number": numbers,
+            "slot": hashes % self.geometry.slots,
+            "key_hash": hashes,
+            "physical_offset": units["physical_offset"],
+            "time_difference": units["time_difference"],
+            "store_timestamp": times,
+            "previous": units["previous"],
+        }
+        for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+            yield {"kind": "index_entry", "file": self.file, **dict(zip(columns, values, strict=True))}

@@ -94,14 +94,13 @@ class MessageLines:
         return self._hosts.column(pa.array(hosts_v4(block, side)))
 
     def _texts(self, block: Block, properties: PropertyJson) -> Iterable[Column]:
-        tags, keys, unique_key = (
-            _or_null(values, has) for values, has in zip(properties.named, properties.has, strict=True)
-        )
+        tags, keys, unique_key = properties.named
+        has_tags, _, has_unique_key = properties.has
         raw = slices_of(pa.py_buffer(block.data), block.topic_at, block.topic_at + block.topic_size)
         yield from (b',"topic":', self._topics.column(raw))
-        yield from (b',"tags":', tags)
-        yield from (b',"keys":[', _listed(properties.named[1]))
-        yield from (b'],"unique_key":', unique_key)
+        yield from (b',"tags":', _or_null(tags, has_tags))
+        yield from (b',"keys":[', _listed(keys))
+        yield from (b'],"unique_key":', _or_null(unique_key, has_unique_key))
         yield from (b',"message_id":"', _hex(id_bytes(block)))
         yield from (b'","properties":{', properties.pairs, b"}")
 
@@ -176,8 +175,9 @@ def _listed(keys: Any) -> Any:
     several = pc.match_substring(keys, " ")
     if not pc.any(several).as_py():
         return keys
-    parts = [b",".join(b'"%s"' % part for part in text[1:-1].split(b" ") if part) for text in keys.filter(several).to_pylist()]
-    return pc.replace_with_mask(keys, several, pa.array(parts, pa.binary()))
+    parts = [text[1:-1].split(b" ") for text in keys.filter(several).to_pylist()]
+    lists = [b",".join(b'"%s"' % part for part in found if part) for found in parts]
+    return pc.replace_with_mask(keys, several, pa.array(lists, pa.binary()))
 
 
 def _hex(ids: npt.NDArray[np.uint8]) -> Any:

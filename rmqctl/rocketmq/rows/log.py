@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.rows.messages import Flags, MessageRows, Row, crc_flags
 from rmqctl.rocketmq.rows.show import Show
+from rmqctl.rocketmq.store import StoreFile
 from rmqctl.rocketmq.verify.log import body_crc_finding
 
 CHUNK = 2048
@@ -41,6 +42,7 @@ class LogDump:
         limit: how many rows are wanted, so that not many more are made.
         under: only files of this name, or in this directory.
         hidden: errors and warnings that the filters left out so far.
+        list_files: lists the files of a log that grows.
     """
 
     log: CommitLog
@@ -49,6 +51,12 @@ class LogDump:
     limit: int | None = None
     under: str = ""
     hidden: int = 0
+    list_files: Callable[[], list[StoreFile]] | None = None
+
+    def now(self) -> list[StoreFile]:
+        """The files of the log that are wanted, as they are now, ascending."""
+        files = self.log.files if self.list_files is None else self.list_files()
+        return [file for file in files if is_under(file.name, self.under)]
 
     def rows(self) -> Iterator[Row]:
         """JSON-ready objects in log order.
@@ -94,7 +102,7 @@ class LogDump:
         between.sort(key=lambda b: b[0])
         chunk = CHUNK if self.limit is None else max(min(CHUNK, self.limit), 1)
         for start in range(0, max(len(block), 1), chunk):
-            piece = block.take(slice(start, start + chunk)) if len(block) > chunk else block
+            piece = block.take(np.arange(start, min(start + chunk, len(block)))) if len(block) > chunk else block
             behind = start + chunk < len(block)
             end = int(block.position[start + chunk]) if behind else None
             here = [b for b in between if end is None or b[0] < end]

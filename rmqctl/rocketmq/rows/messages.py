@@ -58,7 +58,8 @@ class MessageRows:
         rows = [dict(zip(KEYS, values, strict=True)) for values in zip(*self._columns(block, crc_ok), strict=False)]
         bodies = self.show.body or self.show.raw_body
         wanted = np.flatnonzero(bodies | ((block["sys_flag"] & int(SysFlag.INNER_BATCH)) != 0))
-        for index, body in zip(wanted.tolist(), slices(block, block.body_at[wanted], block.body_size[wanted]), strict=True):
+        stored = slices(block, block.body_at[wanted], block.body_size[wanted])
+        for index, body in zip(wanted.tolist(), stored, strict=True):
             self._add_body(rows[index], body)
         return rows
 
@@ -145,6 +146,6 @@ class MessageRows:
 
 def slices(block: Block, at: Ints, size: Ints) -> Iterator[bytes]:
     """Copies of ``block.data[at:at+size]``, one by one."""
-    data = memoryview(block.data)
+    data: Any = memoryview(block.data)  # type: ignore[arg-type]  # an array is a buffer, whatever its stubs say
     for begin, end in zip(at.tolist(), (at + size).tolist(), strict=True):
         yield bytes(data[begin:end])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.errors import NotAStore
 from rmqctl.files.lock import is_locked
 from rmqctl.files.source import ByteSource
@@ -15,7 +16,7 @@ from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.index_geometry import IndexGeometry, detect_index_geometry
 from rmqctl.rocketmq.rows import small, timer
-from rmqctl.rocketmq.rows.dledger import ENTRY_SIZE, DLedgerDump, entry_index_rows
+from rmqctl.rocketmq.rows.dledger import DLedgerDump, entry_index_rows
 from rmqctl.rocketmq.rows.guess import FileKind, first_offset, kind_of
 from rmqctl.rocketmq.rows.index import index_rows
 from rmqctl.rocketmq.rows.log import LogDump
@@ -55,38 +56,49 @@ def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
         NotAStore: neither name nor content is that of a store's file.
         OSError: the file cannot be read.
     """
-    entry = tree.stat(path)
-    if entry is None:
-        raise FileNotFoundError(2, "no such file or directory", path)
-    name = path.rpartition("/")[2]
-    with opened(tree.open(path)) as source:
-        kind = kind_of(name, source)
-        base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.LOG else 0
-        file = StoreFile(shown, base, source.size(), tree, path)
+    file, kind = identify(tree, path, shown)
     if kind is None:
         raise NotAStore(shown, "neither its name nor its first bytes are those of any file of a store")
     return source_of(file, kind, request)
 
 
+def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | None]:
+    """A file and its kind; its base is the offset in its name, or what the records in it say.
+
+    Raises:
+        OSError: the file is not there or cannot be read.
+    """
+    if tree.stat(path) is None:
+        raise FileNotFoundError(2, "no such file or directory", path)
+    name = path.rpartition("/")[2]
+    with opened(tree.open(path)) as source:
+        kind = kind_of(name, source)
+        base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.LOG else 0
+        return StoreFile(shown, base, source.size(), tree, path), kind
+
+
 def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
     """The rows of a file of a known kind."""
     if kind is FileKind.LOG:
-        return log_source([file], request)
+        return log_source(lambda: [file], request)
     if kind is FileKind.DLEDGER_LOG:
-        return dledger_source([file], request)
+        return dledger_source(lambda: [file], request)
     return lambda: _ROWS[kind](file, request)
 
 
-def log_source(files: list[StoreFile], request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
+ListFiles = Callable[[], list[StoreFile]]
+
+
+def log_source(list_files: ListFiles, request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
     """The rows of a log of messages."""
-    log = CommitLog(files, crashed=crashed)
-    return LogDump(log, request.wanted, request.show, request.limit, under)
+    log = CommitLog(list_files(), crashed=crashed)
+    return LogDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
 
 
-def dledger_source(files: list[StoreFile], request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
+def dledger_source(list_files: ListFiles, request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
     """The rows of a log of DLedger entries."""
-    log = CommitLog(files, crashed=crashed, lead=ENTRY_SIZE)
-    return DLedgerDump(log, request.wanted, request.show, request.limit, under)
+    log = CommitLog(list_files(), crashed=crashed, lead=ENTRY_SIZE)
+    return DLedgerDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
 
 
 @contextmanager
@@ -109,7 +121,7 @@ def _index(file: StoreFile, request: Request) -> Iterator[Row]:
         yield from index_rows(source, file.name, geometry)
 
 
-def _entry_index(file: StoreFile, request: Request) -> Iterator[Row]:
+def _entry_index(file: StoreFile, _: Request) -> Iterator[Row]:
     with opened(file.open()) as source:
         yield from entry_index_rows(source, file.name)
 
@@ -120,14 +132,14 @@ def _wheel(file: StoreFile, request: Request) -> Iterator[Row]:
         yield from timer.wheel_rows(source, file.name, precision)
 
 
-def _lock(file: StoreFile, request: Request) -> Iterator[Row]:
+def _lock(file: StoreFile, _: Request) -> Iterator[Row]:
     held = is_locked(file.tree.full(file.path)) if isinstance(file.tree, LocalTree) else None
     yield from small.lock_rows(_bytes(file), file.name, held=held)
 
 
 def _whole(rows: Callable[[bytes, str], Iterator[Row]]) -> Callable[[StoreFile, Request], Iterator[Row]]:
     """Rows of a small file that is read at once."""
-    return lambda file, request: rows(_bytes(file), file.name)
+    return lambda file, _: rows(_bytes(file), file.name)
 
 
 def _bytes(file: StoreFile) -> bytes:
@@ -136,9 +148,9 @@ def _bytes(file: StoreFile) -> bytes:
 
 _NOWHERE = QueueName(None, None)
 _ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
-    FileKind.QUEUE: lambda file, request: queue_rows(file, _NOWHERE),
-    FileKind.BATCH_QUEUE: lambda file, request: batch_rows(file, _NOWHERE),
-    FileKind.EXTENSION: lambda file, request: extension_rows(file, _NOWHERE),
+    FileKind.QUEUE: lambda file, _: queue_rows(file, _NOWHERE),
+    FileKind.BATCH_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
+    FileKind.EXTENSION: lambda file, _: extension_rows(file, _NOWHERE),
     FileKind.INDEX: _index,
     FileKind.CHECKPOINT: _whole(small.checkpoint_rows),
     FileKind.CONFIG: _whole(small.config_rows),
@@ -147,7 +159,7 @@ _ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
     FileKind.EPOCHS: _whole(small.epoch_rows),
     FileKind.IDENTITY: _whole(small.identity_rows),
     FileKind.TIMER_WHEEL: _wheel,
-    FileKind.TIMER_LOG: lambda file, request: timer.timer_log_rows(file),
+    FileKind.TIMER_LOG: lambda file, _: timer.timer_log_rows(file),
     FileKind.TIMER_CHECK: _whole(timer.check_rows),
     FileKind.DLEDGER_INDEX: _entry_index,
     FileKind.DLEDGER_CHECKPOINT: _whole(lambda data, name: small.text_rows(data, name, "dledger_checkpoint")),

@@ -20,6 +20,7 @@ from rmqctl.rocketmq.store import (
     QUEUES_EXT,
     RocketMQStore,
     StoreFile,
+    is_offset,
     is_queue_id,
     sequence,
 )
@@ -63,18 +64,30 @@ def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
     """The commit log, or what stands in for it."""
     groups = [e.path for e in store.tree.entries("", sizes=False) if e.is_directory and e.name.startswith("dledger-")]
     if store.log_trees:
-        yield log_source(store.log_files, request, crashed=store.has_abort)
-    elif not groups and (files := sequence(store.tree, "data", "data")[0]):  # the root is a DLedger group
-        yield dledger_source(files, request)
+        yield log_source(partial(_log_files, store), request, crashed=store.has_abort)
+    elif not groups and sequence(store.tree, "data", "data")[0]:  # the root is a DLedger group
+        yield dledger_source(partial(_sequence, store.tree, "data"), request)
     elif not groups:
-        raise NotAStore(store.root, "it has no commitlog/", "give a directory inside it, such as consumequeue/ or config/")
+        raise NotAStore(
+            store.root, "it has no commitlog/", "give a directory inside it, such as consumequeue/ or config/"
+        )
     for group in groups:
         yield from _dledger(store, join(group, "data"), request)
 
 
+def _log_files(store: RocketMQStore) -> list[StoreFile]:
+    """The files of the log from all its paths, as they are now."""
+    files = [file for name, tree in store.log_trees for file in sequence(tree, "", name)[0]]
+    return sorted(files, key=lambda file: (file.base, file.name))
+
+
+def _sequence(tree: Tree, path: str) -> list[StoreFile]:
+    return sequence(tree, path, path)[0]
+
+
 def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
     if any(is_under(file.name, path) for file in store.log_files):
-        yield log_source(store.log_files, request, crashed=store.has_abort, under=path)
+        yield log_source(partial(_log_files, store), request, crashed=store.has_abort, under=path)
     elif path.count("/"):
         yield from _files(store.tree, path, request)
 
@@ -123,7 +136,7 @@ def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Sour
     group, _, rest = path.partition("/")
     data, index = f"{group}/data", f"{group}/{INDEX}"
     if not rest or is_under(path, data):
-        files = sequence(store.tree, data, data)[0]
+        files = partial(_sequence, store.tree, data)
         yield dledger_source(files, request, crashed=store.has_abort, under=path if rest else "")
     if not rest or is_under(path, index):
         for file in sequence(store.tree, index, index)[0]:
@@ -177,3 +190,28 @@ def _files(tree: Tree, path: str, request: Request) -> Iterator[Source]:
     for found in tree.entries(path, sizes=False):
         if not found.is_directory:
             yield file_source(tree, found.path, found.path, request)
+
+
+def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:
+    """The files that the store's selection means: those of the log for the root; directories in their order of names.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    path = store.selection
+    if not path or any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
+        yield from (file for file in _log_files(store) if is_under(file.name, path))
+        if path or store.log_trees:
+            return
+    entry = store.tree.stat(path)
+    for directory in [] if entry is None or not entry.is_directory else _directories(store.tree, path):
+        for found in store.tree.entries(directory):
+            if not found.is_directory:
+                yield _as_file(store.tree, found)
+    if entry is not None and not entry.is_directory:
+        yield _as_file(store.tree, Entry(entry.name, path, is_directory=False, size=entry.size))
+
+
+def _as_file(tree: Tree, entry: Entry) -> StoreFile:
+    name = entry.path.rpartition("/")[2]
+    return StoreFile(entry.path, int(name) if is_offset(name) else 0, entry.size, tree, entry.path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,9 +124,11 @@ class _File:
                 yield from self._extend(row)
 
     def _rows(self, positions: list[int], units: Units) -> Iterator[Row]:
-        name = {"topic": [self.queue.topic] * len(units), "queue_id": [self.queue.queue_id] * len(units)}
+        topics, ids = [self.queue.topic] * len(units), [self.queue.queue_id] * len(units)
+        name: dict[str, Sequence[Any]] = {"topic": topics, "queue_id": ids}
         if self.dtype is BATCH_UNIT:
-            for row, unit in zip(unit_rows("batch_queue_unit", self.file.name, positions, units, before=name), units, strict=True):
+            rows = unit_rows("batch_queue_unit", self.file.name, positions, units, before=name)
+            for row, unit in zip(rows, units, strict=True):
                 yield {**row, "kind": "queue_end"} if unit.tobytes() == COMPACTION_END else row
             return
         offsets = [(self.file.base + at) // self.dtype.itemsize for at in positions]

@@ -41,7 +41,7 @@ def unit_rows(
 
 
 def chunks(source: ByteSource, dtype: np.dtype[Any], start: int, end: int) -> Iterator[tuple[int, Records]]:
-    """The units of ``[start, end)`` in pieces with their position; long holes are not read, a torn last unit is left out.
+    """Units of ``[start, end)`` in pieces, each with its position; holes are not read, a torn last unit is left out.
 
     Raises:
         OSError: the file cannot be read.
@@ -62,6 +62,5 @@ def chunks(source: ByteSource, dtype: np.dtype[Any], start: int, end: int) -> It
 
 def used(units: Records) -> npt.NDArray[np.bool_]:
     """Which units hold anything but zeros."""
-    raw = units.view(np.uint8).reshape(len(units), -1)
-    found: npt.NDArray[np.bool_] = raw.any(axis=1)
-    return found
+    raw = np.frombuffer(units.tobytes(), np.uint8).reshape(len(units), -1)
+    return np.asarray(raw.any(axis=1))
