@@ -10,9 +10,9 @@ from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, View
 from rmqctl.hexview.chained import walk_ext, walk_timer_log
 from rmqctl.hexview.gaps import gap
 from rmqctl.hexview.index import walk_index
+from rmqctl.hexview.kinds import FileKind
 from rmqctl.hexview.log import walk_dledger, walk_log
 from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.rows.guess import FileKind
 
 Walker = Callable[[View, int, int], Iterator[Annotation]]
 """Annotates what overlaps ``[begin, stop)``, in file order; what it leaves out becomes gaps and zeros."""
@@ -23,31 +23,31 @@ def _nothing(*_: object) -> Iterator[Annotation]:
 
 
 WALKERS: Mapping[FileKind, Walker] = {
-    FileKind.LOG: walk_log,
-    FileKind.DLEDGER_LOG: walk_dledger,
+    FileKind.COMMIT_LOG: walk_log,
+    FileKind.COMPACTION_LOG: walk_log,
+    FileKind.DLEDGER_DATA: walk_dledger,
     FileKind.QUEUE: units.QUEUE.walk,
     FileKind.BATCH_QUEUE: units.BATCH_QUEUE.walk,
+    FileKind.COMPACTION_QUEUE: units.BATCH_QUEUE.walk,
     FileKind.DLEDGER_INDEX: units.DLEDGER_INDEX.walk,
     FileKind.TIMER_WHEEL: units.TIMER_WHEEL.walk,
-    FileKind.EXTENSION: walk_ext,
+    FileKind.QUEUE_EXT: walk_ext,
     FileKind.TIMER_LOG: walk_timer_log,
     FileKind.INDEX: walk_index,
     FileKind.CHECKPOINT: units.CHECKPOINT.walk,
     FileKind.TIMER_CHECK: units.TIMER_CHECK.walk,
     FileKind.CONFIG: lines.walk_lines("config", lines.judge_json),
-    FileKind.EPOCHS: lines.walk_lines("epochs", lines.judge_epochs),
+    FileKind.EPOCH: lines.walk_lines("epochs", lines.judge_epochs),
     FileKind.ABORT: lines.walk_lines("abort", lines.judge_abort),
     FileKind.LOCK: lines.walk_lines("lock", lines.judge_lock),
-    FileKind.IDENTITY: lines.walk_lines("identity"),
-    FileKind.DLEDGER_CHECKPOINT: lines.walk_lines("dledger_checkpoint"),
-    FileKind.DLEDGER_TERM: lines.walk_lines("dledger_term"),
+    FileKind.TEXT: lines.walk_lines("text"),
+    FileKind.OTHER: _nothing,
 }
-"""How the bytes of each kind of file are taken apart."""
 
 
 def annotate(
     source: ByteSource,
-    kind: FileKind | None,
+    kind: FileKind,
     *,
     base: int = 0,
     start: int = 0,
@@ -61,7 +61,6 @@ def annotate(
     Memory is bounded by the largest record, never by the file. Nothing raises on bytes.
 
     Args:
-        kind: None for a file of no known kind, whose bytes are shown without names.
         base: offset of the file's first byte in its sequence of files, from its name.
         start, stop: show only what overlaps these bytes of the file; whole fields, while gaps end at ``stop``.
         name: the file's path relative to the store; the topic of a queue is read from it.
@@ -76,9 +75,8 @@ def annotate(
     begin = max(start, 0)
     if begin >= stop:
         return
-    walk = _nothing if kind is None else WALKERS[kind]
     view = View(source, name, size, base, limit, index)
-    for note in _tiled(view, walk(view, begin, stop), begin, stop):
+    for note in _tiled(view, WALKERS[kind](view, begin, stop), begin, stop):
         if note.offset >= stop:
             return
         if note.end > begin or (note.size == 0 and note.offset >= begin):

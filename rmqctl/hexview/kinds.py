@@ -1,66 +1,87 @@
-"""Which kind of file lies at a path inside a store, by its place and name alone."""
+"""Which kind of file lies at a path inside a store, by its place and name."""
 
 from __future__ import annotations
 
-from rmqctl.rocketmq.rows.guess import FileKind
+from enum import StrEnum
+
 from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, INDEX, QUEUES, QUEUES_EXT, is_offset
 
-_SEQUENCES = {
-    QUEUES: FileKind.QUEUE,
-    QUEUES_EXT: FileKind.EXTENSION,
-    BATCH_QUEUES: FileKind.BATCH_QUEUE,
-    "timerlog": FileKind.TIMER_LOG,
-}
-_COMPACTION = {"compactionLog": FileKind.LOG, "compactionCq": FileKind.BATCH_QUEUE}
-_BY_PATH = {
+
+class FileKind(StrEnum):
+    """The kinds of files of a store, as the hex view tells them apart."""
+
+    COMMIT_LOG = "commit-log"
+    QUEUE = "queue"
+    QUEUE_EXT = "queue-ext"
+    BATCH_QUEUE = "batch-queue"
+    COMPACTION_LOG = "compaction-log"
+    COMPACTION_QUEUE = "compaction-queue"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+    TIMER_WHEEL = "timer-wheel"
+    TIMER_LOG = "timer-log"
+    TIMER_CHECK = "timer-check"
+    DLEDGER_DATA = "dledger-data"
+    DLEDGER_INDEX = "dledger-index"
+    CONFIG = "config"
+    EPOCH = "epoch"
+    ABORT = "abort"
+    LOCK = "lock"
+    TEXT = "text"
+    OTHER = "other"
+
+
+_QUEUE_KINDS = {QUEUES: FileKind.QUEUE, QUEUES_EXT: FileKind.QUEUE_EXT, BATCH_QUEUES: FileKind.BATCH_QUEUE}
+_COMPACTION = {"compactionLog": FileKind.COMPACTION_LOG, "compactionCq": FileKind.COMPACTION_QUEUE}
+_BY_NAME = {
     "checkpoint": FileKind.CHECKPOINT,
     "timerwheel": FileKind.TIMER_WHEEL,
     "abort": FileKind.ABORT,
     "lock": FileKind.LOCK,
-    "epochFileCheckpoint": FileKind.EPOCHS,
-    "brokerIdentity": FileKind.IDENTITY,
-    "brokerIdentity-temp": FileKind.IDENTITY,
+    "epochFileCheckpoint": FileKind.EPOCH,
+    "brokerIdentity": FileKind.TEXT,
+    "brokerIdentity-temp": FileKind.TEXT,
     "config/timercheck": FileKind.TIMER_CHECK,
     "compaction/position-checkpoint": FileKind.CONFIG,
 }
-_DLEDGER = {"checkpoint": FileKind.DLEDGER_CHECKPOINT, "currterm": FileKind.DLEDGER_TERM}
 _COPIES = (".bak", ".tmp")
 _CONFIG_DEPTH = 2
 
 
-def kind_of(path: str) -> FileKind | None:
-    """The kind of the file at ``path``, relative to the store's root, with ``/``; None for files of no known kind.
+def kind_of(path: str) -> FileKind:
+    """The kind of the file at ``path``, relative to the store's root, with ``/``.
 
-    Copies (``.bak``, ``.tmp``) are of the kind of what they are copies of. Files of RocksDB are of
-    no kind known here.
+    Copies (``.bak``, ``.tmp``) are of the kind of what they are copies of; files in directories of
+    RocksDB and unknown ones are ``OTHER``.
     """
     for suffix in _COPIES:
         path = path.removesuffix(suffix)
+    if path in _BY_NAME:
+        return _BY_NAME[path]
     parts = path.split("/")
-    if path in _BY_PATH:
-        return _BY_PATH[path]
     if parts[0].startswith("dledger-"):
         return _dledger(parts)
     if parts[0] == INDEX and len(parts) > 1:
         return FileKind.INDEX
     if parts[0] == "config" and len(parts) == _CONFIG_DEPTH:
         return FileKind.CONFIG
-    return _sequence(parts) if is_offset(parts[-1]) else None
+    return _sequence(parts) if is_offset(parts[-1]) else FileKind.OTHER
 
 
-def _sequence(parts: list[str]) -> FileKind | None:
+def _sequence(parts: list[str]) -> FileKind:
     """The kind of a file named by its offset."""
-    if parts[0] in _SEQUENCES:
-        return _SEQUENCES[parts[0]]
+    if parts[0] in _QUEUE_KINDS:
+        return _QUEUE_KINDS[parts[0]]
     if parts[0] == "compaction" and len(parts) > 1:
-        return _COMPACTION.get(parts[1])
-    return FileKind.LOG if parts[0].startswith(COMMIT_LOG) else None
+        return _COMPACTION.get(parts[1], FileKind.OTHER)
+    if parts[0] == "timerlog":
+        return FileKind.TIMER_LOG
+    return FileKind.COMMIT_LOG if parts[0].startswith(COMMIT_LOG) or len(parts) == 1 else FileKind.OTHER
 
 
-def _dledger(parts: list[str]) -> FileKind | None:
+def _dledger(parts: list[str]) -> FileKind:
+    if parts[1:] in (["checkpoint"], ["currterm"]):
+        return FileKind.TEXT
     if not is_offset(parts[-1]):
-        return _DLEDGER.get("/".join(parts[1:]))
-    return FileKind.DLEDGER_INDEX if INDEX in parts[1:-1] else FileKind.DLEDGER_LOG
-
-
-__all__ = ["FileKind", "kind_of"]
+        return FileKind.OTHER
+    return FileKind.DLEDGER_INDEX if "index" in parts[1:-1] else FileKind.DLEDGER_DATA

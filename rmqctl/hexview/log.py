@@ -45,7 +45,7 @@ def _walk(view: View, begin: int, stop: int, lead: int) -> Iterator[Annotation]:
     position = _before(view, begin, lead)
     for found in _events(view, position, stop, lead, chained=True):
         if lead and found.position > position:
-            yield from _entries(view, position, found.position)
+            yield from _entries(view, position, found.position, found.position)
         match found.what:
             case bytes() as raw:
                 yield from _record(view, found.position, raw, lead)
@@ -57,7 +57,7 @@ def _walk(view: View, begin: int, stop: int, lead: int) -> Iterator[Annotation]:
                 yield from _blank(view, blank, lead)
                 position = blank.end
     if lead and position < stop:
-        yield from _entries(view, position, stop)
+        yield from _entries(view, position, stop, view.size)
 
 
 def _before(view: View, begin: int, lead: int) -> int:
@@ -103,9 +103,9 @@ def _record(view: View, offset: int, raw: bytes, lead: int) -> Iterator[Annotati
     yield from record.message(view, offset + lead, raw[lead:], outer=("entry",), group=group)
 
 
-def _entries(view: View, start: int, end: int) -> Iterator[Annotation]:
-    """Entries without a record, which the scan passes over."""
-    while start + ENTRY_SIZE <= end:
+def _entries(view: View, start: int, stop: int, end: int) -> Iterator[Annotation]:
+    """Entries without a record, which the scan passes over: those that begin before ``stop`` and lie before ``end``."""
+    while start < stop and start + ENTRY_SIZE <= end:
         raw = view.source.read_at(start, ENTRY_SIZE)
         found = {leaf.name: leaf.value for leaf in _ENTRY.leaves(raw)}
         if found.get("size") != ENTRY_SIZE:
