@@ -614,3 +614,12 @@ def test_memory_stays_bounded_on_a_large_sparse_file(tmp_path: Path) -> None:
 
 def test_every_kind_of_file_has_a_walker() -> None:
     assert set(WALKERS) == set(FileKind) == set(SAMPLES)
+
+
+def test_the_examples_of_the_manual_are_what_is_printed() -> None:
+    manual = (Path(__file__).parent.parent / "docs" / "hex.md").read_text("utf-8")
+    message, damage = re.findall(r"```text\n(.*?)\n```", manual, re.DOTALL)
+    assert message == text_of(EXAMPLE + bytes(3970), FileKind.COMMIT_LOG)
+    raw = bytearray(log())
+    struct.pack_into(">i", raw, 84, 5000)
+    assert damage == text_of(bytes(raw), FileKind.COMMIT_LOG, stop=100)
