@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqctl.findings import Finding, FindingKind
+from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
-from rmqctl.rocketmq.store import OFFSET_DIGITS, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, QUEUES, RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
 
 Key = tuple[str, int]
@@ -79,7 +79,7 @@ def finish_queues(
         if not explained and m.physical not in context.misplaced:
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
-    beyond = -1
+    beyond, before = -1, -1
     for where in store.queues(QUEUES):
         queue = Queue.open(where)
         if not queue.files:
@@ -87,8 +87,11 @@ def finish_queues(
         rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
+        before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
         yield _no_queue(key, records, context, dispatched)
+    if before >= 0:
+        yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
         yield lost_file(store, context, beyond)
 
@@ -115,6 +118,19 @@ def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding
     return Finding(kinds.LOG_GAP, name, 0, 0, message, physical_offset=context.limit)
 
 
+def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size: int) -> Finding:
+    """The finding for first files of the log that did not expire: expiry would have deleted these queue files too."""
+    directory = store.log_files[0].name.rpartition("/")[0] if store.log_files else COMMIT_LOG
+    base = before // file_size * file_size
+    message = (
+        f"whole queue files point to offsets from {before} on, but the log begins at {context.min_offset}: a file of "
+        "the log is missing, or it expired just before the broker stopped (expiry deletes such queue files next)"
+    )
+    name = f"{directory}/{base:0{OFFSET_DIGITS}d}"
+    size = context.min_offset - base
+    return Finding(kinds.LOG_GAP, name, 0, size, message, Severity.WARNING, physical_offset=base)
+
+
 class _Rest:
     """One queue against what was claimed of it."""
 
@@ -122,15 +138,20 @@ class _Rest:
         self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext, dispatched: int
     ) -> None:
         self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
-        self.dispatched, self.beyond = dispatched, -1
+        self.dispatched, self.beyond, self.unexpired = dispatched, -1, -1
         self._wrong = {m.offset for m in missing if m.actual is not None}
 
     def findings(self) -> Iterator[Finding]:
         live = expired = 0
         for file in self.queue.files:
-            for _, units in self.queue.chunks(file):
+            in_file = 0
+            for first, units in self.queue.chunks(file):
                 alive, old = self._count(units)
-                live, expired = live + alive, expired + old
+                live, expired, in_file = live + alive, expired + old, in_file + alive
+                if first == 0 and old and self.unexpired < 0:
+                    self.unexpired = self._lowest(units)
+            if file is self.queue.files[0] and (in_file or len(self.queue.files) == 1):
+                self.unexpired = -1
         if expired:
             yield self._expired(expired)
         if live == self.claim.count and not self.missing:
@@ -149,6 +170,10 @@ class _Rest:
         expired = int(np.count_nonzero(old))
         filler = int(np.count_nonzero(is_pre_blank(units)))
         return int(np.count_nonzero(written)) - expired - filler, expired
+
+    def _lowest(self, units: Units) -> int:
+        """The smallest physical offset among a chunk's real units."""
+        return int(units["physical_offset"][(units["size"] != 0) & ~is_pre_blank(units)].min())
 
     def _expired(self, count: int) -> Finding:
         file = self.queue.files[0]

@@ -67,7 +67,11 @@ def _times(fields: dict[str, int], context: LogContext, rocksdb: bool) -> Iterat
     behind = [n for n in names if fields[n] < last]
     if behind:
         values = ", ".join(f"{n} {fields[n]}" for n in behind)
-        yield _finding(kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}")
+        settled = not (context.crashed or context.running)  # a clean stop writes logics with the last dispatched record
+        severity = Severity.WARNING if settled and _TIMES[1] in behind else None
+        yield _finding(
+            kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity
+        )
 
 
 def _finding(kind: FindingKind, size: int, message: str, severity: Severity | None = None) -> Finding:
