@@ -22,6 +22,7 @@ class LogContext:
         is_5: rules of 5.x apply.
         last_store_timestamp: of the last record, ms; 0 without one.
         log_files: files of the log, ascending.
+        dispatched: physical offset behind the last record that has a queue unit; -1 without queues.
         misplaced: physical offsets of records whose queue or queue offset is wrong.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
     """
@@ -38,6 +39,7 @@ class LogContext:
     end: int | None = None
     last_store_timestamp: int = 0
     damaged: tuple[tuple[int, int], ...] = ()
+    dispatched: int = -1
     misplaced: frozenset[int] = frozenset()
 
     @classmethod

@@ -225,7 +225,7 @@ def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: Log
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
     for run in runs:
-        tail = run.begin > last and (context.crashed or context.running)
+        tail = run.begin > last and run.begin >= context.dispatched and (context.crashed or context.running)
         message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
         severity = Severity.NOTE if tail else None
         yield Finding(kinds.INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)

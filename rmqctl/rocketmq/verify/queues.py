@@ -46,6 +46,11 @@ class QueuePartial:
     missing: list[Missing] = field(default_factory=list)
     batches: dict[Key, Claim] = field(default_factory=dict)
 
+    @property
+    def dispatched(self) -> int:
+        """Physical offset behind the last record with a unit; -1 without one."""
+        return max((claim.end for claim in self.claims.values()), default=-1)
+
 
 class QueueChecker:
     """Compares the records of one split with the consume queues."""
