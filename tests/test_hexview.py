@@ -334,6 +334,7 @@ def test_damage_shows_the_header_as_far_as_it_reaches() -> None:
     assert (last.path[-1], last.offset, last.value, last.wrong) == ("body_size", 84, 5000, True)
     gap = next(n for n in notes if n.path == ("gap",))
     assert gap.offset == 88
+    assert gap.wrong
     assert gap.group is not None
     assert "BODYLEN is 5000" in gap.group.title
     assert gap.group.title.endswith("then a sound record")
@@ -385,6 +386,8 @@ def test_a_unit_cut_by_the_end_of_the_file() -> None:
     notes = notes_of(SAMPLES[FileKind.QUEUE], FileKind.QUEUE)
     assert notes[-1].path == ("unit", "size")
     assert (notes[-1].size, notes[-1].wrong, notes[-1].meaning) == (3, True, "cut: 3 of 4 bytes")
+    notes = notes_of(SAMPLES[FileKind.QUEUE][:68], FileKind.QUEUE)
+    assert (notes[-1].wrong, notes[-1].meaning) == (True, "the file ends after 8 bytes of the unit")
 
 
 def test_extension_units_end_mark_and_nonsense() -> None:
@@ -447,6 +450,7 @@ def test_checkpoint_times() -> None:
         (FileKind.EPOCH, b"1\n5\n1-0\n", "CRC 5 does not match the entries", True),
         (FileKind.ABORT, b"4711", "process 4711 runs or was not stopped cleanly", False),
         (FileKind.LOCK, b"lock", "as a broker writes it", False),
+        (FileKind.CONFIG, bytes(4096), "no JSON: is empty", True),
         (FileKind.LOCK, b"\0\0", "not what a broker writes", True),
     ],
 )
@@ -454,6 +458,7 @@ def test_text_files_are_judged(kind: FileKind, data: bytes, title: str, wrong: b
     group = notes_of(data, kind)[0].group
     assert group is not None
     assert (group.title, group.wrong) == (title, wrong)
+    assert [n.wrong for n in notes_of(data, kind)][:2] == [wrong, False][: len(notes_of(data, kind))]
 
 
 def test_lines_are_numbered_over_windows() -> None:

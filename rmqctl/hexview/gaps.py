@@ -48,9 +48,8 @@ def _zeros(view: View, start: int, end: int, outer: tuple[str, ...], group: Grou
         tail = end == view.size and not outer
         raw = bytes(min(end - start, _ZEROS_CARRIED))
         meaning = f"{end - start:,} bytes" + (", never written" if tail else "")
-        yield Annotation(
-            view.file, start, end - start, (*outer, "zero_tail" if tail else "zeros"), raw, None, meaning, group=group
-        )
+        path = (*outer, "zero_tail" if tail else "zeros")
+        yield view.note(path, start, raw, None, meaning, size=end - start, wrong=_is_wrong(group), group=group)
 
 
 def _data(view: View, start: int, end: int, path: tuple[str, ...], group: Group | None) -> Iterator[Annotation]:
@@ -59,7 +58,12 @@ def _data(view: View, start: int, end: int, path: tuple[str, ...], group: Group 
     for at in range(start, end, step):
         size = min(step, end - at)
         raw = view.source.read_at(at, size if view.limit is None else min(size, view.limit))
-        yield view.note(path, at, raw, None, f"{size:,} bytes", size=size, group=group)
+        meaning = f"{size:,} bytes"
+        yield view.note(path, at, raw, None, meaning, size=size, wrong=_is_wrong(group), group=group)
+
+
+def _is_wrong(group: Group | None) -> bool:
+    return group is not None and group.wrong
 
 
 def _data_runs(view: View, begin: int, end: int) -> Generator[tuple[int, int], None, int]:

@@ -16,6 +16,7 @@ from rmqctl.hexview.meanings import text
 MAX_TEXT = 64 << 20
 """Bytes of a text file that are judged as a whole; longer ones are only shown."""
 _WINDOW = 1 << 16
+_ZEROS_CARRIED = 16
 _ZEROS = re.compile(rb"\0{%d,}" % ZERO_RUN)
 Verdict = tuple[str, bool]
 Judge = Callable[[bytes], Verdict]
@@ -31,15 +32,25 @@ def walk_lines(name: str, judge: Judge | None = None) -> Callable[[View, int, in
         group = Group(name, 0, view.size, title, wrong)
         for number, at, raw in _lines(view, begin - begin % _WINDOW, stop):
             if at + len(raw) > begin:
-                yield view.note(
-                    (name, f"line[{number}]" if number else "text"), at, raw, text(raw.rstrip(b"\r\n")), group=group
-                )
+                yield _note(view, number, at, raw, group, title if wrong else "")
+                wrong = False
 
     return walk
 
 
+def _note(view: View, number: int, at: int, raw: bytes, group: Group, problem: str) -> Annotation:
+    """A line, or a run of zeros; the first one carries what is wrong with the file."""
+    if len(raw) >= ZERO_RUN and not any(raw):
+        path, value, meaning = (group.name, "zeros"), None, problem or f"{len(raw):,} bytes"
+        return view.note(
+            path, at, raw[:_ZEROS_CARRIED], value, meaning, size=len(raw), wrong=bool(problem), group=group
+        )
+    path = (group.name, f"line[{number}]" if number else "text")
+    return view.note(path, at, raw, text(raw.rstrip(b"\r\n")), problem, wrong=bool(problem), group=group)
+
+
 def _lines(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-    """Number, place and bytes of each line, less long runs of zeros; a line longer than a window comes in pieces.
+    """Number, place and bytes of each line, in pieces where it is longer than a window or holds long runs of zeros.
 
     Lines are numbered from 1; 0 where the walk began inside the file and nobody counted.
     """
@@ -51,18 +62,20 @@ def _lines(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bytes]
         lines = (held + window).splitlines(keepends=True)
         held = b"" if at + len(held) + len(window) >= view.size or len(lines[-1]) >= _WINDOW else lines.pop()
         for line in lines:
-            yield from ((number, at + offset, piece) for offset, piece in _without_zeros(line))
+            yield from ((number, at + offset, piece) for offset, piece in _pieces(line))
             at += len(line)
             number += 1 if number and line.endswith((b"\n", b"\r")) else 0
     if held:
-        yield from ((number, at + offset, piece) for offset, piece in _without_zeros(held))
+        yield from ((number, at + offset, piece) for offset, piece in _pieces(held))
 
 
-def _without_zeros(line: bytes) -> Iterator[tuple[int, bytes]]:
+def _pieces(line: bytes) -> Iterator[tuple[int, bytes]]:
+    """A line, with long runs of zeros as pieces of their own."""
     at = 0
     for zeros in _ZEROS.finditer(line):
         if zeros.start() > at:
             yield at, line[at : zeros.start()]
+        yield zeros.start(), zeros[0]
         at = zeros.end()
     if at < len(line):
         yield at, line[at:]

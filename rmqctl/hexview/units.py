@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +83,10 @@ class Units:
         name, title = self.title(view, (offset - self.begin) // self.layout.size, raw)
         cut = len(raw) < self.layout.size
         group = Group(name, offset, len(raw), f"{title}, cut by the end of the file" if cut else title, cut)
-        yield from structure(view, self.layout, self.table, offset, raw, path=(name,), group=group)
+        notes = list(structure(view, self.layout, self.table, offset, raw, path=(name,), group=group))
+        if cut and not notes[-1].wrong:
+            notes[-1] = replace(notes[-1], meaning=f"the file ends after {len(raw)} bytes of the unit", wrong=True)
+        yield from notes
 
 
 def _queue_title(view: View, number: int, raw: bytes) -> tuple[str, str]:
