@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures import golden
+from fixtures import damage, golden
 from formats.rocketmq.batch_consumequeue import COMPACTION_END
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
@@ -628,3 +628,25 @@ def test_the_examples_of_the_manual_are_what_is_printed() -> None:
     raw = bytearray(log())
     struct.pack_into(">i", raw, 84, 5000)
     assert damage == text_of(bytes(raw), FileKind.COMMIT_LOG, stop=100)
+
+
+@pytest.mark.parametrize(
+    "release", ["4.9.8", *(pytest.param(r, marks=pytest.mark.slow) for r in golden.RELEASES if r != "4.9.8")]
+)
+def test_every_file_that_a_damage_recipe_touches_is_tiled(release: str, tmp_path: Path) -> None:
+    roots = {f"{release}-{state}": golden.unpack(f"{release}-{state}", tmp_path) for state in ("clean", "crash")}
+    count = 0
+    for variant in golden.recovery_oracle(release)["variants"].values():
+        root, recipe = roots[variant["base"]], variant["recipe"]
+        damage.apply(recipe, root)
+        for name in {edit["file"] for edit in recipe if "file" in edit}:
+            path = root / name
+            if path.is_file():
+                base = int(path.name) if path.name.isdigit() else 0
+                data = path.read_bytes()
+                notes = notes_of(data, kind_of(name), base=base, name=name, limit=None)
+                assert_tiles(notes, len(data))
+                assert rebuilt(notes) == data
+                count += 1
+        damage.undo(recipe, golden.pristine(variant["base"]), root)
+    assert count > 50
