@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import struct
 import zlib
 from typing import Any
 
 import pytest
 
-from formats.rocketmq.message import Magic, SysFlag, body_crc, encode_record
+from formats.rocketmq.message import Magic, SysFlag, encode_record
 from rmqctl.files.source import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.rows.messages import KEYS, MessageRows, crc_flags
 from rmqctl.rocketmq.rows.show import Show
 from rmqctl.rocketmq.scan import Extent, scan
+from tests.rocketmq.log_files import item, record
 
 EXAMPLE = """
 00 00 00 7e da a3 20 a7 36 10 a6 86 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00
@@ -29,23 +29,6 @@ CONTRACT = """{"kind":"message","file":"commitlog/00000000000000000000","positio
  "store_host":"10.0.0.1:10911","reconsume_times":0,"prepared_transaction_offset":0,"topic":"TopicTest",
  "tags":"TagA","keys":["order1"],"unique_key":null,"message_id":"0A00000100002A9F0000000000000000",
  "properties":{"KEYS":"order1","TAGS":"TagA"},"transaction":"none","compression":"none","body_size":5}"""
-
-
-def record(**changes: Any) -> dict[str, Any]:
-    """Fields of a sound record at offset 0, some of them changed."""
-    fields = {
-        "total_size": 0, "magic": int(Magic.MESSAGE_V1), "body_crc": 0, "queue_id": 1, "flag": 0, "queue_offset": 0,
-        "physical_offset": 0, "sys_flag": 0, "born_timestamp": 1700000000000, "born_ip": b"\xc0\xa8\x01\x0a",
-        "born_port": 54321, "store_timestamp": 1700000000123, "store_ip": b"\x0a\0\0\1", "store_port": 10911,
-        "reconsume_times": 0, "prepared_transaction_offset": 0, "body": b"hello", "topic": b"TopicTest",
-        "properties": b"KEYS\x01order1\x02TAGS\x01TagA",
-    }  # fmt: skip
-    fields |= changes
-    fields.setdefault("body_crc", 0)
-    if "body_crc" not in changes:
-        fields["body_crc"] = body_crc(fields["body"])
-    fields["total_size"] = len(encode_record(fields))
-    return fields
 
 
 def row_of(fields: dict[str, Any], show: Show | None = None) -> dict[str, Any]:
@@ -155,19 +138,12 @@ def test_redaction_leaves_topics_and_offsets() -> None:
     assert {k: row[k] for k in same} == {k: plain[k] for k in same}
 
 
-def item(body: bytes, properties: bytes) -> bytes:
-    """A message of an inner batch."""
-    size = 22 + len(body) + len(properties)
-    head = struct.pack(">iiiii", size, 0, 0, 7, len(body))
-    return head + body + struct.pack(">h", len(properties)) + properties
-
-
 def test_inner_batch_opens_up() -> None:
-    body = item(b"one", b"KEYS\x01k1\x02") + item(b"two", b"TAGS\x01t")
+    body = item(b"one", b"KEYS\x01k1\x02", 7) + item(b"two", b"TAGS\x01t")
     row = row_of(record(body=body, sys_flag=0xC0, queue_offset=10), Show(body=True))
     assert [(i["queue_offset"], i["flag"], i["keys"], i["tags"], i["body"]) for i in row["inner"]] == [
         (10, 7, ["k1"], None, "one"),
-        (11, 7, [], "t", "two"),
+        (11, 0, [], "t", "two"),
     ]
     assert "body" not in row_of(record(body=body, sys_flag=0xC0))["inner"][0]
 

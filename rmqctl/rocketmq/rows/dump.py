@@ -112,7 +112,7 @@ class Dump:
                     return
 
     def _log_lines(self, source: LogDump) -> Iterator[Piece]:
-        messages = MessageLines()
+        messages = MessageLines(self.request.show)
         for part in source.parts():
             self.outcome.rows += len(part.block)
             for _, row in part.between:

@@ -182,8 +182,8 @@ _TESTS: tuple[tuple[FileKind, Callable[[bytes, int], bool]], ...] = (
     (FileKind.TIMER_LOG, _is_timer_log),
     (FileKind.BATCH_QUEUE, _is_batch_queue),
     (FileKind.CHECKPOINT, _is_checkpoint),
-    (FileKind.QUEUE, _is_queue),
     (FileKind.EXTENSION, _is_extension),
+    (FileKind.QUEUE, _is_queue),
     (FileKind.INDEX, _is_index),
     (FileKind.CONFIG, _is_json),
 )

@@ -39,13 +39,18 @@ _IPV6_BITS = 3  # of Block.variant
 _V2_SHIFT = 2
 _INNER = int(SysFlag.INNER_BATCH)
 _KEPT = 1 << 16
+_CLOSE = 64
 
 
 class MessageLines:
     """Turns blocks into JSON lines; keeps what recurs from block to block."""
 
-    def __init__(self) -> None:
-        self._rows = MessageRows(Show())
+    def __init__(self, show: Show) -> None:
+        """
+        Args:
+            show: a plain one (:attr:`~Show.is_plain`); it decides how odd properties are read.
+        """
+        self._rows = MessageRows(show)
         self._properties = PropertyTexts((b"TAGS", b"KEYS", b"UNIQ_KEY"))
         self._topics = _Recurring(lambda raw: orjson.dumps(text_or_base64(raw)))
         self._hosts = _Recurring(lambda raw: orjson.dumps(host_text(raw.to_bytes(8, "big"))))
@@ -65,7 +70,7 @@ class MessageLines:
             return pa.array(self._slow(block, crc_ok), pa.binary())
         properties = self._properties.json(properties_of(block))
         odd = properties.odd | ((block["sys_flag"] & _INNER) != 0) | ((block.variant & _IPV6_BITS) != 0)
-        lines = _join([*self._header(block, crc_ok), *self._texts(block, properties), *_tail(block)])
+        lines = _joined([*self._header(block, crc_ok), *self._texts(block, properties), *_tail(block)])
         if odd.any():
             others = pa.array(self._slow(block.take(odd), crc_ok[odd]), pa.binary())
             lines = pc.replace_with_mask(lines, pa.array(odd), others)
@@ -82,23 +87,23 @@ class MessageLines:
         yield from (b',"magic":', _chosen(VERSIONS, block.variant >> _V2_SHIFT))
         yield from (b',"body_crc":', _ints(block["body_crc"]))
         yield from (b',"body_crc_ok":', _chosen((False, True), crc_ok))
-        for name in ("queue_id", "flag", "queue_offset", "sys_flag", "born_timestamp"):
-            yield from (_key(name), _ints(block[name]))
-        yield from (b',"born_host":', self._host(block, "born"))
-        yield from (b',"store_timestamp":', _ints(block["store_timestamp"]))
-        yield from (b',"store_host":', self._host(block, "store"))
-        for name in ("reconsume_times", "prepared_transaction_offset"):
-            yield from (_key(name), _ints(block[name]))
-
-    def _host(self, block: Block, side: str) -> Column:
-        return self._hosts.column(pa.array(hosts_v4(block, side)))
+        for name in ("queue_id", "flag"):
+            yield _few(_key(name), block[name])
+        yield from (b',"queue_offset":', _ints(block["queue_offset"]))
+        yield _few(b',"sys_flag":', block["sys_flag"])
+        yield from (b',"born_timestamp":', _ints(block["born_timestamp"]))
+        yield self._hosts.column(pa.array(hosts_v4(block, "born")), b',"born_host":', b',"store_timestamp":')
+        yield _ints(block["store_timestamp"])
+        yield self._hosts.column(pa.array(hosts_v4(block, "store")), b',"store_host":')
+        yield _few(b',"reconsume_times":', block["reconsume_times"])
+        yield from (b',"prepared_transaction_offset":', _ints(block["prepared_transaction_offset"]))
 
     def _texts(self, block: Block, properties: PropertyJson) -> Iterable[Column]:
         tags, keys, unique_key = properties.named
         has_tags, _, has_unique_key = properties.has
         raw = slices_of(pa.py_buffer(block.data), block.topic_at, block.topic_at + block.topic_size)
-        yield from (b',"topic":', self._topics.column(raw))
-        yield from (b',"tags":', _or_null(tags, has_tags))
+        yield self._topics.column(raw, b',"topic":', b',"tags":')
+        yield _or_null(tags, has_tags)
         yield from (b',"keys":[', _listed(keys))
         yield from (b'],"unique_key":', _or_null(unique_key, has_unique_key))
         yield from (b',"message_id":"', _hex(id_bytes(block)))
@@ -122,6 +127,15 @@ def _ints(values: npt.NDArray[Any]) -> Column:
     if (values == values[0]).all():
         return b"%d" % values[0]
     return pc.cast(pa.array(values), pa.string()).view(pa.binary())
+
+
+def _few(before: bytes, values: npt.NDArray[Any]) -> Column:
+    """Whole numbers in decimal with a key before them; made once each where they lie close together."""
+    low, high = int(values.min()), int(values.max())
+    if high - low >= _CLOSE:
+        return _joined([before, _ints(values)])
+    texts = [before + b"%d" % value for value in range(low, high + 1)]
+    return texts[0] if low == high else pa.array(texts, pa.binary()).take(pa.array(values - low))
 
 
 def _chosen(values: Iterable[Any], which: npt.NDArray[Any]) -> Column:
@@ -148,12 +162,12 @@ class _Recurring:
         self._encode = encode
         self._json: dict[Any, bytes] = {}
 
-    def column(self, values: Any) -> Column:
-        """The JSON of each value of an Arrow array."""
+    def column(self, values: Any, before: bytes, behind: bytes = b"") -> Column:
+        """The JSON of each value of an Arrow array, with what stands before and behind it."""
         encoded = values.dictionary_encode()
         if len(self._json) > _KEPT:
             self._json.clear()
-        json = [self._of(value) for value in encoded.dictionary.to_pylist()]
+        json = [before + self._of(value) + behind for value in encoded.dictionary.to_pylist()]
         return json[0] if len(json) == 1 else pa.array(json, pa.binary()).take(encoded.indices)
 
     def _of(self, value: Any) -> bytes:
@@ -187,7 +201,7 @@ def _hex(ids: npt.NDArray[np.uint8]) -> Any:
     return pa.BinaryArray.from_buffers(pa.binary(), len(ids), [None, pa.py_buffer(bounds), pa.py_buffer(_HEX[ids])])
 
 
-def _join(columns: Iterable[Column]) -> Any:
+def _joined(columns: Iterable[Column]) -> Any:
     """The columns put together row by row."""
     parts: list[Column] = []
     for column in columns:

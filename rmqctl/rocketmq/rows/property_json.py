@@ -64,7 +64,7 @@ class PropertyTexts:
         """The properties texts of a block as JSON."""
         closed = _close(texts)
         raw = closed.data.tobytes()
-        marks = _marks_of(closed)
+        marks = _marks_of(closed, _special(raw, closed.data))
         names = _Names.of(closed.data, marks)
         odd = marks.irregular | _not_text(raw, closed) | self._repeats(marks, names)
         text = pa.py_buffer(_escaped(raw, marks))
@@ -159,23 +159,33 @@ def _close(texts: Texts) -> Texts:
     return Texts(np.insert(texts.data, end[open_], _END), texts.start + np.cumsum(added))
 
 
-def _marks_of(texts: Texts) -> _Marks:
+def _special(raw: bytes, data: Bytes8) -> Ints:
+    """Places of the bytes that JSON cannot have as they are."""
+    found = data < 32
+    for byte in (b'"', b"\\"):
+        if byte in raw:
+            found |= data == ord(byte)
+    return np.flatnonzero(found)
+
+
+def _marks_of(texts: Texts, special: Ints) -> _Marks:
     data, start = texts.data, texts.start
-    special = np.flatnonzero((data < 32) | (data == ord('"')) | (data == ord("\\")))
     kinds = data[special]
     is_mark = (kinds == _PAIR) | (kinds == _END)
-    marks = special[is_mark]
-    before = np.concatenate([[0], np.cumsum(_LONGER[kinds])])
-    moved = (marks + 1) + before[:-1][is_mark]
+    if is_mark.all():
+        marks, before = special, np.arange(0, 2 * len(special) + 1, 2)
+        moved = marks + (before[:-1] + 1)
+    else:
+        marks, before = special[is_mark], np.concatenate([[0], np.cumsum(_LONGER[kinds])])
+        moved = marks + (before[:-1][is_mark] + 1)
     irregular, keep = _regularity(data, start, marks)
     if keep is not None:
         marks, moved = marks[keep], moved[keep]
     name_end, end = marks[0::2], marks[1::2]
     first = np.searchsorted(end, start)
-    row = np.repeat(np.arange(len(start) - 1), np.diff(first))
     name_at = np.concatenate([[0], end[:-1] + 1]) if len(end) else end
     if keep is not None:
-        name_at = np.maximum(name_at, start[row])
+        name_at = np.maximum(name_at, np.repeat(start[:-1], np.diff(first)))
     row_at = start[:-1] + before[np.searchsorted(special, start[:-1])]
     return _Marks(special, kinds, irregular, first, name_at, name_end, moved[0::2] + 2, moved[1::2] + 1, row_at)
 

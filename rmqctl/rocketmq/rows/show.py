@@ -41,4 +41,4 @@ class Show:
     @property
     def is_plain(self) -> bool:
         """Nothing but the header and the properties as they are."""
-        return not (self.body or self.raw_body or self.redact or self.strict)
+        return not (self.body or self.raw_body or self.redact)

@@ -1,0 +1,115 @@
+"""A DLedger log as rows: entries and the messages in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerBlank, DLedgerEntry
+from formats.rocketmq.message import encode_record
+from rmqctl.errors import NotAStore
+from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.locate import open_store
+from rmqctl.rocketmq.rows.dump import Dump
+from rmqctl.rocketmq.rows.one_file import Request
+from tests.rocketmq.log_files import record
+
+SIZE = 4096
+Row = dict[str, Any]
+
+
+def entries(bodies: list[bytes | None], base: int = 0, first: int = 0) -> bytes:
+    """Entries with a message of each body; None stands for an entry without a message."""
+    out = b""
+    for number, body in enumerate(bodies):
+        at = base + len(out)
+        message = b"" if body is None else encode_record({**record(body=body), "physical_offset": at + ENTRY_SIZE})
+        fields = {
+            "magic": 2 if body is None else 1, "size": ENTRY_SIZE + len(message), "index": first + number, "term": 1,
+            "position": at, "channel": 0, "chain_crc": 0, "body_crc": 0, "body_size": len(message),
+        }  # fmt: skip
+        out += DLedgerEntry.build(fields) + message
+    return out
+
+
+def full(data: bytes) -> bytes:
+    return (data + DLedgerBlank.build({"magic": -1, "size": SIZE - len(data)})).ljust(SIZE, b"\0")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with two files of a DLedger log: entries without a message at the start, inside, in a row, at the end."""
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    first = entries([None, b"a", b"b", None, None, b"c", None])
+    (data / f"{0:020d}").write_bytes(full(first))
+    (data / f"{SIZE:020d}").write_bytes(entries([b"d", None], SIZE, 7).ljust(SIZE, b"\0"))
+    return tmp_path
+
+
+def rows(root: Path, selection: str = "", **wanted: Any) -> list[Row]:
+    """Rows of the log, after a check that the JSON lines say the same."""
+    found = open_store(LocalTree(root), selection=selection)
+    made = list(Dump.of_store(found, Request(Filter(**wanted))).rows())
+    lines = b"".join(Dump.of_store(found, Request(Filter(**wanted))).lines())
+    assert lines == b"".join(orjson.dumps(row) + b"\n" for row in made)
+    return made
+
+
+def test_every_entry_in_order_with_its_message_behind(store: Path) -> None:
+    found = rows(store)
+    assert [r["index"] for r in found if r["kind"] == "dledger_entry"] == list(range(9))
+    assert "".join({"dledger_entry": "e", "message": "m", "blank": "b"}[r["kind"]] for r in found) == "eememeeemebeme"
+    for entry, message in zip(found, found[1:], strict=False):
+        if message["kind"] == "message":
+            assert message["position"] == entry["position"] + ENTRY_SIZE
+            assert message["physical_offset"] == entry["entry_position"] + ENTRY_SIZE
+            assert message["size"] == entry["body_size"] and message["body_crc_ok"]
+
+
+def test_entry_header_has_a_place_in_the_file_and_one_in_the_log(store: Path) -> None:
+    entry = next(r for r in rows(store) if r["kind"] == "dledger_entry" and r["index"] == 7)
+    assert entry == {
+        "kind": "dledger_entry", "file": f"dledger-n0/data/{SIZE:020d}", "position": 0, "magic": 1,
+        "size": entry["body_size"] + ENTRY_SIZE, "index": 7, "term": 1, "entry_position": SIZE, "channel": 0,
+        "chain_crc": 0, "body_crc": 0, "body_size": entry["body_size"],
+    }  # fmt: skip
+
+
+def test_filters_show_messages_alone(store: Path) -> None:
+    assert [r["kind"] for r in rows(store, topics=("TopicTest",))] == ["message"] * 4
+
+
+def test_from_an_offset_on(store: Path) -> None:
+    found = rows(store, from_offset=SIZE)
+    assert [(r["kind"], r["position"]) for r in found][0] == ("dledger_entry", 0)
+    assert {r["file"] for r in found} == {f"dledger-n0/data/{SIZE:020d}"}
+
+
+def test_damage_in_its_place(store: Path) -> None:
+    path = store / "dledger-n0" / "data" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    second = [r for r in rows(store) if r["kind"] == "dledger_entry"][1]["position"]
+    data[second + ENTRY_SIZE + 4] ^= 0xFF
+    path.write_bytes(data)
+    found = rows(store)
+    assert [(r["kind"], r.get("id")) for r in found if r["kind"] == "finding"] == [("finding", "log.bad-record")]
+    assert [r["index"] for r in found if r["kind"] == "dledger_entry"] == [0, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_paths_into_a_group(store: Path) -> None:
+    (store / "dledger-n0" / "checkpoint").write_text("endIndex=8\ncommittedIndex=8\n")
+    assert [r["kind"] for r in rows(store, "dledger-n0")][-1] == "dledger_checkpoint"
+    one = rows(store, f"dledger-n0/data/{SIZE:020d}")
+    assert {r["file"] for r in one} == {f"dledger-n0/data/{SIZE:020d}"}
+    assert rows(store / "dledger-n0") == [{**r, "file": r["file"].removeprefix("dledger-n0/")} for r in rows(store)]
+
+
+def test_a_root_without_any_log(tmp_path: Path) -> None:
+    (tmp_path / "consumequeue").mkdir()
+    with pytest.raises(NotAStore, match="no commitlog/"):
+        rows(tmp_path)

@@ -1,0 +1,103 @@
+"""Files are known for what they are by name and content, wherever they lie."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures import golden
+from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
+from rmqctl.errors import NotAStore
+from rmqctl.files.source import BytesSource
+from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.rows.dump import Dump
+from rmqctl.rocketmq.rows.guess import FileKind, first_offset, kind_of
+from rmqctl.rocketmq.rows.one_file import Request
+from tests.rocketmq.log_files import log_of, record
+from tests.rocketmq.test_rows_dledger import entries
+from tests.rocketmq.test_rows_units import batch, ext
+
+NAME = "0" * 20
+KINDS = {
+    "commitlog": FileKind.LOG,
+    "commitlog-a": FileKind.LOG,
+    "commitlog-b": FileKind.LOG,
+    "commitlog-c": FileKind.LOG,
+    "consumequeue": FileKind.QUEUE,
+    "batchconsumequeue": FileKind.BATCH_QUEUE,
+    "index": FileKind.INDEX,
+    "timerlog": FileKind.TIMER_LOG,
+    "config": FileKind.CONFIG,
+    "compaction": FileKind.CONFIG,
+}
+
+
+@pytest.mark.parametrize("name", ["4.5.2-clean", "5.1.4-crash", "5.5.0-clean", "5.5.0-multipath-clean"])
+def test_every_file_of_real_stores(name: str) -> None:
+    root = golden.pristine(name)
+    for path in sorted(p for p in root.rglob("*") if p.is_file() and "rocksdb" not in p.parts[-2]):
+        top = path.relative_to(root).parts[0]
+        expected = {"timercheck": FileKind.TIMER_CHECK}.get(path.name, KINDS.get(top))
+        if top == "commitlog" and not any(path.read_bytes()):
+            expected = FileKind.LOG
+        if len(path.relative_to(root).parts) == 1:
+            expected = FileKind(top.removesuffix(".bak").replace("timerwheel", "timer-wheel"))
+        assert kind_of(path.name, LocalTree(root).open(str(path.relative_to(root)))) is expected, path
+
+
+def unit(physical: int) -> bytes:
+    return bytes(ConsumeQueueUnit.build({"physical_offset": physical, "size": 126, "tags_code": 5}))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (log_of([record()]), FileKind.LOG),
+        (b"\xff" * 64 + log_of([record()], 64), FileKind.LOG),
+        (bytes(4096), FileKind.LOG),
+        (unit(0) + unit(126) + bytes(60), FileKind.QUEUE),
+        (PRE_BLANK * 3 + unit(9), FileKind.QUEUE),
+        (batch(0) + batch(3), FileKind.BATCH_QUEUE),
+        (ext(7) + ext(8), FileKind.EXTENSION),
+        (entries([b"a"]), FileKind.DLEDGER_LOG),
+        (entries([None, b"a"]), FileKind.DLEDGER_LOG),
+        (b"\xff\xff\xff\xff" + struct.pack(">i", 64) + bytes(56), FileKind.DLEDGER_LOG),
+        (b"".join(struct.pack(">iqiqq", 1, n * 100, 100, n, 1) for n in range(3)), FileKind.DLEDGER_INDEX),
+        (b"garbage, garbage, garbage, garbage, garbage", None),
+        (b"", FileKind.LOG),
+    ],
+)
+def test_files_named_by_offset(data: bytes, kind: FileKind | None) -> None:
+    assert kind_of(NAME, BytesSource(data)) is kind
+
+
+def test_a_copy_under_another_name_is_known_by_its_content(tmp_path: Path) -> None:
+    log = log_of([record(), record()], 1 << 30)
+    (tmp_path / "copy.bin").write_bytes(log)
+    rows = list(Dump.of_file(LocalTree(tmp_path), "copy.bin", Request()).rows())
+    assert [(r["kind"], r["position"]) for r in rows] == [("message", 0), ("message", len(log) // 2)]
+    assert first_offset(BytesSource(log)) == 1 << 30
+    assert first_offset(BytesSource(b"\xff" * 64 + log_of([record()], 64))) == 0
+
+
+def test_a_file_of_no_kind(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(NotAStore, match=r"notes\.txt"):
+        Dump.of_file(LocalTree(tmp_path), "notes.txt", Request())
+
+
+@given(st.binary(max_size=300), st.sampled_from([NAME, "20261121014405104", "x", "checkpoint", "a.json", "timercheck"]))
+def test_any_bytes_are_dumped_or_refused(data: bytes, name: str) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / name).write_bytes(data)
+        try:
+            dump = Dump.of_file(LocalTree(directory), name, Request())
+        except NotAStore:
+            return
+        assert all(row["kind"] for row in dump.rows())
