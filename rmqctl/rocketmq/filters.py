@@ -157,7 +157,7 @@ class Filter:
         rows = _all_rows(block) if rows is None else rows
         sizes = block.topic_size[rows]
         found = [rows[:0]]
-        for topic in self.topics:
+        for topic in set(self.topics):
             text = _encoded(topic)
             same = rows[sizes == len(text)]
             found.append(same[_equal(block, same, text)])

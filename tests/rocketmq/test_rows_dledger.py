@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_every_entry_in_order_with_its_message_behind(store: Path) -> None:
     found = rows(store)
     assert [r["index"] for r in found if r["kind"] == "dledger_entry"] == list(range(9))
     assert "".join({"dledger_entry": "e", "message": "m", "blank": "b"}[r["kind"]] for r in found) == "eememeeemebeme"
-    for entry, message in zip(found, found[1:], strict=False):
+    for entry, message in pairwise(found):
         if message["kind"] == "message":
             assert message["position"] == entry["position"] + ENTRY_SIZE
             assert message["physical_offset"] == entry["entry_position"] + ENTRY_SIZE
@@ -86,7 +87,7 @@ def test_filters_show_messages_alone(store: Path) -> None:
 
 def test_from_an_offset_on(store: Path) -> None:
     found = rows(store, from_offset=SIZE)
-    assert [(r["kind"], r["position"]) for r in found][0] == ("dledger_entry", 0)
+    assert (found[0]["kind"], found[0]["position"]) == ("dledger_entry", 0)
     assert {r["file"] for r in found} == {f"dledger-n0/data/{SIZE:020d}"}
 
 

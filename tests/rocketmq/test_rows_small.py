@@ -49,7 +49,8 @@ def test_lock(dump: Any, tmp_path: Path) -> None:
     assert dump("lock", b"lock") == [{"kind": "lock", "file": "lock", "size": 4, "text": "lock", "held": False}]
     with (tmp_path / "lock").open("r+b") as file:  # this process's own lock stands in nobody's way
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-        assert list(Dump.of_file(LocalTree(tmp_path), "lock", Request()).rows())[0]["held"] is False
+        (row,) = Dump.of_file(LocalTree(tmp_path), "lock", Request()).rows()
+        assert row["held"] is False
 
 
 def test_epochs(dump: Any) -> None:
