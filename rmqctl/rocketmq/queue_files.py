@@ -83,11 +83,28 @@ class Queue:
         return np.frombuffer(data, self.dtype, len(data) // size)
 
     def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
-        """All units of one file in pieces, each with the number of its first unit in the file."""
-        first = 0
-        while len(units := self.read(file, first, _CHUNK_UNITS)):
-            yield first, units
-            first += len(units)
+        """The written parts of one file in pieces, each with the number of its first unit in the file.
+
+        Holes of a sparse file are left out: their units are zero.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        size = self.dtype.itemsize
+        source = file.open()
+        try:
+            done, last = 0, source.size() // size
+            for start, stop in source.data_ranges(0, last * size):
+                done, end = max(done, start // size), -(-stop // size)
+                while done < end:
+                    data = source.read_at(done * size, min(_CHUNK_UNITS, end - done) * size)
+                    units = np.frombuffer(data, self.dtype, len(data) // size)
+                    if not len(units):
+                        return
+                    yield done, units
+                    done += len(units)
+        finally:
+            source.close()
 
     def valid(self, units: Units) -> npt.NDArray[np.bool_]:
         """Which units count as written, by the rule of this kind of queue."""
@@ -98,15 +115,23 @@ class Queue:
 
         It looks at the last three files: units count up to the first that is not valid.
         """
-        position = 0
+        position, size = 0, self.dtype.itemsize
         for file in self.files[-_RECOVERED_FILES:]:
-            position = file.base
-            for first, units in self.chunks(file):
-                bad = np.flatnonzero(~self.valid(units))
-                if len(bad):
-                    return position + (first + int(bad[0])) * self.dtype.itemsize
-            position += file.size
+            count = self._valid_prefix(file)
+            if count < file.size // size:
+                return file.base + count * size
+            position = file.base + file.size
         return position
+
+    def _valid_prefix(self, file: StoreFile) -> int:
+        """Units of a file in front of the first that does not count."""
+        expected = 0
+        for first, units in self.chunks(file):
+            bad = np.flatnonzero(~self.valid(units))
+            if first > expected or len(bad):
+                return expected if first > expected else first + int(bad[0])
+            expected = first + len(units)
+        return expected
 
     def unit_at(self, position: int) -> Units | None:
         """The unit at a byte position of the sequence, None when no file holds it."""

@@ -29,7 +29,11 @@ class Result:
 
     def line(self) -> str:
         """The result as a row of the printed table."""
-        verdict = "" if self.wanted is None else f"wanted {self.wanted:4.2f}  {'ok' if self.ratio >= self.wanted else 'BELOW'}"
+        verdict = (
+            ""
+            if self.wanted is None
+            else f"wanted {self.wanted:4.2f}  {'ok' if self.ratio >= self.wanted else 'BELOW'}"
+        )
         return f"{self.name:58} {self.seconds:8.3f} s  {self.reference:8.3f} s  {self.ratio:6.2f}  {verdict}"
 
 
@@ -39,9 +43,7 @@ def compare(name: str, work: Work, reference: Work, wanted: float | None = None,
     reference()
     pairs = [(timed(work), timed(reference)) for _ in range(rounds)]
     ratio = statistics.median(b / a for a, b in pairs)
-    return Result(
-        name, statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), ratio, wanted
-    )
+    return Result(name, statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), ratio, wanted)
 
 
 def timed(work: Work) -> float:

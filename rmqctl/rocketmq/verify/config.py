@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.config_files import CONFIG, config_files, consumer_offsets, read_config, table, topic_names
-from rmqctl.rocketmq.store import QUEUES, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.topics import queue_rows
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -36,10 +37,12 @@ def check(store: RocketMQStore) -> Iterator[Finding]:
         yield Finding(kind, file.path, file.error.offset, 0, f"the file {file.error}; {helped}")
     if store.is_rocksdb:
         return
-    ends = {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store)}
-    yield from _consumers(store, ends)
-    yield from _delays(store, ends)
-    yield from _orphans(store, ends)
+    delays = table(read_config(store, "delayOffset.json").document, "offsetTable")
+    if delays or consumer_offsets(store):
+        ends = {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store)}
+        yield from _consumers(store, ends)
+        yield from _delays(delays, ends)
+    yield from _orphans(store)
 
 
 def _consumers(store: RocketMQStore, ends: dict[tuple[str, int], tuple[int, int]]) -> Iterator[Finding]:
@@ -58,8 +61,7 @@ def _finding(kind: FindingKind, topic: str, queue: int, message: str) -> Finding
     return Finding(kind, f"{CONFIG}/consumerOffset.json", 0, 0, message, topic=topic, queue_id=queue)
 
 
-def _delays(store: RocketMQStore, ends: dict[tuple[str, int], tuple[int, int]]) -> Iterator[Finding]:
-    offsets = table(read_config(store, "delayOffset.json").document, "offsetTable")
+def _delays(offsets: dict[str, Any], ends: dict[tuple[str, int], tuple[int, int]]) -> Iterator[Finding]:
     for level, offset in offsets.items():
         if not (level.isdigit() and isinstance(offset, int)):
             continue
@@ -72,11 +74,14 @@ def _delays(store: RocketMQStore, ends: dict[tuple[str, int], tuple[int, int]]) 
             )  # fmt: skip
 
 
-def _orphans(store: RocketMQStore, ends: dict[tuple[str, int], tuple[int, int]]) -> Iterator[Finding]:
+def _orphans(store: RocketMQStore) -> Iterator[Finding]:
     known = topic_names(store)
     if known is None:
         return
-    for topic in sorted({t for t, _ in ends} - known):
+    topics = {
+        e.name for kind in (QUEUES, BATCH_QUEUES) for e in store.tree.entries(kind, sizes=False) if e.is_directory
+    }
+    for topic in sorted(topics - known):
         if not _is_own(topic):
             message = f"topic {topic} has queues, but topics.json does not know it"
             yield Finding(kinds.QUEUE_ORPHAN, f"{QUEUES}/{topic}", 0, 0, message, topic=topic)

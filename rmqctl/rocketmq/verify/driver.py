@@ -102,7 +102,7 @@ class Verification:
             yield from joined
             context = self._learned(context, partials, joined)
             if self.options.cross:
-                yield from queues.finish(self.store, geometry, [p.queues for p in partials], context)
+                yield from queues.finish(self.store, geometry, checked.queues, [p.queues for p in partials], context)
                 yield from index.finish(self.store, geometry, [p.index for p in partials], context)
         yield from state.check(self.store, context)
         yield from config.check(self.store)

@@ -35,11 +35,13 @@ class FileCheck:
 
     Attributes:
         files: files seen.
+        queues: files of each consume queue, by its path; kept for the checks that read them.
     """
 
     def __init__(self, store: RocketMQStore, geometry: Geometry) -> None:
         self.store, self.geometry = store, geometry
         self.files = 0
+        self.queues: dict[str, list[StoreFile]] = {}
 
     def findings(self) -> Iterator[Finding]:
         """Findings in the order log, queues, index, timer log.
@@ -96,6 +98,10 @@ class FileCheck:
     def _queue(self, queue: Entry, size: int, kind: str) -> Iterator[Finding]:
         files, others = sequence(self.store.tree, queue.path, queue.path)
         self.files += len(files)
+        if kind == QUEUES:
+            self.queues[queue.path] = files
+        if len(files) == 1 and not others and files[0].size == size:
+            return  # one whole file: what most queues are
         for entry in others:
             yield from _stray(entry, kinds.QUEUE_FILE_NAME)
         yield from _lengths(files, size, kinds.QUEUE_FILE_LENGTH)

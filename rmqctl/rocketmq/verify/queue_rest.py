@@ -16,7 +16,7 @@ from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
-from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
 
 Key = tuple[str, int]
@@ -66,11 +66,17 @@ class Missing:
 
 
 def finish_queues(
-    store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext, file_size: int
+    store: RocketMQStore,
+    listed: dict[str, list[StoreFile]],
+    claims: dict[Key, Claim],
+    missing: list[Missing],
+    context: LogContext,
+    file_size: int,
 ) -> Iterator[Finding]:
     """Findings of all queues, and of records whose queue has no files.
 
     Args:
+        listed: files of each queue by its path.
         file_size: what a file of the log should have, bytes.
     """
     lacking: dict[Key, list[Missing]] = defaultdict(list)
@@ -80,10 +86,11 @@ def finish_queues(
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
     beyond, before = -1, -1
-    for where in store.queues(QUEUES):
-        queue = Queue.open(where)
-        if not queue.files:
+    for path, files in listed.items():
+        if not files:
             continue
+        _, topic, queue_id = path.split("/")
+        queue = Queue(QueueFiles(QUEUES, topic, int(queue_id), path, store.tree), files, UNIT)
         rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)

@@ -18,7 +18,7 @@ from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
-from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore, StoreFile
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
@@ -193,9 +193,17 @@ class QueueChecker:
 
 
 def finish(
-    store: RocketMQStore, geometry: Geometry, partials: list[QueuePartial], context: LogContext
+    store: RocketMQStore,
+    geometry: Geometry,
+    listed: dict[str, list[StoreFile]],
+    partials: list[QueuePartial],
+    context: LogContext,
 ) -> Iterator[Finding]:
-    """What only shows when the whole log has been seen: missing units, units of no record, ends of queues."""
+    """What only shows when the whole log has been seen: missing units, units of no record, ends of queues.
+
+    Args:
+        listed: files of each consume queue by its path.
+    """
     if store.is_rocksdb:
         return
     claims: dict[Key, Claim] = {}
@@ -205,5 +213,5 @@ def finish(
             for key, claim in own.items():
                 into.setdefault(key, Claim()).join(claim)
     missing = [m for p in partials for m in p.missing]
-    yield from finish_queues(store, claims, missing, context, geometry.commit_log_file_size)
+    yield from finish_queues(store, listed, claims, missing, context, geometry.commit_log_file_size)
     yield from finish_batches(store, batches, context)
