@@ -95,7 +95,7 @@ class LocalTree:
 
     def full(self, path: str) -> str:
         """The path on this machine."""
-        return os.path.join(self.root, path) if path else self.root
+        return f"{self.root}/{path}" if path else self.root
 
 
 def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:

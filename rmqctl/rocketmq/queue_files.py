@@ -93,8 +93,8 @@ class Queue:
         size = self.dtype.itemsize
         source = file.open()
         try:
-            done, last = 0, source.size() // size
-            for start, stop in source.data_ranges(0, last * size):
+            done = 0
+            for start, stop in source.data_ranges(0, 1 << 62):
                 done, end = max(done, start // size), -(-stop // size)
                 while done < end:
                     data = source.read_at(done * size, min(_CHUNK_UNITS, end - done) * size)
