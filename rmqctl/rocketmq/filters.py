@@ -18,13 +18,15 @@ from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, java_hash, key_hash, tag_index_key
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import split_properties
-from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.block import Block, Ints, by_variant, gather, head_sizes
 from rmqctl.rocketmq.body import inner_messages, open_body
 from rmqctl.rocketmq.columns import Texts, rows_of
 
 _KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
 Flags = npt.NDArray[np.bool_]
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
+_WORD = 8
+_V2_SHIFT = 2  # bit of Block.variant
 _CONTENT = ("topics", "queue_id", "key", "tag", "properties", "after", "before", "grep")
 
 
@@ -130,7 +132,8 @@ class Filter:
         rows = self._by_offset(block)
         if self.after is not None or self.before is not None:
             times = block["store_timestamp"]
-            rows = _narrow(rows, self._in_time(times if rows is None else times[rows]))
+            good = self._in_time(times if rows is None else times[rows])
+            rows = rows if good.all() else _narrow(rows, good)
         if self.queue_id is not None:
             rows = _narrow(rows, (block["queue_id"] if rows is None else block["queue_id"][rows]) == self.queue_id)
         if self.topics:
@@ -154,14 +157,11 @@ class Filter:
         return good
 
     def _by_topic(self, block: Block, rows: Ints | None) -> Ints:
-        rows = _all_rows(block) if rows is None else rows
-        sizes = block.topic_size[rows]
-        found = [rows[:0]]
-        for topic in set(self.topics):
-            text = _encoded(topic)
-            same = rows[sizes == len(text)]
-            found.append(same[_equal(block, same, text)])
-        return np.sort(np.concatenate(found))
+        sizes = block.topic_size if rows is None else block.topic_size[rows]
+        found = [
+            _with_topic(block, _narrow(rows, sizes == len(text)), text) for text in set(map(_encoded, self.topics))
+        ]
+        return found[0] if len(found) == 1 else np.sort(np.concatenate(found))
 
     # --- tests on properties and bodies -------------------------------------------------------
 
@@ -237,13 +237,22 @@ def _narrow(rows: Ints | None, good: Flags) -> Ints:
     return np.flatnonzero(good) if rows is None else rows[good]
 
 
-def _equal(block: Block, rows: Ints, text: bytes) -> Flags:
-    """Which rows have this topic, all being of its length."""
-    if not text or not len(rows):
-        return np.ones(len(rows), np.bool_)
-    stored = rows_of(block.data, block.topic_at[rows], len(text))
-    same: Flags = (stored == np.frombuffer(text, np.uint8)).all(axis=1)
-    return same
+def _with_topic(block: Block, rows: Ints, text: bytes) -> Ints:
+    """Which of the rows have this topic, all being of its length: its end is compared first, then all of it."""
+    size = len(text)
+    at = _topic_at(block, rows)
+    if size >= _WORD:
+        keep = gather(block.data, at + (size - _WORD), ">u8") == int.from_bytes(text[-_WORD:], "big")
+        rows, at = rows[keep], at[keep]
+    if size in {0, _WORD} or not len(rows):
+        return rows
+    return rows[(rows_of(block.data, at, size) == np.frombuffer(text, np.uint8)).all(axis=1)]
+
+
+def _topic_at(block: Block, rows: Ints) -> Ints:
+    """Where the topics of these rows start in the block's data."""
+    variant = block.variant[rows]
+    return block.at[rows] + by_variant(head_sizes(), variant) + block.body_size[rows] + 1 + (variant >> _V2_SHIFT)
 
 
 def _holding(raw: bytes, starts: Ints, wanted: bytes) -> Ints:

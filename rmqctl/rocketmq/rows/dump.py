@@ -10,7 +10,6 @@ import orjson
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Severity
 from rmqctl.rocketmq.follow import Tail
-from rmqctl.rocketmq.rows.lines import MessageLines
 from rmqctl.rocketmq.rows.log import LogDump
 from rmqctl.rocketmq.rows.one_file import Request, Source, file_source
 from rmqctl.rocketmq.rows.places import store_sources
@@ -18,6 +17,7 @@ from rmqctl.rocketmq.rows.units import Row
 from rmqctl.rocketmq.store import RocketMQStore
 
 Piece = bytes | memoryview
+_MANY = 5000
 
 
 @dataclass(slots=True)
@@ -41,6 +41,7 @@ class Dump:
     def __init__(self, sources: Iterable[Source], request: Request) -> None:
         self.sources, self.request = list(sources), request
         self.outcome = Outcome()
+        self._left = request.limit
 
     @classmethod
     def of_store(cls, store: RocketMQStore, request: Request) -> Dump:
@@ -63,12 +64,13 @@ class Dump:
             NotAStore: a file is none of a store's.
             OSError: a file cannot be read.
         """
-        limit, counted = self.request.limit, 0
-        for row in self._all():
-            self._count(row)
-            yield row
-            counted += row["kind"] != "finding" or self.request.wanted.damaged
-            if counted == limit:
+        for source in self.sources:
+            if isinstance(source, LogDump):
+                yield from self._counted(source.rows())
+                self.outcome.hidden += source.hidden
+            else:
+                yield from self._counted(self._filtered(source()))
+            if self._left == 0:
                 return
 
     def lines(self) -> Iterator[Piece]:
@@ -78,16 +80,16 @@ class Dump:
             NotAStore: a file is none of a store's.
             OSError: a file cannot be read.
         """
-        if self.request.limit is not None or not self.request.show.is_plain:
+        if not self.request.show.is_plain or (self.request.limit or _MANY) < _MANY:
             yield from map(_line, self.rows())
             return
         for source in self.sources:
             if isinstance(source, LogDump):
                 yield from self._log_lines(source)
             else:
-                for row in self._filtered(source()):
-                    self._count(row)
-                    yield _line(row)
+                yield from map(_line, self._counted(self._filtered(source())))
+            if self._left == 0:
+                return
 
     @property
     def log(self) -> LogDump | None:
@@ -102,31 +104,29 @@ class Dump:
             OSError: a file cannot be read.
         """
         assert self.log is not None
-        counted = 0
         for row in Tail(self.log).rows():
-            yield row
-            if row is not None:
-                self._count(row)
-                counted += row["kind"] != "finding" or self.request.wanted.damaged
-                if counted == self.request.limit:
+            if row is None:
+                yield None
+            else:
+                yield from self._counted([row])
+                if self._left == 0:
                     return
 
     def _log_lines(self, source: LogDump) -> Iterator[Piece]:
+        from rmqctl.rocketmq.rows.lines import MessageLines
+
         messages = MessageLines(self.request.show)
         for part in source.parts():
-            self.outcome.rows += len(part.block)
-            for _, row in part.between:
-                self._count(row)
-            yield from messages.pieces(part)
-        self.outcome.hidden += source.hidden
-
-    def _all(self) -> Iterator[Row]:
-        for source in self.sources:
-            if isinstance(source, LogDump):
-                yield from source.rows()
-                self.outcome.hidden += source.hidden
+            if self._left is not None and self._left <= len(part.block) + len(part.between):
+                yield from map(_line, self._counted(messages.objects(part)))
             else:
-                yield from self._filtered(source())
+                self._note_messages(len(part.block))
+                for _, row in part.between:
+                    self._note(row)
+                yield from messages.pieces(part)
+            if self._left == 0:
+                break
+        self.outcome.hidden += source.hidden
 
     def _filtered(self, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
@@ -135,11 +135,30 @@ class Dump:
             elif row["kind"] == "finding" and row["severity"] != Severity.NOTE:
                 self.outcome.hidden += 1
 
-    def _count(self, row: Row) -> None:
-        if row["kind"] != "finding":
+    def _counted(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows up to the limit, counted as they go by."""
+        if self._left == 0:
+            return
+        for row in rows:
+            self._note(row)
+            yield row
+            if self._left == 0:
+                return
+
+    def _note(self, row: Row) -> None:
+        """Count a row that is shown."""
+        finding = row["kind"] == "finding"
+        if not finding:
             self.outcome.rows += 1
         elif row["severity"] != Severity.NOTE:
             self.outcome.damage += 1
+        if self._left is not None and (self.request.wanted.damaged or not finding):
+            self._left -= 1
+
+    def _note_messages(self, count: int) -> None:
+        self.outcome.rows += count
+        if self._left is not None:
+            self._left -= count
 
 
 def _line(row: Row) -> bytes:

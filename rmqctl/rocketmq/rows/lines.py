@@ -22,8 +22,8 @@ from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.body import compression
 from rmqctl.rocketmq.columns import properties_of
 from rmqctl.rocketmq.rows.hosts import host_text, hosts_v4, id_bytes
-from rmqctl.rocketmq.rows.log import Part
-from rmqctl.rocketmq.rows.messages import VERSIONS, Flags, MessageRows, transaction
+from rmqctl.rocketmq.rows.log import Part, merged
+from rmqctl.rocketmq.rows.messages import VERSIONS, Flags, MessageRows, Row, transaction
 from rmqctl.rocketmq.rows.property_json import PropertyJson, PropertyTexts, slices_of
 from rmqctl.rocketmq.rows.show import Show
 from rmqctl.rocketmq.rows.text import text_or_base64
@@ -63,6 +63,10 @@ class MessageLines:
             yield orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
             at = place
         yield _text(lines, at, len(lines))
+
+    def objects(self, part: Part) -> Iterator[Row]:
+        """The rows of a part as objects."""
+        return merged(self._rows.rows(part.block, part.crc_ok), part.between)
 
     def lines(self, block: Block, crc_ok: Flags) -> Any:
         """The rows of a block as an Arrow array of JSON texts, each with a newline at its end."""
