@@ -7,6 +7,9 @@ import click
 from commands._app import Output, message
 from commands._options import StoreOptions, output_option, store_options
 
+_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
+"""What fits a terminal; the other kinds of output have the first store time too."""
+
 
 @click.command("topics")
 @store_options
@@ -31,5 +34,5 @@ def command(store: StoreOptions, by_topic: bool, topic: str | None, out: Output)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     rows = [r for r in queue_rows(found) if topic is None or r.topic == topic]
-    if not out.show(add_up(rows) if by_topic else [r.row() for r in rows]):
+    if not out.show(add_up(rows) if by_topic else [r.row() for r in rows], columns=None if by_topic else _COLUMNS):
         raise SystemExit(1)
