@@ -34,20 +34,21 @@ class Hex:
         stretches: pieces of files shown.
     """
 
-    def __init__(self, found: RocketMQStore | LoneFile) -> None:
+    def __init__(self, found: RocketMQStore | LoneFile, request: Request) -> None:
         self._files = {file.name: file for file in _files(found)}
+        self._request = request
         self.wrong = self.stretches = 0
 
-    def write_files(self, request: Request) -> None:
+    def write_files(self) -> None:
         """All files, as far as the wanted offsets reach."""
-        _sink.write_text(self._lines(self._ranges(request)))
+        _sink.write_text(self._lines(self._ranges()))
 
     def write_rows(self, dump: Dump) -> None:
         """The bytes of each row of a dump: records, units, damage."""
         _sink.write_text(self._lines(self._rows(dump)))
 
-    def _ranges(self, request: Request) -> Iterator[Stretch]:
-        low, high = request.wanted.from_offset, request.wanted.to_offset
+    def _ranges(self) -> Iterator[Stretch]:
+        low, high = self._request.wanted.from_offset, self._request.wanted.to_offset
         for file in self._files.values():
             start = 0 if low is None else max(low - file.base, 0)
             stop = None if high is None else high - file.base
@@ -74,11 +75,19 @@ class Hex:
 
     def _annotations(self, stretch: Stretch) -> Iterator[Annotation]:
         from rmqctl.hexview import annotate
+        from rmqctl.rocketmq.rows.one_file import configured_index
 
         file, source = stretch.file, stretch.file.open()
         try:
-            kind = _kind(file)
-            for note in annotate(source, kind, base=file.base, start=stretch.start, stop=stretch.stop, name=file.name):
+            for note in annotate(
+                source,
+                _kind(file),
+                base=file.base,
+                start=stretch.start,
+                stop=stretch.stop,
+                name=file.name,
+                index=configured_index(self._request.settings),
+            ):
                 self.wrong += note.wrong
                 yield note
         finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,6 @@ from commands._options import (
     output_option,
     store_options,
 )
-from commands._rows import take
 from commands._types import Size, refuse
 from rmqctl.release import Release
 
@@ -30,12 +28,6 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.rows.show import Show
     from rmqctl.rocketmq.store import RocketMQStore
 
-_LOG_KINDS = ("message", "blank", "finding")
-_LOG_COLUMNS = (
-    "kind", "physical_offset", "size", "topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys", "remark",
-)  # fmt: skip
-_BODY_COLUMNS = ("body", "raw_body")
-_HEAD_ROWS = 100
 _LARGE_PIECE = 1 << 16
 
 
@@ -111,8 +103,12 @@ def _open(store: StoreOptions) -> RocketMQStore | LoneFile:
     from rmqctl.open import LoneFile, open_path
 
     found = open_path(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    if not isinstance(found, LoneFile) and found.is_running:
+    if isinstance(found, LoneFile):
+        return found
+    if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
+    if found.selection.startswith("consumequeue") and found.is_rocksdb:
+        message("the queues of this store are in a RocksDB database; `rmqctl topics` shows them from the log")
     return found
 
 
@@ -189,7 +185,9 @@ def _write_rows(rows: Iterator[Row | None], out: Output, form: Callable[[Row], b
 
         out.text(text_lines(rows, local_time=out.local_time))
     elif out.kind == "table":
-        _table(rows, out)
+        from commands._dump_table import write_table
+
+        write_table(rows, out)
     else:
         out.show(rows)
 
@@ -212,50 +210,17 @@ def _formatted(row: Row, form: Callable[[Row], bytes]) -> bytes:
     return form(row) if row["kind"] == "message" else b""
 
 
-def _table(rows: Iterator[Row | None], out: Output) -> None:
-    """A table: of a log the columns that tell most, with a remark on what is unusual; of others all columns."""
-    head, _ = take(rows, _HEAD_ROWS, patient=False)
-    every: Iterator[Row | None] = chain(head, rows)
-    if any(row["kind"] == "message" for row in head) or (head and all(row["kind"] in _LOG_KINDS for row in head)):
-        bodies = [key for key in _BODY_COLUMNS if any(key in row for row in head)]
-        out.show((row and _remarked(row) for row in every), columns=[*_LOG_COLUMNS, *bodies])
-    else:
-        out.show(row and _without_remedy(row) for row in every)
-
-
-def _remarked(row: Row) -> Row:
-    if row["kind"] == "finding":
-        return {**row, "remark": f"{row['severity']} {row['id']}: {row['message']}"}
-    return {**row, "remark": ", ".join(_remarks(row))} if row["kind"] == "message" else row
-
-
-def _remarks(row: Row) -> Iterator[str]:
-    if not row["body_crc_ok"]:
-        yield "body CRC is wrong"
-    if row["magic"] != "V1":
-        yield str(row["magic"])
-    for key in ("transaction", "compression"):
-        if row[key] != "none":
-            yield str(row[key])
-    if "inner" in row:
-        yield f"batch of {len(row['inner'])}"
-
-
-def _without_remedy(row: Mapping[str, object]) -> Row:
-    return {key: value for key, value in row.items() if key != "remedy"}
-
-
 def _hex(found: RocketMQStore | LoneFile, request: Request, filters: FilterOptions) -> None:
     from commands._hex import Hex
 
-    view = Hex(found)
+    view = Hex(found, request)
     wanted = request.wanted
     if wanted.looks_at_content or wanted.damaged or request.limit is not None:
         dump = _dump(found, request)
         view.write_rows(dump)
         _finish(dump, filters, follow=False)
     else:
-        view.write_files(request)
+        view.write_files()
     if view.wrong:
         raise SystemExit(1)
 

@@ -18,9 +18,9 @@ FIELDS: dict[str, tuple[str, Callable[[Row], Any]]] = {
     "o": ("queue offset", lambda row: row["queue_offset"]),
     "O": ("physical offset", lambda row: row["physical_offset"]),
     "k": ("keys", lambda row: b" ".join(map(raw, row["keys"]))),
-    "T": ("store time, ms", lambda row: row["store_timestamp"]),
+    "T": ("store time (ms)", lambda row: row["store_timestamp"]),
     "s": ("body", lambda row: row["body"]),
-    "S": ("body size, bytes", lambda row: row["body_size_decompressed"]),
+    "S": ("body size (bytes)", lambda row: row["body_size_decompressed"]),
     "h": ("properties", lambda row: b",".join(b"%s=%s" % (n.encode(), raw(v)) for n, v in row["properties"].items())),
     "i": ("message id", lambda row: row["message_id"]),
 }

@@ -110,13 +110,15 @@ def opened(source: ByteSource) -> Iterator[ByteSource]:
         source.close()
 
 
+def configured_index(settings: Mapping[str, str]) -> IndexGeometry | None:
+    """Slots and entries of index files by broker.conf; None when it does not say."""
+    slots, entries = integer(settings, "maxHashSlotNum"), integer(settings, "maxIndexNum")
+    return IndexGeometry(slots, entries) if slots and entries else None
+
+
 def _index(file: StoreFile, request: Request) -> Iterator[Row]:
-    slots, entries = integer(request.settings, "maxHashSlotNum"), integer(request.settings, "maxIndexNum")
-    if slots and entries:
-        geometry: IndexGeometry | None = IndexGeometry(slots, entries)
-    else:
-        entry = Entry(file.path.rpartition("/")[2], file.path, is_directory=False, size=file.size)
-        geometry = detect_index_geometry(file.tree, [entry])
+    entry = Entry(file.path.rpartition("/")[2], file.path, is_directory=False, size=file.size)
+    geometry = configured_index(request.settings) or detect_index_geometry(file.tree, [entry])
     with opened(file.open()) as source:
         yield from index_rows(source, file.name, geometry)
 

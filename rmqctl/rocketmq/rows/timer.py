@@ -26,6 +26,7 @@ from rmqctl.rocketmq.store import StoreFile
 DEFAULT_PRECISION = 1000
 """ms a slot of the wheel stands for (timerPrecisionMs)."""
 
+_SLOT_NAMES = {"time": "slot_time"}  # counts slots, which no reader of a key "time" would expect
 _SLOT = plan_of(TimerWheelSlot).runs[0].dtype
 _UNIT = plan_of(TimerLogUnit).runs[0].dtype
 _BLANK = plan_of(TimerLogBlank).runs[0].packer
@@ -47,8 +48,9 @@ def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION
         rows = np.flatnonzero(used(slots))
         positions = position + rows * _SLOT.itemsize
         numbers = (positions // _SLOT.itemsize).tolist()
-        for row in unit_rows("timer_slot", file, positions.tolist(), slots[rows], before={"slot": numbers}):
-            row["delivery_timestamp"] = row["time"] * precision
+        before = {"slot": numbers}
+        for row in unit_rows("timer_slot", file, positions.tolist(), slots[rows], before=before, names=_SLOT_NAMES):
+            row["delivery_timestamp"] = row["slot_time"] * precision
             yield row
 
 
