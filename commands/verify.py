@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, as_release_option, output_option, store_options
 
 if TYPE_CHECKING:
+    from rmqctl.release import Release
     from rmqctl.rocketmq.verify.driver import Verification
 
 _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
@@ -28,10 +29,17 @@ _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 )
 @click.option("--no-cross", is_flag=True, help="Do not compare queues and index with the log.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
+@as_release_option
 @click.option("--no-notes", is_flag=True, help="Leave out notes: what is normal but worth knowing.")
 @output_option()
 def command(
-    store: StoreOptions, level: str, no_cross: bool, processes: int | None, no_notes: bool, out: Output
+    store: StoreOptions,
+    level: str,
+    no_cross: bool,
+    processes: int | None,
+    as_release: Release | None,
+    no_notes: bool,
+    out: Output,
 ) -> None:
     """Check a store: each file alone, every record of the log, then queues, index and configuration against it.
 
@@ -50,7 +58,9 @@ def command(
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    options = VerifyOptions(Level(level), not no_cross, processes or _processes(sum(f.size for f in found.log_files)))
+    options = VerifyOptions(
+        Level(level), not no_cross, processes or _processes(sum(f.size for f in found.log_files)), as_release
+    )
     with progress("verify", sum(f.size for f in found.log_files)) as advance:
         verification = Verification(found, options, advance)
         _show(verification, out, no_notes)

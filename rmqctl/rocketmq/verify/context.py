@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmqctl.rocketmq.releases import release_range
+from rmqctl.release import Release
+from rmqctl.rocketmq.releases import ReleaseRange, release_range
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 
 
@@ -43,13 +44,17 @@ class LogContext:
     misplaced: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, store: RocketMQStore) -> LogContext:
+    def of(cls, store: RocketMQStore, as_release: Release | None = None) -> LogContext:
         """What is known before the log is scanned.
+
+        Args:
+            as_release: judge by the rules of this release; default: those the store shows.
 
         Raises:
             OSError: a file cannot be read.
         """
-        files, releases = store.log_files, release_range(store)
+        files, shown = store.log_files, release_range(store)
+        releases = ReleaseRange(as_release, as_release, ()) if as_release else shown
         return cls(
             min_offset=files[0].base if files else 0,
             limit=files[-1].base + files[-1].size if files else 0,

@@ -12,12 +12,14 @@ from multiprocessing import get_context
 from typing import Any
 
 from rmqctl.findings import Finding, Severity
+from rmqctl.release import Release
+from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.log import MISPLACING, gap_range, join_log
+from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, gap_range, join_log
 from rmqctl.rocketmq.verify.splits import (
     SPLIT_SIZE,
     Job,
@@ -45,12 +47,14 @@ class VerifyOptions:
 
     Attributes:
         cross: compare queues and index with the log (levels above quick).
+        as_release: judge by this release; default: the one the store shows.
         processes: 1 works in this process; more share the splits of the log.
     """
 
     level: Level = Level.FULL
     cross: bool = True
     processes: int = 1
+    as_release: Release | None = None
     split_size: int = SPLIT_SIZE
 
 
@@ -91,14 +95,14 @@ class Verification:
 
     def _all(self) -> Iterator[Finding]:
         geometry = geometry_of(self.store)
-        context = LogContext.of(self.store)
+        context = LogContext.of(self.store, self.options.as_release)
         checked = file_checks.FileCheck(self.store, geometry)
         yield from checked.findings()
         self.files, self.bytes = checked.files, sum(f.size for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
             partials: list[SplitPartials] = []
-            yield from self._log(Job(self.store, geometry, context, self._bodies, self.options.cross), partials)
-            joined = list(join_log([p.log for p in partials], self._gaps))
+            yield from self._log(self._job(geometry, context), partials)
+            joined = list(join_log([p.log for p in partials], self._gaps, self.options.as_release))
             yield from joined
             context = self._learned(context, partials, joined)
             if self.options.cross:
@@ -108,9 +112,10 @@ class Verification:
         yield from config.check(self.store)
         yield from timer.check(self.store, context)
 
-    @property
-    def _bodies(self) -> bool:
-        return self.options.level is Level.FULL
+    def _job(self, geometry: Geometry, context: LogContext) -> Job:
+        bodies, cross = self.options.level is Level.FULL, self.options.cross
+        max_message = integer(self.store.settings, "maxMessageSize") or DEFAULT_MAX_MESSAGE
+        return Job(self.store, geometry, context, bodies, cross, max_message)
 
     def _log(self, job: Job, partials: list[SplitPartials]) -> Iterator[Finding]:
         """Findings of all splits in log order; their partials are added to ``partials``."""

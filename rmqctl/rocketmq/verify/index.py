@@ -27,6 +27,7 @@ from rmqctl.rocketmq.verify.index_file import check_file, is_sound
 
 _TAG_ENTRIES = (5, 4, 0)
 _CHUNK = 1 << 14
+_NEAR = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class IndexChecker:
 
     def _add_uncovered(self, begin: int, end: int) -> None:
         runs = self._partial.uncovered
-        if runs and begin - runs[-1].end < 1 << 16:
+        if runs and begin - runs[-1].end < _NEAR:
             runs[-1] = Uncovered(runs[-1].begin, end, runs[-1].count + 1)
         else:
             runs.append(Uncovered(begin, end, 1))
@@ -213,6 +214,20 @@ def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Findi
             )
 
 
+def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
+    """Runs with nothing much between them as one: a hole does not end with a split or a file."""
+    open_run: Uncovered | None = None
+    for run in runs:
+        if open_run is not None and run.begin - open_run.end < _NEAR:
+            open_run = Uncovered(open_run.begin, run.end, open_run.count + run.count)
+            continue
+        if open_run is not None:
+            yield open_run
+        open_run = run
+    if open_run is not None:
+        yield open_run
+
+
 def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: LogContext) -> Iterator[Finding]:
     """Records with keys that no file holds."""
     keyed = sum(p.keyed for p in partials)
@@ -224,7 +239,7 @@ def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: Log
         yield Finding(kinds.INDEX_MISSING, INDEX, 0, 0, message)
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
-    for run in runs:
+    for run in _merged(runs):
         tail = run.begin > last and run.begin >= context.dispatched and (context.crashed or context.running)
         message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
         severity = Severity.NOTE if tail else None

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, FindingKind, Severity
+from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, head_offsets
 from rmqctl.rocketmq.columns import TextIds, Texts
@@ -30,6 +31,7 @@ from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
+FIRST_WITH_V2 = Release(5, 1, 0)
 MISPLACING = (kinds.LOG_QUEUE_OFFSET, kinds.LOG_PHYSICAL_OFFSET, kinds.LOG_TOPIC)
 _HARMLESS = (kinds.LOG_STORE_TIME, kinds.LOG_SIZE)
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
@@ -234,11 +236,14 @@ def gap_range(gap: Finding) -> tuple[int, int]:
     return begin, begin + gap.size
 
 
-def join_log(partials: list[LogPartial], gaps: Iterable[Finding] = ()) -> Iterator[Finding]:
+def join_log(
+    partials: list[LogPartial], gaps: Iterable[Finding] = (), as_release: Release | None = None
+) -> Iterator[Finding]:
     """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records.
 
     Args:
         gaps: findings about files that are missing.
+        as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
     """
     missing = [gap_range(f) for f in gaps]
     last: int | None = None
@@ -255,4 +260,6 @@ def join_log(partials: list[LogPartial], gaps: Iterable[Finding] = ()) -> Iterat
     if first:
         count = sum(p.v2_count for p in partials)
         message = f"{count} records with a two-byte topic length, the first one here"
-        yield Finding(kinds.LOG_V2, first[0], first[1], 0, message, physical_offset=first[2])
+        unreadable = as_release is not None and as_release < FIRST_WITH_V2
+        severity = Severity.WARNING if unreadable else None
+        yield Finding(kinds.LOG_V2, first[0], first[1], 0, message, severity, physical_offset=first[2])
