@@ -50,7 +50,8 @@ def put(tmp_path: Path) -> Any:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         (tmp_path / "commitlog").mkdir(exist_ok=True)
-        return list(Dump.of_store(open_store(LocalTree(tmp_path), selection=selection), Request()).rows())
+        store = open_store(LocalTree(tmp_path), selection=selection)
+        return [dict(row) for row in Dump.of_store(store, Request()).rows()]  # as they are when they come
 
     return dump
 

@@ -7,10 +7,20 @@ from functools import partial
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import Entry, Tree, join
+from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.rows.guess import FileKind
 from rmqctl.rocketmq.rows.log import LogDump, is_under
-from rmqctl.rocketmq.rows.one_file import Request, Source, dledger_source, file_source, log_source, source_of
+from rmqctl.rocketmq.rows.one_file import (
+    Request,
+    Source,
+    dledger_source,
+    file_source,
+    identify,
+    log_source,
+    source_of,
+)
 from rmqctl.rocketmq.rows.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
 from rmqctl.rocketmq.rows.units import Row
 from rmqctl.rocketmq.store import (
@@ -189,7 +199,14 @@ def _files(tree: Tree, path: str, request: Request) -> Iterator[Source]:
         return
     for found in tree.entries(path, sizes=False):
         if not found.is_directory:
-            yield file_source(tree, found.path, found.path, request)
+            file, kind = identify(tree, found.path, found.path)
+            yield partial(_stray, file) if kind is None else source_of(file, kind, request)
+
+
+def _stray(file: StoreFile) -> Iterator[Row]:
+    """The finding for a file that is none of a store's."""
+    message = "neither the name nor the first bytes are those of any file of a store"
+    yield Finding(kinds.FILE_STRAY, file.name, 0, file.size, message).row()
 
 
 def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:

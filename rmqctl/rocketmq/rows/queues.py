@@ -116,12 +116,15 @@ class _File:
             if at > self.end:
                 yield self._hole(at, row)
             self.end, self.last_offset = at + self.dtype.itemsize, row["physical_offset"]
-            yield row
+            found = None
             if not sound and row["kind"] != "queue_end":
                 message = f"offset {row['physical_offset']} and size {row['size']} are those of no record"
-                yield self._finding(kinds.QUEUE_UNIT_MISMATCH, at, self.dtype.itemsize, message)
+                found = self._finding(kinds.QUEUE_UNIT_MISMATCH, at, self.dtype.itemsize, message)
             elif row["tags_code"] <= MAX_EXT_ADDRESS and row["kind"] == "queue_unit":
-                yield from self._extend(row)
+                found = self._extend(row)
+            yield row
+            if found:
+                yield found
 
     def _rows(self, positions: list[int], units: Units) -> Iterator[Row]:
         topics, ids = [self.queue.topic] * len(units), [self.queue.queue_id] * len(units)
@@ -148,13 +151,14 @@ class _File:
             return self._finding(kinds.QUEUE_STALE_TAIL, position, self.file.size - position, message)
         return self._finding(kinds.QUEUE_HOLE, self.end, size, f"{count} empty units stand in front of a written one")
 
-    def _extend(self, row: Row) -> Iterator[Row]:
-        """Put the extension unit into the row of its address."""
+    def _extend(self, row: Row) -> Row | None:
+        """Put the extension unit into the row of its address; a finding where none lies."""
         row["ext"] = self.extension.unit(row["tags_code"]) if self.extension else None
-        if self.extension is not None and row["ext"] is None:
-            at = row["tags_code"] - EXT_ADDRESS_BASE
-            message = f"the tags code is address {at} of the extension, where no unit lies"
-            yield self._finding(kinds.QUEUE_EXT, row["position"] + 12, 8, message)
+        if self.extension is None or row["ext"] is not None:
+            return None
+        at = row["tags_code"] - EXT_ADDRESS_BASE
+        message = f"the tags code is address {at} of the extension, where no unit lies"
+        return self._finding(kinds.QUEUE_EXT, row["position"] + 12, 8, message)
 
     def _finding(self, kind: FindingKind, offset: int, size: int, message: str) -> Row:
         return Finding(
