@@ -6,7 +6,7 @@ to the callers' scalar code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -185,9 +185,20 @@ class Pairs:
     name_size: Ints
     value_at: Ints
     value_size: Ints
+    _found: dict[bytes, Pairs] = field(default_factory=dict, compare=False)
 
     def named(self, name: bytes) -> Pairs:
         """Only the pairs of one name; of repeated names the last of each record counts, as in the broker's map."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._named(name)
+        return found
+
+    def _named(self, name: bytes) -> Pairs:
+        if not self._found:
+            self._found[b""] = self.take(np.zeros(0, np.int64))
+        if len(name) > int(self.name_size.max(initial=0)):
+            return self._found[b""]
         rows = np.flatnonzero(self.name_size == len(name))
         if len(rows):
             rows = rows[_equal(self.data, self.name_at[rows], name)]

@@ -28,7 +28,7 @@ def record_crcs(block: Block, without: int) -> npt.NDArray[np.int64]:
 def _crcs(block: Block, begin: Ints, end: Ints) -> npt.NDArray[np.int64]:
     data = memoryview(block.data.data)
     found = [crc32(data[a:b]) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-    return np.array(found, np.int64) & MASK
+    return np.fromiter(found, np.int64, len(found)) & MASK
 
 
 __all__ = ["MASK", "body_crcs", "crc32", "record_crcs"]
