@@ -7,12 +7,11 @@ from typing import Any
 
 from formats.errors import DecodeError
 from formats.rocketmq.config_json import parse_config
-from rmqctl.files.tree import Entry, read_all
+from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.store import RocketMQStore
 
 CONFIG = "config"
-_BINARY = ("timercheck",)
-_SUFFIXES = (".bak", ".tmp")
+_METRICS = ("timermetrics", "transactionMetrics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +22,25 @@ class ConfigFile:
         document: its content, that of the ``.bak`` where the file cannot be read, None where neither can.
         error: why the file itself cannot be read; offset where it breaks, in bytes.
         fallback: the content came from the ``.bak``.
+        missing: the file itself is not there.
     """
 
     path: str
     document: Any
     error: DecodeError | None = None
     fallback: bool = False
+    missing: bool = False
 
 
 def config_files(store: RocketMQStore) -> list[ConfigFile]:
-    """All JSON files of config/, by name; a ``.bak`` alone stands for its file.
+    """All JSON files of config/, by name; a ``.bak`` alone stands for its file. Other names are left out.
 
     Raises:
         OSError: a file cannot be read.
     """
-    entries = [e for e in store.tree.entries(CONFIG) if not e.is_directory]
-    names = {_plain_name(e) for e in entries if not e.name.endswith(".tmp")}
-    return [read_config(store, name) for name in sorted(names) if name not in _BINARY]
+    entries = store.tree.entries(CONFIG, sizes=False)
+    names = {e.name.removesuffix(".bak") for e in entries if not e.is_directory}
+    return [read_config(store, name) for name in sorted(names) if name.endswith(".json") or name in _METRICS]
 
 
 def read_config(store: RocketMQStore, name: str) -> ConfigFile:
@@ -49,11 +50,12 @@ def read_config(store: RocketMQStore, name: str) -> ConfigFile:
         OSError: a file cannot be read.
     """
     path = f"{CONFIG}/{name}"
-    document, error = _parse(read_all(store.tree, path))
+    data = read_all(store.tree, path)
+    document, error = _parse(data)
     if error is None:
         return ConfigFile(path, document)
     backup, backup_error = _parse(read_all(store.tree, path + ".bak"))
-    return ConfigFile(path, backup, error, backup_error is None)
+    return ConfigFile(path, backup, error, backup_error is None, data is None)
 
 
 def _parse(data: bytes | None) -> tuple[Any, DecodeError | None]:
@@ -65,29 +67,56 @@ def _parse(data: bytes | None) -> tuple[Any, DecodeError | None]:
         return None, error
 
 
-def _plain_name(entry: Entry) -> str:
-    return entry.name.removesuffix(".bak")
-
-
 def table(document: Any, name: str) -> dict[str, Any]:
     """A table of a configuration document; empty where it is not there or no table."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def consumer_offsets(store: RocketMQStore) -> list[tuple[str, str, int, int]]:
-    """Topic, group, queue id and next offset of every consumer group; what cannot be read is left out.
+@dataclass(frozen=True, slots=True)
+class ConsumerOffset:
+    """How far a consumer group is in a queue; ``offset`` is the next one it wants, ``file`` where that is stored."""
+
+    file: str
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+
+def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
+    """The offsets of all groups, light message queues included; what cannot be read is left out.
 
     Raises:
         OSError: a file cannot be read.
     """
     found = []
-    offsets = table(read_config(store, "consumerOffset.json").document, "offsetTable")
-    for key, queues in offsets.items():
-        topic, mark, group = key.partition("@")
-        if mark and "@" not in group and isinstance(queues, dict):
-            found += [(topic, group, int(q), v) for q, v in queues.items() if _is_number(q) and isinstance(v, int)]
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        file = read_config(store, name)
+        for key, queues in table(file.document, "offsetTable").items():
+            found += _offsets(file.path, key, queues)
+        for key, offset in table(file.document, "lmqOffsetTable").items():
+            found += _offsets(file.path, key, {"0": offset})
     return found
+
+
+def _offsets(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
+    """Keys that do not split into topic and group count for nothing, as in a broker."""
+    parts = key.split("@")
+    if len(parts) != 2 or not isinstance(queues, dict):
+        return []
+    numbers = {int(q): v for q, v in queues.items() if _is_number(q) and isinstance(v, int)}
+    return [ConsumerOffset(path, *parts, queue, offset) for queue, offset in numbers.items()]
+
+
+def delay_offsets(store: RocketMQStore) -> dict[int, int]:
+    """Next queue offset to deliver, by delay level (queue id + 1).
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    offsets = table(read_config(store, "delayOffset.json").document, "offsetTable")
+    return {int(level): v for level, v in offsets.items() if _is_number(level) and isinstance(v, int)}
 
 
 def topic_names(store: RocketMQStore) -> set[str] | None:
@@ -101,4 +130,4 @@ def topic_names(store: RocketMQStore) -> set[str] | None:
 
 
 def _is_number(text: str) -> bool:
-    return text.lstrip("-").isdigit()
+    return len(text) < 12 and text.isascii() and text.removeprefix("-").isdigit()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.config_files import CONFIG, config_files, consumer_offsets, read_config, table, topic_names
+from rmqctl.rocketmq.config_files import (
+    CONFIG,
+    ConsumerOffset,
+    config_files,
+    consumer_offsets,
+    delay_offsets,
+    topic_names,
+)
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.topics import queue_rows
+from rmqctl.rocketmq.verify.context import LogContext
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _OWN_PREFIXES = ("rmq_sys_", "%RETRY%", "%DLQ%", "%LMQ%", "RMQ_SYS_")
@@ -17,74 +24,93 @@ _OWN_TOPICS = {
     SCHEDULE_TOPIC,
     "TBW102",
     "BenchmarkTest",
+    "CHECKPOINT_TOPIC",
     "OFFSET_MOVED_EVENT",
     "SELF_TEST_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC",
 }
+_DATABASES = ("topics", "consumerOffsets", "rdb")
+Key = tuple[str, int]
+Ranges = Mapping[Key, tuple[int, int]]
 
 
-def check(store: RocketMQStore) -> Iterator[Finding]:
+def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     """Findings about config/.
 
     Raises:
         OSError: a file cannot be read.
     """
+    yield from _unreadable(store)
+    if store.is_rocksdb or any(store.tree.stat(f"{CONFIG}/{name}") for name in _DATABASES):
+        return  # the databases count, not the files (spec 10.3)
+    consumers, delays = consumer_offsets(store), delay_offsets(store)
+    ranges = _ranges(store, context, {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(n) for n in delays})
+    known = topic_names(store)
+    yield from _consumers(consumers, ranges, known)
+    yield from _delays(delays, ranges)
+    if known is not None:
+        yield from _orphans(store, known)
+
+
+def _unreadable(store: RocketMQStore) -> Iterator[Finding]:
     for file in config_files(store):
-        if file.error is None or (file.fallback and str(file.error) == "is missing"):
+        if file.error is None:
             continue
         kind = kinds.CONFIG_FALLBACK if file.fallback else kinds.CONFIG_UNREADABLE
         helped = "its .bak is good" if file.fallback else "its .bak does not help"
         yield Finding(kind, file.path, file.error.offset, 0, f"the file {file.error}; {helped}")
-    if store.is_rocksdb:
-        return
-    delays = table(read_config(store, "delayOffset.json").document, "offsetTable")
-    if delays or consumer_offsets(store):
-        ends = {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store)}
-        yield from _consumers(store, ends)
-        yield from _delays(delays, ends)
-    yield from _orphans(store)
 
 
-def _consumers(store: RocketMQStore, ends: dict[tuple[str, int], tuple[int, int]]) -> Iterator[Finding]:
-    known = topic_names(store)
-    for topic, group, queue, offset in consumer_offsets(store):
-        limit = ends.get((topic, queue), (0, 0))[1]
-        if known is not None and topic not in known and not _is_own(topic) and (topic, queue) not in ends:
-            message = f"group {group} has offset {offset} of queue {queue} of a topic that topics.json does not know"
-            yield _finding(kinds.CONFIG_UNKNOWN_TOPIC, topic, queue, message)
-        elif offset > limit:
-            message = f"group {group} stands at {offset}, but the queue ends at {limit}"
-            yield _finding(kinds.CONFIG_CONSUMER_OFFSET, topic, queue, message)
+def _ranges(store: RocketMQStore, context: LogContext, wanted: set[Key]) -> Ranges:
+    """Smallest and next offset of the queues that are there."""
+    wanted = {key for key in wanted if key[0] and "/" not in key[0] and key[0] not in (".", "..")}
+    if not wanted:
+        return {}
+    dispatched = context.dispatched if context.dispatched >= 0 else None
+    return {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store, wanted, dispatched)}
 
 
-def _finding(kind: FindingKind, topic: str, queue: int, message: str) -> Finding:
-    return Finding(kind, f"{CONFIG}/consumerOffset.json", 0, 0, message, topic=topic, queue_id=queue)
+def _consumers(consumers: list[ConsumerOffset], ranges: Ranges, known: set[str] | None) -> Iterator[Finding]:
+    for own in consumers:
+        key = own.topic, own.queue_id
+        limit = ranges.get(key, (0, 0))[1]
+        if known is not None and own.topic not in known and not _is_own(own.topic) and key not in ranges:
+            message = (
+                f"group {own.group} has an offset of queue {own.queue_id} of a topic that topics.json does not know"
+            )
+            yield _finding(kinds.CONFIG_UNKNOWN_TOPIC, own, message)
+        elif own.offset > limit:
+            message = f"group {own.group} stands at {own.offset}, but the queue ends at {limit}"
+            yield _finding(kinds.CONFIG_CONSUMER_OFFSET, own, message)
 
 
-def _delays(offsets: dict[str, Any], ends: dict[tuple[str, int], tuple[int, int]]) -> Iterator[Finding]:
-    for level, offset in offsets.items():
-        if not (level.isdigit() and isinstance(offset, int)):
-            continue
-        low, high = ends.get((SCHEDULE_TOPIC, int(level) - 1), (0, 0))
+def _finding(kind: FindingKind, own: ConsumerOffset, message: str) -> Finding:
+    return Finding(kind, own.file, 0, 0, message, topic=own.topic, queue_id=own.queue_id)
+
+
+def _delay_queue(level: int) -> Key:
+    return SCHEDULE_TOPIC, level - 1
+
+
+def _delays(delays: Mapping[int, int], ranges: Ranges) -> Iterator[Finding]:
+    for level, offset in delays.items():
+        low, high = ranges.get(_delay_queue(level), (0, 0))
         if not low <= offset <= high:
             message = f"level {level} stands at {offset}, but its queue holds {low} to {high}"
             yield Finding(
                 kinds.CONFIG_DELAY_OFFSET, f"{CONFIG}/delayOffset.json", 0, 0, message, topic=SCHEDULE_TOPIC,
-                queue_id=int(level) - 1,
+                queue_id=level - 1,
             )  # fmt: skip
 
 
-def _orphans(store: RocketMQStore) -> Iterator[Finding]:
-    known = topic_names(store)
-    if known is None:
-        return
-    topics = {
-        e.name for kind in (QUEUES, BATCH_QUEUES) for e in store.tree.entries(kind, sizes=False) if e.is_directory
-    }
-    for topic in sorted(topics - known):
-        if not _is_own(topic):
-            message = f"topic {topic} has queues, but topics.json does not know it"
-            yield Finding(kinds.QUEUE_ORPHAN, f"{QUEUES}/{topic}", 0, 0, message, topic=topic)
+def _orphans(store: RocketMQStore, known: set[str]) -> Iterator[Finding]:
+    own = {store.settings.get(name) for name in ("brokerName", "brokerClusterName")}
+    for kind in (QUEUES, BATCH_QUEUES):
+        for entry in store.tree.entries(kind, sizes=False):
+            topic = entry.name
+            if entry.is_directory and topic not in known and topic not in own and not _is_own(topic):
+                message = f"topic {topic} has queues, but topics.json does not know it"
+                yield Finding(kinds.QUEUE_ORPHAN, entry.path, 0, 0, message, topic=topic)
 
 
 def _is_own(topic: str) -> bool:

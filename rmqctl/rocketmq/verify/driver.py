@@ -109,7 +109,7 @@ class Verification:
                 yield from queues.finish(self.store, geometry, checked.queues, [p.queues for p in partials], context)
                 yield from index.finish(self.store, geometry, [p.index for p in partials], context)
         yield from state.check(self.store, context)
-        yield from config.check(self.store)
+        yield from config.check(self.store, context)
         yield from timer.check(self.store, context)
 
     def _job(self, geometry: Geometry, context: LogContext) -> Job:

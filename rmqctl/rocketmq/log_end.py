@@ -1,0 +1,107 @@
+"""Where the log ends, found without reading it all: from the last unit of the queues on (spec 6.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+from formats.rocketmq.message import Magic
+from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogState, walk_file
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.queue_files import Queue, Units, queues_of
+from rmqctl.rocketmq.store import QUEUES, RocketMQStore, StoreFile
+
+_SAMPLE = 64
+_BLANK = int(Magic.BLANK).to_bytes(4, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """The end of a log.
+
+    Attributes:
+        offset: where the next record would be written; the start of the log when it has no record.
+        store_timestamp: of the last record, ms; None without a record.
+    """
+
+    offset: int
+    store_timestamp: int | None = None
+
+
+def log_end(store: RocketMQStore) -> LogEnd:
+    """The end of the store's log. Reads the part of one file behind the last record that a queue knows.
+
+    Raises:
+        OSError: a file of the log cannot be read.
+    """
+    files = store.log_files
+    contexts = CommitLog(files, crashed=True).contexts()
+    used = [c for c in contexts if c.followed] + [c for c in contexts if not c.followed][:1]
+    for context in reversed(used):
+        state = _walked(context, _late_start(store, context.file))
+        if state.end is not None:
+            return LogEnd(_behind_blank(files, context.file, state.end), state.store_timestamp)
+    return LogEnd(files[0].base if files else 0)
+
+
+def last_unit(queue: Queue) -> Units | None:
+    """The last written unit of a queue, one row; None when it has none. Takes units to be written without holes.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for file in reversed(queue.files[-2:]):
+        count = _written(queue, file)
+        if count:
+            return queue.read(file, count - 1, 1)
+    return None
+
+
+def _written(queue: Queue, file: StoreFile) -> int:
+    """Units in front of the zero tail of a file, by bisection."""
+    size = queue.dtype.itemsize
+    low, high = 0, file.size // size
+    source = file.open()
+    try:
+        while low < high:
+            middle = (low + high) // 2
+            if any(source.read_at(middle * size + 8, 4)):
+                low = middle + 1
+            else:
+                high = middle
+    finally:
+        source.close()
+    return low
+
+
+def _walked(context: FileContext, start: int) -> LogState:
+    state = LogState()
+    for _ in walk_file(context, state, start=start):
+        pass
+    return state
+
+
+def _late_start(store: RocketMQStore, file: StoreFile) -> int:
+    """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
+    latest = 0
+    if store.is_rocksdb:
+        return latest
+    with LogReader([file]) as log:
+        for queue in islice(queues_of(store.queues(QUEUES)), _SAMPLE):
+            unit = last_unit(queue)
+            place = int(unit["physical_offset"][0]) if unit is not None and len(unit) else -1
+            if latest < place - file.base and log.record(place) is not None:
+                latest = place - file.base
+    return latest
+
+
+def _behind_blank(files: list[StoreFile], file: StoreFile, end: int) -> int:
+    """The start of the next file where a blank record ends this one (the broker goes on there, spec 6.3)."""
+    if file is files[-1]:
+        return end
+    source = file.open()
+    try:
+        is_blank = source.read_at(end - file.base + 4, 4) == _BLANK
+    finally:
+        source.close()
+    return file.base + file.size if is_blank else end
