@@ -160,12 +160,24 @@ def _write(dump: Dump, out: Output, form: Callable[[Row], bytes] | None, *, foll
         except KeyboardInterrupt:  # how one stops following
             return
     elif out.kind == "jsonl":
-        _write_lines(dump.lines())
+        _write_pieces(dump.lines())
+    elif out.kind == "json":
+        _write_pieces(_array(dump.lines()))
     else:
         _write_rows(dump.rows(), out, form)
 
 
-def _write_lines(pieces: Iterable[bytes | memoryview]) -> None:
+def _array(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """JSON lines as one JSON array with a line for each."""
+    before = b"[\n"
+    for piece in pieces:
+        if len(piece):
+            yield before + bytes(piece)[:-1].replace(b"\n", b",\n")
+            before = b",\n"
+    yield b"[]\n" if before == b"[\n" else b"\n]\n"
+
+
+def _write_pieces(pieces: Iterable[bytes | memoryview]) -> None:
     with _sink.batch() as add:
         for piece in pieces:
             if len(piece) < _LARGE_PIECE:

@@ -203,8 +203,8 @@ class Block:
         at = int(self.topic_at[index])
         return self.data[at : at + int(self.topic_size[index])].tobytes()
 
-    def take(self, keep: npt.NDArray[Any]) -> Block:
-        """The same block with only the records of an index or boolean array; gaps and blanks stay."""
+    def take(self, keep: npt.NDArray[Any] | slice) -> Block:
+        """The same block with only the records of an index or boolean array, or a slice; gaps and blanks stay."""
         return Block(
             self.file,
             self.base,

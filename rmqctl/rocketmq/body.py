@@ -18,6 +18,7 @@ MAX_DECOMPRESSED = 256 << 20
 COMPRESSIONS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 UNKNOWN = "unknown"
 _TYPE_SHIFT, _TYPE_BITS = 8, 7
+_COMPRESSED, _INNER_BATCH = int(SysFlag.COMPRESSED), int(SysFlag.INNER_BATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Body:
 
 def compression(sys_flag: int) -> str:
     """``none``, ``zlib``, ``lz4``, ``zstd``, or ``unknown`` for a type no broker writes."""
-    if not sys_flag & SysFlag.COMPRESSED:
+    if not sys_flag & _COMPRESSED:
         return "none"
     return COMPRESSIONS.get(sys_flag >> _TYPE_SHIFT & _TYPE_BITS, UNKNOWN)
 
@@ -88,7 +89,7 @@ _CODECS: dict[str, Callable[[bytes], tuple[bytes, bool]]] = {"zlib": _zlib, "lz4
 
 def is_inner_batch(sys_flag: int) -> bool:
     """Whether the record's body is a batch of messages (topics with queue.type=BatchCQ)."""
-    return bool(sys_flag & SysFlag.INNER_BATCH)
+    return bool(sys_flag & _INNER_BATCH)
 
 
 def inner_messages(body: bytes) -> Iterator[dict[str, Any]]:

@@ -48,6 +48,10 @@ def test_json_is_one_document_of_the_same_rows(root: Path, rmqctl: Any) -> None:
     assert json.loads(rmqctl("dump", root, "-o", "json").stdout) == rows(rmqctl("dump", root, "-o", "jsonl"))
 
 
+def test_json_of_nothing_is_an_empty_array(root: Path, rmqctl: Any) -> None:
+    assert rmqctl("dump", root, "--topic", "None", "-o", "json").stdout == "[]\n"
+
+
 def test_csv_has_a_line_a_row(root: Path, rmqctl: Any) -> None:
     lines = list(csv.DictReader(io.StringIO(rmqctl("dump", root, "-o", "csv").stdout, newline="")))
     assert [line["kind"] for line in lines] == ["message", "finding", "message", "message", "blank", "message"]

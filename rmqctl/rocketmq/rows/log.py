@@ -16,7 +16,7 @@ from rmqctl.rocketmq.rows.show import Show
 from rmqctl.rocketmq.store import StoreFile
 from rmqctl.rocketmq.verify.log import body_crc_finding
 
-CHUNK = 2048
+CHUNK = 4096
 """Records turned into rows at a time, so that what is made of them stays in the processor's cache."""
 
 
@@ -102,7 +102,7 @@ class LogDump:
         between.sort(key=lambda b: b[0])
         chunk = CHUNK if self.limit is None else max(min(CHUNK, self.limit), 1)
         for start in range(0, max(len(block), 1), chunk):
-            piece = block.take(np.arange(start, min(start + chunk, len(block)))) if len(block) > chunk else block
+            piece = block.take(slice(start, start + chunk)) if len(block) > chunk else block
             behind = start + chunk < len(block)
             end = int(block.position[start + chunk]) if behind else None
             here = [b for b in between if end is None or b[0] < end]

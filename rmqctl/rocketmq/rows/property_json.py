@@ -140,6 +140,8 @@ class _Marks:
 
     def values(self, pairs: Ints, odd: Flags) -> tuple[Ints, Ints, Flags]:
         """Bounds of the quoted values of these pairs by record, empty ones for records without, and who has one."""
+        if len(pairs) == len(odd) and ((pairs >= self.first[:-1]) & (pairs < self.first[1:])).all():
+            return self.value_at[pairs], self.value_end[pairs], np.ones(len(odd), np.bool_)  # one for each record
         owner = np.searchsorted(self.first, pairs, side="right") - 1
         if odd.any():
             pairs, owner = pairs[~odd[owner]], owner[~odd[owner]]
@@ -171,14 +173,14 @@ def _special(raw: bytes, data: Bytes8) -> Ints:
 def _marks_of(texts: Texts, special: Ints) -> _Marks:
     data, start = texts.data, texts.start
     kinds = data[special]
-    is_mark = (kinds == _PAIR) | (kinds == _END)
+    is_mark = (kinds - np.uint8(_PAIR)) <= _END - _PAIR
     if is_mark.all():
         marks, before = special, np.arange(0, 2 * len(special) + 1, 2)
         moved = marks + (before[:-1] + 1)
     else:
         marks, before = special[is_mark], np.concatenate([[0], np.cumsum(_LONGER[kinds])])
         moved = marks + (before[:-1][is_mark] + 1)
-    irregular, keep = _regularity(data, start, marks)
+    irregular, keep = _regularity(start, marks, kinds[is_mark] if len(marks) < len(kinds) else kinds)
     if keep is not None:
         marks, moved = marks[keep], moved[keep]
     name_end, end = marks[0::2], marks[1::2]
@@ -190,12 +192,15 @@ def _marks_of(texts: Texts, special: Ints) -> _Marks:
     return _Marks(special, kinds, irregular, first, name_at, name_end, moved[0::2] + 2, moved[1::2] + 1, row_at)
 
 
-def _regularity(data: Bytes8, start: Ints, marks: Ints) -> tuple[Flags, Flags | None]:
+def _regularity(start: Ints, marks: Ints, kinds: Bytes8) -> tuple[Flags, Flags | None]:
     """Which records have irregular marks, and which marks belong to the others, None for all."""
     irregular = np.zeros(len(start) - 1, np.bool_)
-    kinds, gaps = data[marks], np.diff(marks, prepend=-1)
-    if len(marks) % 2 == 0 and (kinds[0::2] == _PAIR).all() and (kinds[1::2] == _END).all() and (gaps > 1).all():
+    if not len(marks):
         return irregular, None
+    gaps = marks[1:] - marks[:-1]
+    if len(marks) % 2 == 0 and marks[0] > 0 and gaps.min() > 1 and (kinds.view("<u2") == _PAIR | _END << 8).all():
+        return irregular, None
+    gaps = np.concatenate([marks[:1] + 1, gaps])
     row = np.searchsorted(start, marks, side="right") - 1
     number = np.arange(len(marks)) - np.searchsorted(marks, start[row])
     gaps = np.where(number == 0, marks - start[row] + 1, gaps)
