@@ -106,7 +106,8 @@ def _offsets(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
     if len(parts) != 2 or not isinstance(queues, dict):
         return []
     numbers = {int(q): v for q, v in queues.items() if _is_number(q) and isinstance(v, int)}
-    return [ConsumerOffset(path, *parts, queue, offset) for queue, offset in numbers.items()]
+    topic, group = parts
+    return [ConsumerOffset(path, topic, group, queue, offset) for queue, offset in numbers.items()]
 
 
 def delay_offsets(store: RocketMQStore) -> dict[int, int]:

@@ -88,6 +88,15 @@ def _pick(conf: object, key: str, sizes: Iterable[int], default: int, ways: list
     return default
 
 
+def index_geometry(store: RocketMQStore) -> IndexGeometry:
+    """Slots and entries of the store's index files.
+
+    Raises:
+        OSError: an index file cannot be read.
+    """
+    return _index(store, [])
+
+
 def _index(store: RocketMQStore, ways: list[str]) -> IndexGeometry:
     slots, entries = integer(store.settings, "maxHashSlotNum"), integer(store.settings, "maxIndexNum")
     if slots and entries:
