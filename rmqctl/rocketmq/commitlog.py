@@ -91,7 +91,7 @@ class CommitLog:
     Args:
         files: ascending by offset.
         crashed: the store was not stopped cleanly.
-        lead: bytes before each record (48 for DLedger).
+        lead: bytes before each record where the files do not say so themselves.
         file_size: what a file should have; default: the commonest length.
     """
 
@@ -174,6 +174,7 @@ def walk_file(
         OSError: the file cannot be read.
     """
     file = context.file
+    lead = file.lead or lead
     source: ByteSource = file.open()
     try:
         extent = Extent(file.name, file.base, start, stop, lead=lead)
@@ -200,7 +201,7 @@ def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
     Raises:
         OSError: the file cannot be read.
     """
-    state = LogState()
+    state, lead = LogState(), context.file.lead or lead
     source = context.file.open()
     try:
         begin = max(start - _LOOK_BACK, 0)
@@ -235,7 +236,7 @@ def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState) -> 
     """Whether the records behind a gap are older than those in front: left by a cut, not part of the log."""
     if context.followed or not gap.resumed:
         return False
-    position = block.position
+    position = block.position - context.file.lead
     behind = int(np.searchsorted(position, gap.end))
     if behind >= len(block) or position[behind] != gap.end:
         return False

@@ -95,7 +95,7 @@ class Tail:
 
     def _file(self, context: FileContext) -> Iterator[LogBlock]:
         """New records of one file, each block without its last record, which comes by itself."""
-        base, lead = context.file.base, self.dump.log.lead
+        base, lead = context.file.base, context.file.lead or self.dump.log.lead
         last: LogBlock | None = None
         start = max(self._position - base, 0)
         if not (context.followed or any(_read(context, start, 8))):

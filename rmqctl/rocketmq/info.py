@@ -65,7 +65,7 @@ def _first_record(files: list[StoreFile]) -> int | None:
     for file in files[:2]:
         source = file.open()
         try:
-            for block in scan(source, Extent(file.name, file.base, stop=1 << 20)):
+            for block in scan(source, Extent(file.name, file.base, stop=1 << 20, lead=file.lead)):
                 if len(block):
                     return int(block["store_timestamp"][0])
         finally:
@@ -95,7 +95,7 @@ def _late_start(store: RocketMQStore, file: StoreFile) -> int:
                 unit = queue.unit_at(max(queue.end() - queue.dtype.itemsize, 0))
                 place = int(unit["physical_offset"][0]) if unit is not None else -1
                 if latest < place - file.base and log.record(place) is not None:
-                    latest = place - file.base
+                    latest = place - file.base - file.lead
     return latest
 
 

@@ -10,6 +10,7 @@ from rmqctl.files.tree import LocalTree, Tree, join
 from rmqctl.rocketmq.store import (
     BATCH_QUEUES,
     COMMIT_LOG,
+    DLEDGER,
     INDEX,
     QUEUES,
     QUEUES_EXT,
@@ -52,7 +53,7 @@ def looks_like_store(tree: Tree) -> bool:
     names = {e.name for e in tree.entries("", sizes=False)}
     if names & set(MARKS):
         return True
-    if any(n.startswith("dledger-") for n in names):
+    if any(n.startswith(DLEDGER) for n in names):
         return True
     config = {e.name for e in tree.entries("config", sizes=False)} if "config" in names else set()
     return bool(config & set(CONFIG_FILES)) or _holds_log(tree, names)
@@ -73,7 +74,14 @@ def _log_trees(tree: Tree, settings: Mapping[str, str]) -> list[tuple[str, Tree]
         return configured
     names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(COMMIT_LOG)]
     found = [n for n in names if n == COMMIT_LOG or _is_log_directory(tree, n)]
+    found += _dledger_logs(tree)
     return [(name, tree.child(name)) for name in found]
+
+
+def _dledger_logs(tree: Tree) -> list[str]:
+    """Data directories of DLedger logs; an old commit log may lie in front of them (spec 2.14)."""
+    names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(DLEDGER)]
+    return [f"{name}/data" for name in names if _is_log_directory(tree, f"{name}/data")]
 
 
 def _configured_logs(settings: Mapping[str, str]) -> list[tuple[str, Tree]]:
@@ -100,7 +108,7 @@ def root_of(path: PurePosixPath) -> tuple[PurePosixPath, str] | None:
     parts = path.parts
     for at in range(len(parts) - 1, 0, -1):
         name = parts[at]
-        if name in _INSIDE or name.startswith(COMMIT_LOG):
+        if name in _INSIDE or name.startswith((COMMIT_LOG, "dledger-")):
             return PurePosixPath(*parts[:at]), "/".join(parts[at:])
     return None
 

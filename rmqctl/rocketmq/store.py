@@ -7,14 +7,16 @@ are handed on for `verify` to judge.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.lock import is_locked
 from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, LocalTree, Tree, join
 
 OFFSET_DIGITS = 20
+DLEDGER = "dledger-"
 COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX = (
     "commitlog",
     "consumequeue",
@@ -33,6 +35,7 @@ class StoreFile:
         base: offset of its first byte in the sequence, from its name.
         size: length in bytes; -1 where it was not asked for.
         tree, path: where it lies.
+        lead: bytes in front of each record: 48 in a DLedger log, else 0.
     """
 
     name: str
@@ -41,6 +44,7 @@ class StoreFile:
     tree: Tree
     path: str
     mtime_ms: int = 0
+    lead: int = 0
 
     def open(self) -> ByteSource:
         """The bytes of the file."""
@@ -87,7 +91,7 @@ class RocketMQStore:
         files: list[StoreFile] = []
         strays: list[Entry] = []
         for name, tree in self.log_trees:
-            found, other = sequence(tree, "", name)
+            found, other = log_sequence(tree, name)
             files += found
             strays += [Entry(e.name, join(name, e.name), e.is_directory, e.size, e.mtime_ms) for e in other]
         return sorted(files, key=lambda f: (f.base, f.name)), strays
@@ -152,6 +156,13 @@ def sequence(tree: Tree, path: str, shown: str, *, sizes: bool = True) -> tuple[
         else:
             others.append(entry)
     return sorted(files, key=lambda f: f.base), others
+
+
+def log_sequence(tree: Tree, shown: str) -> tuple[list[StoreFile], list[Entry]]:
+    """Like :func:`sequence` for a directory of the log; files of a DLedger log know what leads their records."""
+    files, others = sequence(tree, "", shown)
+    is_dledger = shown.startswith(DLEDGER)
+    return [replace(f, lead=ENTRY_SIZE) for f in files] if is_dledger else files, others
 
 
 def is_offset(name: str) -> bool:

@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows(root: Path, selection: str = "", **wanted: Any) -> list[Row]:
+def rows(root: Path, selection: str = "dledger-n0/data", **wanted: Any) -> list[Row]:
     """Rows of the log, after a check that the JSON lines say the same."""
     found = open_store(LocalTree(root), selection=selection)
     made = list(Dump.of_store(found, Request(Filter(**wanted))).rows())
@@ -107,10 +107,15 @@ def test_paths_into_a_group(store: Path) -> None:
     assert [r["kind"] for r in rows(store, "dledger-n0")][-1] == "dledger_checkpoint"
     one = rows(store, f"dledger-n0/data/{SIZE:020d}")
     assert {r["file"] for r in one} == {f"dledger-n0/data/{SIZE:020d}"}
-    assert rows(store / "dledger-n0") == [{**r, "file": r["file"].removeprefix("dledger-n0/")} for r in rows(store)]
+    inside = [{**r, "file": r["file"].removeprefix("dledger-n0/")} for r in rows(store)]
+    assert rows(store / "dledger-n0", "") == inside
+
+
+def test_the_log_of_the_store_is_its_messages(store: Path) -> None:
+    assert rows(store, "") == [r for r in rows(store) if r["kind"] != "dledger_entry"]
 
 
 def test_a_root_without_any_log(tmp_path: Path) -> None:
     (tmp_path / "consumequeue").mkdir()
     with pytest.raises(NotAStore, match="no commitlog/"):
-        rows(tmp_path)
+        rows(tmp_path, "")

@@ -14,6 +14,7 @@ from rmqctl.rocketmq.rows.dump import Dump
 from rmqctl.rocketmq.rows.one_file import Request
 from rmqctl.rocketmq.rows.places import selected_files
 from tests.rocketmq.log_files import ended, log_of, record
+from tests.rocketmq.test_rows_dledger import entries
 from tests.rocketmq.test_rows_units import batch, unit
 
 NAME = "0" * 20
@@ -83,6 +84,15 @@ def test_logs_of_compacted_topics_may_end_anywhere(root: Path) -> None:
     rows = dump(root / "compaction")
     assert [row["kind"] for row in rows] == ["batch_queue_unit", *["message"] * 4, "config"]
     assert {row["topic"] for row in rows[:-1]} == {"C"}
+
+
+def test_paths_into_a_dledger_group(root: Path) -> None:
+    data = root / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    (data / NAME).write_bytes(entries([b"a"]).ljust(1000, b"\0"))
+    for path in (root / "dledger-n0", data, data / NAME):
+        assert [row["kind"] for row in dump(path)] == ["dledger_entry", "message"]
+    assert dump(data)[1]["file"] == f"dledger-n0/data/{NAME}"
 
 
 def test_a_part_of_a_queue_name_is_no_path(root: Path) -> None:

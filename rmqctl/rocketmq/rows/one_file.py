@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.errors import NotAStore
@@ -82,7 +82,7 @@ def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
     if kind is FileKind.LOG:
         return log_source(lambda: [file], request)
     if kind is FileKind.DLEDGER_LOG:
-        return dledger_source(lambda: [file], request)
+        return dledger_source(lambda: [replace(file, lead=ENTRY_SIZE)], request)
     return lambda: _ROWS[kind](file, request)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
+from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.errors import NotAStore
-from rmqctl.files.tree import Entry, Tree, join
+from rmqctl.files.tree import Entry, Tree
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog
@@ -25,6 +27,7 @@ from rmqctl.rocketmq.rows.queues import ExtensionFiles, QueueName, batch_rows, e
 from rmqctl.rocketmq.rows.units import Row
 from rmqctl.rocketmq.store import (
     BATCH_QUEUES,
+    DLEDGER,
     INDEX,
     QUEUES,
     QUEUES_EXT,
@@ -32,6 +35,7 @@ from rmqctl.rocketmq.store import (
     StoreFile,
     is_offset,
     is_queue_id,
+    log_sequence,
     sequence,
 )
 
@@ -50,12 +54,12 @@ def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
     top = path.partition("/")[0]
     if not path:
         yield from _root(store, request)
+    elif top.startswith(DLEDGER):
+        yield from _dledger(store, path, request)
     elif any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
         yield from _log(store, path, request)
     elif top in {QUEUES, BATCH_QUEUES, QUEUES_EXT} and not _is_file(store.tree, path, depth=4):
         yield from _queues(store, path)
-    elif top.startswith("dledger-"):
-        yield from _dledger(store, path, request)
     elif top == "compaction":
         yield from _compaction(store, path, request)
     else:
@@ -71,28 +75,26 @@ _DIRECTORY = Entry("", "", is_directory=True)
 
 
 def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
-    """The commit log, or what stands in for it."""
-    groups = [e.path for e in store.tree.entries("", sizes=False) if e.is_directory and e.name.startswith("dledger-")]
+    """The log: messages alone, also of a DLedger log; entries are shown when the path leads into the group."""
     if store.log_trees:
         yield log_source(partial(_log_files, store), request, crashed=store.has_abort)
-    elif not groups and sequence(store.tree, "data", "data")[0]:  # the root is a DLedger group
-        yield dledger_source(partial(_sequence, store.tree, "data"), request)
-    elif not groups:
+    elif sequence(store.tree, "data", "data")[0]:  # the root is a DLedger group
+        yield dledger_source(partial(_entry_files, store.tree, "data"), request)
+    else:
         raise NotAStore(
             store.root, "it has no commitlog/", "give a directory inside it, such as consumequeue/ or config/"
         )
-    for group in groups:
-        yield from _dledger(store, join(group, "data"), request)
 
 
 def _log_files(store: RocketMQStore) -> list[StoreFile]:
     """The files of the log from all its paths, as they are now."""
-    files = [file for name, tree in store.log_trees for file in sequence(tree, "", name)[0]]
+    files = [file for name, tree in store.log_trees for file in log_sequence(tree, name)[0]]
     return sorted(files, key=lambda file: (file.base, file.name))
 
 
-def _sequence(tree: Tree, path: str) -> list[StoreFile]:
-    return sequence(tree, path, path)[0]
+def _entry_files(tree: Tree, path: str) -> list[StoreFile]:
+    """The files of a DLedger log as they are now."""
+    return [replace(file, lead=ENTRY_SIZE) for file in sequence(tree, path, path)[0]]
 
 
 def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
@@ -146,7 +148,7 @@ def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Sour
     group, _, rest = path.partition("/")
     data, index = f"{group}/data", f"{group}/{INDEX}"
     if not rest or is_under(path, data):
-        files = partial(_sequence, store.tree, data)
+        files = partial(_entry_files, store.tree, data)
         yield dledger_source(files, request, crashed=store.has_abort, under=path if rest else "")
     if not rest or is_under(path, index):
         for file in sequence(store.tree, index, index)[0]:

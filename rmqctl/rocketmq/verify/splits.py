@@ -13,6 +13,7 @@ from rmqctl.rocketmq.commitlog import FileContext, LogState, resume_state, walk_
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.dledger import entry_findings
 from rmqctl.rocketmq.verify.index import IndexChecker
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogPartial
 from rmqctl.rocketmq.verify.queues import QueueChecker
@@ -94,6 +95,8 @@ class SplitCheck:
         state = resume_state(split.context, split.start) if split.start else LogState()
         for found in walk_file(split.context, state, start=split.start, stop=split.stop):
             yield from log.block(found)
+            if split.context.file.lead and len(found.block):
+                yield from entry_findings(found.block)
             for checker in checkers:
                 yield from checker.block(found)
         log.partial.stale = state.stale

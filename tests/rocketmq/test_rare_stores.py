@@ -1,0 +1,117 @@
+"""Stores of formats that brokers write rarely, made with released classes: V2, IPv6, extension, DLedger, compaction."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RARE = Path(__file__).parents[2] / "fixtures" / "rare"
+KINDS = ("ipv6-v2", "ext", "dledger", "compaction")
+LEAD = {"dledger": 48}
+
+
+@pytest.fixture
+def rare(tmp_path: Path) -> Callable[[str], Path]:
+    """Unpack a rare store by kind."""
+
+    def unpack(kind: str) -> Path:
+        with tarfile.open(RARE / f"5.3.3-{kind}.tar.xz") as archive:
+            archive.extractall(tmp_path, filter="data")
+        return tmp_path / f"5.3.3-{kind}"
+
+    return unpack
+
+
+def truth(kind: str) -> list[dict[str, Any]]:
+    """One object a message, as the store answered when it took it."""
+    with lzma.open(RARE / f"5.3.3-{kind}.truth.jsonl.xz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def shown_host(text: str) -> str:
+    """Java's ``ip|port`` as rmqctl shows it."""
+    from ipaddress import ip_address
+
+    ip, _, port = text.partition("|")
+    address = ip_address(ip)
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dump_equals_what_was_put(kind: str, rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    result = rmqctl("dump", rare(kind), "-o", "jsonl", "--body")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    messages = [r for r in rows if r["kind"] == "message"]
+    assert {r["kind"] for r in rows} <= {"message", "blank", "dledger_entry", "dledger_blank"}
+    expected = truth(kind)
+    assert len(messages) == len(expected) == 60
+    lead = LEAD.get(kind, 0)
+    for row, true in zip(messages, expected, strict=True):
+        # the DLedger store answers with the place of the entry; records and units go by that of the record
+        assert row["physical_offset"] - true["physical_offset"] in (0, lead)
+        assert row["body_crc_ok"]
+        for name in ("topic", "queue_id", "queue_offset", "tags", "body"):
+            assert row[name] == true[name], name
+        assert row["keys"] == [true["keys"]]
+        assert row["magic"] == ("V2" if len(true["topic"]) > 127 else "V1")
+        assert (row["born_host"], row["store_host"]) == (shown_host(true["born_host"]), shown_host(true["store_host"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_verify_finds_nothing(kind: str, rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    result = rmqctl("verify", rare(kind), "-o", "json")
+    document = json.loads(result.stdout)
+    assert [f for f in document["findings"] if f["severity"] != "note"] == []
+    assert document["summary"]["messages"] == 60
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_topics_count_every_message(kind: str, rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    rows = [json.loads(line) for line in rmqctl("topics", rare(kind), "-o", "jsonl").stdout.splitlines()]
+    assert sum(r["messages"] for r in rows) == 60
+    assert all(r["min_offset"] == 0 and r["first_store_timestamp"] for r in rows)
+
+
+def test_extension_units_give_the_real_tags(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    root = rare("ext")
+    rows = [
+        json.loads(line) for line in rmqctl("dump", root / "consumequeue/Plain/1", "-o", "jsonl").stdout.splitlines()
+    ]
+    units = [r for r in rows if r["kind"] == "queue_unit"]
+    assert units
+    assert all(u["tags_code"] < -(1 << 31) for u in units)
+
+
+def test_a_changed_extension_address_is_found(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    root = rare("ext")
+    path = root / "consumequeue" / "Plain" / "1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[19] ^= 7
+    path.write_bytes(data)
+    found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    assert [(f["id"], f["offset"]) for f in found if f["severity"] != "note"] == [("queue.unit-mismatch", 0)]
+
+
+def test_a_changed_dledger_entry_is_found(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    root = rare("dledger")
+    path = root / "dledger-n0" / "data" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[31] ^= 1
+    path.write_bytes(data)
+    found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    assert [(f["id"], f["offset"]) for f in found if f["severity"] != "note"] == [("log.dledger-entry", 0)]
+
+
+def test_compacted_records_lie_where_their_log_says(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    directory = rare("compaction") / "compaction" / "compactionLog" / "Plain" / "0"
+    rows = [json.loads(line) for line in rmqctl("dump", directory, "-o", "jsonl").stdout.splitlines()]
+    messages = [r for r in rows if r["kind"] == "message"]
+    assert len(messages) == sum(t["topic"] == "Plain" and t["queue_id"] == 0 for t in truth("compaction"))
+    assert not [r for r in rows if r["kind"] == "finding"]
