@@ -10,9 +10,7 @@ from commands._rows import take
 
 _HEAD_ROWS = 100
 _BODIES = ("body", "raw_body")
-_LOG = (
-    "kind", "physical_offset", "size", "topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys", "remark",
-)  # fmt: skip
+_LOG = ("physical_offset", "topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys", "remark")
 _QUEUE = ("kind", "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "remark")
 _INDEX = ("kind", "number", "slot", "key_hash", "physical_offset", "store_timestamp", "previous", "remark")
 _COLUMNS = {
@@ -78,6 +76,7 @@ def _of_header(row: Row) -> str:
 _REMARKS: dict[str, Callable[[Row], str]] = {
     "finding": lambda row: f"{row['severity']} {row['id']}: {row['message']}",
     "message": _of_message,
+    "blank": lambda row: f"blank, {row['size']} bytes to the end of the file",
     "dledger_entry": lambda row: f"entry {row['index']} of term {row['term']}",
     "queue_unit": _of_unit,
     "index_header": _of_header,
