@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands import _sink
-from commands._app import Output, Row, message
+from commands._app import Output, Row, message, progress
 from commands._options import (
     FilterOptions,
     StoreOptions,
@@ -159,7 +159,14 @@ def _write(dump: Dump, out: Output, form: Callable[[Row], bytes] | None, *, foll
             _write_rows(dump.follow(), out, form)
         except KeyboardInterrupt:  # how one stops following
             return
-    elif out.kind == "jsonl":
+    else:
+        with progress("dump", dump.total) as advance:
+            dump.report(advance)
+            _write_all(dump, out, form)
+
+
+def _write_all(dump: Dump, out: Output, form: Callable[[Row], bytes] | None) -> None:
+    if out.kind == "jsonl":
         _write_pieces(dump.lines())
     elif out.kind == "json":
         _write_pieces(_array(dump.lines()))

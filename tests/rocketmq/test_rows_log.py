@@ -145,6 +145,28 @@ def test_filters_hide_damage_that_cannot_be_told_to_match_and_count_it(store: St
     assert (found.outcome.rows, found.outcome.damage, found.outcome.hidden) == (9, 0, 1)
 
 
+def test_an_unreadable_file_is_a_finding_among_others_and_an_error_alone(store: Store, tmp_path: Path) -> None:
+    found = store(ended(SOUND, SIZE), ended(log_of([record()], SIZE), SIZE), log_of([record()], 2 * SIZE))
+    path = tmp_path / "commitlog" / f"{SIZE:020d}"
+    path.unlink()
+    path.symlink_to(path)
+    assert brief(dump(found))[-2:] == [("finding", "file.unreadable", 0), ("message", 2 * SIZE, 0)]
+    with pytest.raises(OSError, match="symbolic links"):
+        list(Dump.of_file(LocalTree(path.parent), path.name, Request()).rows())
+
+
+@pytest.mark.parametrize(
+    "wanted", [{}, {"from_offset": 100}, {"to_offset": SIZE + 50}, {"from_offset": 50, "to_offset": 60}]
+)
+def test_progress_adds_up_to_the_total(store: Store, wanted: dict[str, int]) -> None:
+    found = Dump.of_store(store(ended(SOUND, SIZE), log_of([record()], SIZE), b""), Request(Filter(**wanted)))
+    steps: list[int] = []
+    found.report(steps.append)
+    for _ in found.rows():
+        pass
+    assert sum(steps) == found.total > 0 and min(steps) >= 0
+
+
 def test_one_file_of_the_log_keeps_its_place(store: Store) -> None:
     second = log_of([record()], SIZE)
     found = store(ended(SOUND, SIZE), second, selection=f"commitlog/{SIZE:020d}")

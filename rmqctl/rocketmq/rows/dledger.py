@@ -24,7 +24,7 @@ _NAMES = {"position": "entry_position"}
 class DLedgerDump(LogDump):
     """A pass over a DLedger log: in front of each message the header of its entry; entries without a message too."""
 
-    _file: str = ""
+    _seen: str = ""
     _end: int = 0
 
     def between(self, block: Block) -> Iterator[tuple[int, Row]]:
@@ -48,8 +48,8 @@ class DLedgerDump(LogDump):
         """Positions of entries without a message: where the chain, which passes them in silence, left no trace."""
         spans = [*zip(starts.tolist(), (block.position + block.total_size).tolist(), strict=True)]
         spans = sorted(spans + [(g.position, g.end) for g in block.gaps] + [(b.position, b.end) for b in block.blanks])
-        if block.file != self._file:
-            self._file = block.file
+        if block.file != self._seen:
+            self._seen = block.file
             self._end = 0 if self.wanted.from_offset is None else spans[0][0]
         found: list[int] = []
         for start, end in spans:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import orjson
@@ -90,6 +90,17 @@ class Dump:
                 yield from map(_line, self._counted(self._filtered(source())))
             if self._left == 0:
                 return
+
+    @property
+    def total(self) -> int:
+        """Bytes of the logs that are looked at."""
+        return sum(source.total for source in self.sources if isinstance(source, LogDump))
+
+    def report(self, advance: Callable[[int], None]) -> None:
+        """Have ``advance`` called with the bytes of the logs that have been passed, out of :attr:`total`."""
+        for source in self.sources:
+            if isinstance(source, LogDump):
+                source.advance = advance
 
     @property
     def log(self) -> LogDump | None:

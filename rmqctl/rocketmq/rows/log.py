@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Blank, Block
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
 from rmqctl.rocketmq.filters import Filter
@@ -43,6 +44,7 @@ class LogDump:
         under: only files of this name, or in this directory.
         hidden: errors and warnings that the filters left out so far.
         list_files: lists the files of a log that grows.
+        advance: told the number of bytes that have been passed since it was last called.
     """
 
     log: CommitLog
@@ -52,6 +54,13 @@ class LogDump:
     under: str = ""
     hidden: int = 0
     list_files: Callable[[], list[StoreFile]] | None = None
+    advance: Callable[[int], None] | None = None
+
+    @property
+    def total(self) -> int:
+        """Bytes of the log that are looked at."""
+        files = [file for file in self.log.files if is_under(file.name, self.under)]
+        return sum(max(stop - start, 0) for start, stop in map(self._range, files))
 
     def now(self) -> list[StoreFile]:
         """The files of the log that are wanted, as they are now, ascending."""
@@ -77,21 +86,39 @@ class LogDump:
         """Blocks of the files and parts of files that hold the wanted offsets."""
         state = LogState()
         for at, context in enumerate(self.log.contexts()):
-            start, stop = self._range(context)
+            start, stop = self._range(context.file)
             if start >= stop or not is_under(context.file.name, self.under):
                 continue
             if start == 0 and (gap := self.log.gap_before(at)):
                 yield LogBlock(Block.empty(context.file.name, context.file.base, 0, []), [gap])
             if start:
                 state = resume_state(context, start, self.log.lead)
-            end = stop if stop < context.file.size else None
-            yield from walk_file(context, state, start=start, stop=end, lead=self.log.lead)
+            try:
+                yield from self._file(context, state, start, stop)
+            except OSError as error:
+                if len(self.log.files) == 1:
+                    raise
+                yield LogBlock(Block.empty(context.file.name, context.file.base, 0, []), [_unreadable(context, error)])
 
-    def _range(self, context: FileContext) -> tuple[int, int]:
+    def _file(self, context: FileContext, state: LogState, start: int, stop: int) -> Iterator[LogBlock]:
+        end, done = stop if stop < context.file.size else None, start
+        for found in walk_file(context, state, start=start, stop=end, lead=self.log.lead):
+            passed = min(found.block.start + len(found.block.data), stop)
+            self._advance(max(passed - done, 0))
+            done = max(passed, done)
+            yield found
+        self._advance(stop - done)
+
+    def _advance(self, size: int) -> None:
+        if self.advance is not None:
+            self.advance(size)
+
+    def _range(self, file: StoreFile) -> tuple[int, int]:
         """First and last position of a file that are wanted."""
-        file, low, high = context.file, self.wanted.from_offset, self.wanted.to_offset
+        low, high = self.wanted.from_offset, self.wanted.to_offset
         start = 0 if low is None else max(low - file.base, 0)
-        stop = file.size if high is None else min(high - file.base, file.size)
+        size = file.size if file.size >= 0 else 1  # one whose size nobody knows is at least tried
+        stop = size if high is None else min(high - file.base, size)
         return start, stop
 
     def parts_of(self, found: LogBlock) -> Iterator[Part]:
@@ -138,6 +165,11 @@ class LogDump:
                 yield finding.offset, finding.row()
             elif finding.level is not Severity.NOTE:
                 self.hidden += 1
+
+
+def _unreadable(context: FileContext, error: OSError) -> Finding:
+    message = f"cannot be read: {error.strerror or error}"
+    return Finding(kinds.FILE_UNREADABLE, context.file.name, 0, 0, message)
 
 
 def is_under(name: str, path: str) -> bool:
