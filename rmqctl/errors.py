@@ -6,6 +6,7 @@ sentence that says what was tried, on what, what was found, and what to type nex
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import ClassVar
 
@@ -118,9 +119,19 @@ FAMILY: tuple[type[RmqctlError], ...] = (IOFailure, NotAStore, StoreInUse, Refus
 """Every kind, by exit code."""
 
 
+_ADVICE = {
+    errno.ELOOP: "a link there leads back to itself; remove it, or give the real path",
+    errno.EISDIR: "give a file, not a directory",
+    errno.ENOTDIR: "give a directory, not a file",
+    errno.EIO: "the disk fails there; copy what can still be read to another disk and work on the copy",
+    errno.ENAMETOOLONG: "the path is longer than this system allows",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
 def _advice(error: OSError | str) -> str:
     if isinstance(error, FileNotFoundError):
         return "check the spelling of the path"
     if isinstance(error, PermissionError):
         return "run as the user that owns the files, or let this user read them"
-    return ""
+    return _ADVICE.get(error.errno or 0, "") if isinstance(error, OSError) else ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _GONE = (errno.ESTALE, errno.ENXIO)
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe must not make us wait
 
 
 class LocalFile:
@@ -27,7 +28,7 @@ class LocalFile:
 
     def _descriptor(self) -> int:
         if self._fd is None:
-            self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            self._fd = os.open(self.path, _READ)
         return self._fd
 
     def size(self) -> int:

@@ -14,16 +14,16 @@ def is_locked(path: str) -> bool:
     """Whether another process holds the POSIX record lock on byte 0 of the lock file.
 
     Only asks (``F_GETLK``), so it takes no lock, works on a read-only file, and cannot drop a lock
-    that this process holds. A missing file is not locked. Source: DefaultMessageStore.start,
-    ``tryLock(0, 1, false)``.
+    that this process holds. A file that is missing or cannot be opened is not locked.
+    Source: DefaultMessageStore.start, ``tryLock(0, 1, false)``.
     """
     try:
         import fcntl  # noqa: F401
     except ImportError:  # no POSIX record locks on this platform
         return False
     try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
         return False
     try:
         return _asks_locked(fd)

@@ -11,12 +11,14 @@ from enum import StrEnum
 from multiprocessing import get_context
 from typing import Any
 
+from rmqctl.files.forgiving import Refusals
 from rmqctl.findings import Finding, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, gap_range, join_log
@@ -68,7 +70,7 @@ class Verification:
     """
 
     def __init__(self, store: RocketMQStore, options: VerifyOptions, progress: Progress | None = None) -> None:
-        self.store, self.options, self.progress = store, options, progress
+        self.store, self.options, self.progress = forgiving(store), options, progress
         self.counts: Counter[str] = Counter()
         self.files = self.messages = self.bytes = 0
         self._gaps: list[Finding] = []
@@ -104,13 +106,14 @@ class Verification:
             yield from self._log(self._job(geometry, context), partials)
             joined = list(join_log([p.log for p in partials], self._gaps, self.options.as_release))
             yield from joined
-            context = self._learned(context, partials, joined)
+            context = self._learned(context, partials, joined, geometry.commit_log_file_size)
             if self.options.cross:
                 yield from queues.finish(self.store, geometry, checked.queues, [p.queues for p in partials], context)
                 yield from index.finish(self.store, geometry, [p.index for p in partials], context)
         yield from state.check(self.store, context)
         yield from config.check(self.store, context)
         yield from timer.check(self.store, context)
+        yield from unreadable_files(self.store)
 
     def _job(self, geometry: Geometry, context: LogContext) -> Job:
         bodies, cross = self.options.level is Level.FULL, self.options.cross
@@ -129,6 +132,8 @@ class Verification:
                 yield from gaps
             if not ended:
                 yield from result.findings()
+                if isinstance(result, _Done):
+                    refusals_of(self.store.tree).update(result.refusals)
                 partials.append(result.partials)
                 ended = result.partials.log.stale
             if self.progress:
@@ -141,16 +146,19 @@ class Verification:
         with ProcessPoolExecutor(self.options.processes, get_context(), _enter, (job,)) as pool:
             yield from zip(splits, pool.map(_check, splits), strict=True)
 
-    def _learned(self, context: LogContext, partials: list[SplitPartials], joined: list[Finding]) -> LogContext:
+    def _learned(
+        self, context: LogContext, partials: list[SplitPartials], joined: list[Finding], file_size: int
+    ) -> LogContext:
         """The context with what the scan has shown."""
         breaks = [f.physical_offset for f in joined if f.kind in MISPLACING and f.physical_offset is not None]
         logs = [p.log for p in partials]
         self.messages = sum(p.messages for p in logs)
+        lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(
             context,
             end=next((p.end for p in reversed(logs) if p.end is not None), context.min_offset),
             last_store_timestamp=next((p.last_time for p in reversed(logs) if p.last_time is not None), 0),
-            damaged=tuple(sorted([r for p in logs for r in p.damaged] + [gap_range(g) for g in self._gaps])),
+            damaged=tuple(sorted([r for p in logs for r in p.damaged] + [gap_range(g) for g in self._gaps] + lost)),
             dispatched=max((p.queues.dispatched for p in partials if p.queues), default=-1),
             misplaced=frozenset([m for p in logs for m in p.misplaced] + breaks),
         )
@@ -162,6 +170,7 @@ class _Done:
 
     found: list[Finding]
     partials: SplitPartials
+    refusals: Refusals
 
     def findings(self) -> Iterable[Finding]:
         return self.found
@@ -176,7 +185,9 @@ def _enter(job: Job) -> None:
 
 def _check(split: Split) -> _Done:
     check = SplitCheck(_jobs[0], split)
-    return _Done(list(check.findings()), check.partials)
+    found = list(check.findings())
+    refusals = refusals_of(split.context.file.tree) | refusals_of(_jobs[0].store.tree)
+    return _Done(found, check.partials, refusals)
 
 
 __all__ = ["Geometry", "Level", "Progress", "Verification", "VerifyOptions"]

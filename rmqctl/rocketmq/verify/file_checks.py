@@ -28,6 +28,7 @@ from rmqctl.rocketmq.store import (
 
 _CONTROL = ("abort", "lock", "checkpoint")
 _INDEX_NAME_DIGITS = 17
+_UNKNOWN = -1  # a link to nowhere or in a circle; reading it says so
 
 
 class FileCheck:
@@ -151,7 +152,7 @@ def _lengths(files: list[StoreFile], size: int, kind: FindingKind) -> Iterator[F
     for file in files:
         if file.size == 0:
             yield Finding(kinds.FILE_EMPTY, file.name, 0, 0, "the file has no bytes")
-        elif file.size != size:
+        elif file.size not in (size, _UNKNOWN):
             yield Finding(
                 kind, file.name, min(file.size, size), abs(file.size - size), f"{file.size} bytes, {size} expected"
             )
