@@ -1,0 +1,68 @@
+"""Pages that are printed from the code are up to date, links lead somewhere, and the demo shows what it promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.findings import all_kinds
+
+ROOT = Path(__file__).parents[1]
+FINDINGS = ROOT / "docs" / "findings.md"
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("fixtures/*.md")])
+_LINK = re.compile(r"\[[^\]]*\]\((?![a-z]+:|#)([^)#\s]+)")
+
+
+def findings_page() -> str:
+    """docs/findings.md, from the table of kinds."""
+    lines = [
+        "# Findings",
+        "",
+        "Every kind of finding, with a stable id. `rmqctl formats findings` prints the same table. *error*: data lost or",
+        "wrong; *warning*: a broker copes, but something is off; *note*: normal but worth knowing. Where the state of the",
+        "store explains a finding (an `abort` file, a running broker), it is shown with a lower severity.",
+        "",
+    ]
+    for kind in all_kinds():
+        lines += [f"## {kind.id} ({kind.severity})", "", kind.meaning, "", f"*What to do.* {kind.remedy}", ""]
+        for title, text in (("What a broker does.", kind.broker), ("Fixed in.", kind.fixed_in), ("See.", kind.see)):
+            lines += [f"*{title}* {text}", ""] if text else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def test_findings_page(update_golden: bool) -> None:
+    if update_golden:
+        FINDINGS.write_text(findings_page(), "utf-8")
+    assert FINDINGS.read_text("utf-8") == findings_page(), "type: pytest tests/test_docs.py --update-golden"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    links = _LINK.findall(page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.fixture(scope="module")
+def demo() -> str:
+    """What ``make demo`` prints."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
+    done = subprocess.run([ROOT / "fixtures" / "demo"], env=environment, check=True, capture_output=True)
+    assert done.stderr == b""
+    return done.stdout.decode()
+
+
+def test_demo_finds_the_damage_and_nothing_before(demo: str) -> None:
+    before, after = demo.split("== Now damage a copy")
+    assert ": 3 notes (" in before
+    assert ": 2 errors, 3 notes (" in after
+    assert "log.body-crc" in after and "queue.hole" in after and "(bad: the body's is" in after
+
+
+def test_demo_fits_the_screen(demo: str) -> None:
+    assert [line for line in demo.splitlines() if len(line) > 100] == []
