@@ -10,8 +10,9 @@ from commands._options import StoreOptions, output_option, store_options
 
 @click.command("info")
 @store_options
+@click.option("--explain", is_flag=True, help="Show instead what each fact says about the release.")
 @output_option()
-def command(store: StoreOptions, out: Output) -> None:
+def command(store: StoreOptions, explain: bool, out: Output) -> None:
     """Show what is in a store: kind, release, geometry, sizes, offsets, times, exit state.
 
     Reads the ends of the log and directory lists only, so it is quick on any size. The releases are
@@ -20,11 +21,16 @@ def command(store: StoreOptions, out: Output) -> None:
     \b
     Example:
       rmqctl info /data/rocketmq/store
+      rmqctl info /data/rocketmq/store --explain
     """
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.info import store_info
+    from rmqctl.rocketmq.releases import release_range
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    out.document(store_info(found))
+    if explain:
+        out.show([e.row() for e in release_range(found).evidence])
+    else:
+        out.document(store_info(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,11 +56,14 @@ def open_path(
     settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
     logs = [tree_of(p) for p in commit_log]
     for log, name in zip(logs, commit_log, strict=True):
-        _must_exist(log, name)
+        if not _must_exist(log, name):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no directory", name)
     tree = tree_of(path)
     entry = _must_exist(tree, path)
     if format == "kafka":
-        raise _kafka(path)
+        raise NotAStore(
+            path, "this release reads no Kafka log directories", "leave out --format kafka for a RocketMQ store"
+        )
     if entry and (logs or _is_root(tree)):
         return open_store(tree, commit_log=logs, settings=settings)
     inside = _inside(path, settings, logs)
@@ -83,8 +87,10 @@ def open_store_at(
     """
     found = open_path(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
     if isinstance(found, LoneFile):
+        entry = found.tree.stat(found.name)
+        what = "a file of 0 bytes" if entry is not None and entry.size == 0 else "a single file"
         raise NotAStore(
-            path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
+            path, f"it is {what} outside a store", "give the store's directory, or use `rmqctl dump` on the file"
         )
     return found
 
@@ -106,7 +112,7 @@ def _must_exist(tree: Tree, path: str) -> bool:
     """
     entry = tree.stat("")
     if entry is None:
-        raise FileNotFoundError(2, "no such file or directory", path)
+        raise FileNotFoundError(errno.ENOENT, "no such file or directory", path or "''")
     if entry.is_directory:
         tree.entries("", sizes=False)  # says now if it may not be read
     return entry.is_directory

@@ -7,11 +7,9 @@ from typing import Any
 
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.checkpoint import read_checkpoint
-from rmqctl.rocketmq.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import NAME_DIGITS
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.queue_files import queues_of
+from rmqctl.rocketmq.log_end import log_end
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
@@ -48,14 +46,14 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
 def log_info(store: RocketMQStore) -> dict[str, Any]:
     """Files, offsets, times and sizes of the commit log."""
     files = store.log_files
-    first, last = _first_record(files), _last_record(store)
+    end = log_end(store)
     return {
         "files": len(files),
         "min_offset": files[0].base if files else 0,
-        "max_offset": last[1] if last else (files[0].base if files else 0),
-        "first_store_timestamp": first,
-        "last_store_timestamp": last[0] if last else None,
-        "bytes": sum(f.size for f in files),
+        "max_offset": end.offset,
+        "first_store_timestamp": _first_record(files),
+        "last_store_timestamp": end.store_timestamp,
+        "bytes": sum(max(f.size, 0) for f in files),
         "bytes_allocated": sum(_allocated(f.tree, f.path) for f in files),
         "paths": [name for name, _ in store.log_trees],
     }
@@ -71,32 +69,6 @@ def _first_record(files: list[StoreFile]) -> int | None:
         finally:
             source.close()
     return None
-
-
-def _last_record(store: RocketMQStore) -> tuple[int, int] | None:
-    """Store time of the last record and the offset behind it, walking only from the last unit of the queues on."""
-    contexts = CommitLog(store.log_files, crashed=True).contexts()
-    used = [c for c in contexts if c.followed] + [c for c in contexts if not c.followed][:1]
-    for context in reversed(used):
-        state = LogState()
-        for found in walk_file(context, state, start=_late_start(store, context.file)):
-            _ = found
-        if state.end is not None:
-            return state.store_timestamp, state.end
-    return None
-
-
-def _late_start(store: RocketMQStore, file: StoreFile) -> int:
-    """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
-    latest = 0
-    if not store.is_rocksdb:
-        with LogReader([file]) as log:
-            for _, queue in zip(range(64), queues_of(store.queues(QUEUES)), strict=False):
-                unit = queue.unit_at(max(queue.end() - queue.dtype.itemsize, 0))
-                place = int(unit["physical_offset"][0]) if unit is not None else -1
-                if latest < place - file.base and log.record(place) is not None:
-                    latest = place - file.base - file.lead
-    return latest
 
 
 def _allocated(tree: Tree, path: str) -> int:

@@ -90,8 +90,8 @@ def _late_start(store: RocketMQStore, file: StoreFile) -> int:
         for queue in islice(queues_of(store.queues(QUEUES)), _SAMPLE):
             unit = last_unit(queue)
             place = int(unit["physical_offset"][0]) if unit is not None and len(unit) else -1
-            if latest < place - file.base and log.record(place) is not None:
-                latest = place - file.base
+            if latest < place - file.base - file.lead and log.record(place) is not None:
+                latest = place - file.base - file.lead
     return latest
 
 

@@ -1,0 +1,79 @@
+"""File sizes: those of every manifest are found from the files alone, and broker.conf wins over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from rmqctl.open import open_store_at
+from rmqctl.rocketmq.geometry import (
+    COMMIT_LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    Geometry,
+    geometry_of,
+)
+from rmqctl.rocketmq.index_geometry import DEFAULT_ENTRIES, DEFAULT_SLOTS
+
+
+def _true(name: str) -> dict[str, int]:
+    document = golden.manifest(name)
+    settings = document.get("brokerConfig") or document["storeConfig"]
+    return {
+        "commit_log_file_size": settings["mappedFileSizeCommitLog"],
+        "queue_file_size": settings["mappedFileSizeConsumeQueue"],
+        "index_slots": settings["maxHashSlotNum"],
+        "index_entries": settings["maxIndexNum"],
+    }
+
+
+def _found(geometry: Geometry) -> dict[str, int | str]:
+    return {name: value for name, value in geometry.row().items() if name in _true("4.5.2-clean")}
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_sizes_are_found_from_the_files(name: str) -> None:
+    geometry = geometry_of(open_store_at(str(golden.pristine(name))))
+    expected = _true(name)
+    if "rocksdb" in name:
+        expected["queue_file_size"] = QUEUE_FILE_SIZE  # there are no queue files
+    assert _found(geometry) == expected
+    assert geometry.source == "detected"
+
+
+@pytest.mark.parametrize("name", ["5.1.4-clean", "5.3.3-clean", "5.5.0-clean"])
+def test_sizes_of_batch_queues_and_timer_log(name: str) -> None:
+    geometry = geometry_of(open_store_at(str(golden.pristine(name))))
+    assert (geometry.batch_queue_file_size, geometry.timer_log_file_size) == (460, 2616)
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_settings_win(name: str, tmp_path: Path) -> None:
+    conf = golden.write_broker_conf(name, tmp_path / "broker.conf")
+    geometry = geometry_of(open_store_at(str(golden.pristine(name)), broker_conf=str(conf)))
+    assert _found(geometry) == _true(name)
+
+
+def test_queue_files_hold_whole_units(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=1001\n")
+    store = open_store_at(str(golden.pristine("4.5.2-clean")), broker_conf=str(conf))
+    assert geometry_of(store).queue_file_size == 1020
+
+
+def test_an_empty_store_has_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    geometry = geometry_of(open_store_at(str(tmp_path)))
+    assert (geometry.commit_log_file_size, geometry.queue_file_size) == (COMMIT_LOG_FILE_SIZE, QUEUE_FILE_SIZE)
+    assert (geometry.index_slots, geometry.index_entries) == (DEFAULT_SLOTS, DEFAULT_ENTRIES)
+    assert geometry.source == "default"
+
+
+def test_one_file_of_another_length_changes_nothing(tmp_path: Path) -> None:
+    root = golden.unpack("5.3.3-clean", tmp_path)
+    with open(root / "commitlog" / f"{131072:020d}", "r+b") as file:
+        file.truncate(7)
+    with open(next((root / "index").iterdir()), "r+b") as file:
+        file.truncate(100)
+    assert _found(geometry_of(open_store_at(str(root)))) == _true("5.3.3-clean")
