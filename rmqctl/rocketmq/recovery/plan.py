@@ -33,6 +33,11 @@ def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime) -> Plan:
     """
     if found.error is not None:
         raise Refused(f"a {found.release} broker does not start on {store.root}: {found.error}; see: rmqctl repair")
+    if store.is_rocksdb:
+        raise Refused(
+            f"the queues of {store.root} are a RocksDB database, which only a broker writes; "
+            f"to have them as files: rmqctl rebuild {store.root} --into DIR"
+        )
     if not isinstance(store.tree, LocalTree) or any(f.name.startswith("/") for f in found.log_files):
         raise Refused(
             f"{store.root} or its commit log is not a local directory with everything below it; copy it first"

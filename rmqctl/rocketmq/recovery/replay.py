@@ -26,6 +26,7 @@ from rmqctl.rocketmq.recovery.losses import find_losses, stop_finding
 from rmqctl.rocketmq.recovery.message_check import Verdict
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.queue_image import CutFile, QueueImage
+from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_images
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.recovery.start_file import Known, start_index
 from rmqctl.rocketmq.releases import release_range
@@ -106,19 +107,25 @@ class _Replay:
             self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
 
     def _recover_queues(self, loaded: Loaded) -> None:
+        if self.store.is_rocksdb:
+            self.images.update(rocksdb_images(self.store))
+            return
         for key, files in loaded.queues.items():
             image = self._new_image(key, files)
             image.recover()
             self.images[key] = image
 
     def _new_image(self, key: tuple[str, str, int], files: list[StoreFile]) -> QueueImage:
+        if self.store.is_rocksdb:
+            return RocksQueueImage(key)
         if key[0] == BATCH_QUEUES:
             return BatchQueueImage(key, files, self.geometry.batch_queue_file_size)
         return QueueImage(key, files, self.geometry.queue_file_size)
 
     def _queues_end(self) -> int:
         """``getMaxPhyOffsetInConsumeQueue``."""
-        return max((image.max_physical for image in self.images.values()), default=-1)
+        nothing = 0 if self.store.is_rocksdb else -1
+        return max((image.max_physical for image in self.images.values()), default=nothing)
 
     def _recover_log(self, files: list[StoreFile]) -> None:
         """``recoverNormally`` or ``recoverAbnormally``."""
@@ -131,7 +138,7 @@ class _Replay:
         index_safe = flag(settings, "messageIndexSafe", default=False) and flag(
             settings, "messageIndexEnable", default=True
         )
-        known = Known(queues_end, self.checkpoint, index_safe, body=self.body)
+        known = Known(queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body)
         walk = LogWalk(start_index(files, self.rules, known, normal=self.result.normal))
         self.result.start_file = files[walk.index].name
         above = queues_end if self.result.normal else None
