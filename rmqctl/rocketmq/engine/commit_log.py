@@ -114,7 +114,9 @@ class CommitLog:
                 self.committed = self.wrote
         return self.wrote
 
-    def _write(self, records: Sequence[Prepared], at: int, first: int, stamp: Callable[[], int], *, step: bool) -> Appended:
+    def _write(
+        self, records: Sequence[Prepared], at: int, first: int, stamp: Callable[[], int], *, step: bool
+    ) -> Appended:
         store_timestamp = records[0].message.store_timestamp
         if store_timestamp is None:
             store_timestamp = stamp()

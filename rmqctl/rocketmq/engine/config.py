@@ -76,7 +76,7 @@ class StoreConfig:
         cluster, region: what the broker adds to properties.
         default_queues: queues of a topic that is made on its first message.
         services: run the background threads; without them the caller flushes and dispatches.
-        durable_close: fsync everything at close.
+        process_id: what ``abort`` says; default: of this process.
     """
 
     release: Release = NEWEST
@@ -113,7 +113,7 @@ class StoreConfig:
     region: str = "DefaultRegion"
     default_queues: int = 8
     services: bool = True
-    durable_close: bool = True
+    process_id: int | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     @classmethod

@@ -97,7 +97,7 @@ class Disk:
     def replace(self, source: Path, target: Path) -> None:
         """Give a file another name, over what lies there."""
         with _told(f"cannot replace {target}"):
-            os.replace(source, target)
+            source.replace(target)
 
 
 @contextmanager

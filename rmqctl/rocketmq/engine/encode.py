@@ -77,7 +77,7 @@ class Prepared:
         return [head, message.body, self.tail]
 
     def message_id(self, physical_offset: int) -> str:
-        """offsetMsgId of the record at a place."""
+        """OffsetMsgId of the record at a place."""
         return offset_message_id(self.store_host.ip, self.store_host.port, physical_offset)
 
 
@@ -129,7 +129,7 @@ def _topic(topic: str) -> tuple[int, bytes]:
 
 @cache
 def _head_size(hosts: int) -> int:
-    size: int = record_plan(False, hosts).runs[0].packer.size
+    size: int = record_plan(is_v2=False, hosts=hosts).runs[0].packer.size
     return size
 
 

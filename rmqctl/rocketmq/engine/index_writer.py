@@ -32,7 +32,9 @@ class IndexWriter:
         files: index files there are, by name.
     """
 
-    def __init__(self, directory: Path, geometry: IndexGeometry, disk: Disk, checkpoint: Checkpoint, *, counts_slots: bool) -> None:
+    def __init__(
+        self, directory: Path, geometry: IndexGeometry, disk: Disk, checkpoint: Checkpoint, *, counts_slots: bool
+    ) -> None:
         """
         Args:
             counts_slots: `DispatchRules.counts_slots`.
@@ -113,7 +115,7 @@ class _File:
         self._first = head.index_count
         self._entries: list[bytes] = []
         self._changed = np.zeros(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
-        self._bytes = memoryview(self.slots.view(np.uint8))
+        self._bytes = memoryview(self.slots.view(np.uint8).data)
         self._dirty = True
 
     @classmethod

@@ -56,16 +56,16 @@ def _identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def write_abort(root: Path, disk: Disk, *, with_pid: bool) -> None:
-    """Say that a writer is at work: an empty file in 4.x; the process id, and a side file, in 5.x.
+def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:
+    """Say that a writer is at work: an empty file in 4.x (None); the process id, and a side file, in 5.x.
 
     Raises:
         IOFailure: it cannot be written.
     """
     path = root / ABORT
-    if with_pid and not (root / ABORT_BACKUP).exists():
+    if process_id is not None and not (root / ABORT_BACKUP).exists():
         disk.write_file(root / ABORT_BACKUP, b"")
-    disk.write_file(path, str(os.getpid()).encode() if with_pid else b"")
+    disk.write_file(path, b"" if process_id is None else str(process_id).encode())
     disk.sync_directory(root)
 
 

@@ -72,7 +72,8 @@ def check_properties(size: int) -> None:
     if size > PROPERTIES_MAX:
         raise MessageRefused(
             PutStatus.PROPERTIES_SIZE_EXCEEDED,
-            f"putMessage message properties length too long {size}, at most {PROPERTIES_MAX} bytes; send fewer properties",
+            f"putMessage message properties length too long {size}, at most {PROPERTIES_MAX} bytes; "
+            "send fewer properties",
         )
 
 

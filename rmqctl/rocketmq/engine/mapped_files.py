@@ -43,7 +43,13 @@ class MappedFiles:
     """
 
     def __init__(
-        self, disk: Disk, directories: Sequence[Path], file_size: int, files: Sequence[MappedFile], *, ahead: bool = False
+        self,
+        disk: Disk,
+        directories: Sequence[Path],
+        file_size: int,
+        files: Sequence[MappedFile],
+        *,
+        ahead: bool = False,
     ) -> None:
         self.disk, self.directories, self.file_size = disk, sorted(directories, key=str), file_size
         self.files, self._ahead = list(files), ahead
@@ -75,7 +81,11 @@ class MappedFiles:
     def read(self, offset: int, size: int) -> bytes:
         """Bytes within one file; fewer at its end, none where no file is."""
         file = self.find(offset)
-        return os.pread(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base) if file else b""
+        return (
+            os.pread(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base)
+            if file
+            else b""
+        )
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds an offset."""

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from formats.rocketmq.index import java_hash
-from formats.rocketmq.properties import join_properties
+from formats.rocketmq.properties import PAIR_END, join_properties
 from rmqctl.release import Release
+from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 
 Pairs = Mapping[str, str]
 _FIRST_OPEN, _LAST_OPEN = Release(4, 9, 1), Release(5, 1, 4)
@@ -46,15 +47,27 @@ def _spread(name: str) -> int:
 
 
 def property_text(pairs: Pairs, release: Release) -> bytes:
-    """The stored text of a message's properties."""
-    names = _ordered(tuple(pairs), buckets_of(release))
-    return join_properties(((_utf8(n), _utf8(pairs[n])) for n in names), closed=is_closed_by(release))
+    """The stored text of a message's properties.
+
+    Raises:
+        MessageRefused: a name or value contains a separator.
+    """
+    return _text(pairs, buckets_of(release), release)
 
 
 def client_text(pairs: Pairs, release: Release) -> bytes:
     """The text as the client of a release encodes it, for items of a batch."""
-    names = _ordered(tuple(pairs), CLIENT_BUCKETS)
-    return join_properties(((_utf8(n), _utf8(pairs[n])) for n in names), closed=is_closed_by(release))
+    return _text(pairs, CLIENT_BUCKETS, release)
+
+
+def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
+    names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
+    text = join_properties([(_utf8(n), _utf8(pairs[n])) for n in names], closed=closed)
+    if text.count(PAIR_END) != len(names) - (not closed and len(names) > 0):
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL, "a property name or value contains the separator 0x02; leave that character out"
+        )
+    return text
 
 
 @lru_cache(maxsize=4096)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from rmqctl.errors import Refused
 from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.opening import OpenState, state_of
 from rmqctl.rocketmq.store import RocketMQStore
 
 
-def recover_before_open(store: RocketMQStore, config: StoreConfig, disk: Disk) -> OpenState:
+def recover_before_open(store: RocketMQStore, config: StoreConfig) -> OpenState:
     """The state of a store that is to be written.
 
     Raises:

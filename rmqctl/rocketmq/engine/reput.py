@@ -110,7 +110,9 @@ class Reput:
         if request.is_queued:
             self._queue(request)
         if self.index is not None:
-            self.index.put(request.key_hashes, request.physical_offset, request.store_timestamp, indexed=request.is_indexed)
+            self.index.put(
+                request.key_hashes, request.physical_offset, request.store_timestamp, indexed=request.is_indexed
+            )
         self.last, self.store_timestamp = request.physical_offset, request.store_timestamp
 
     def _queue(self, request: DispatchRequest) -> None:
@@ -184,6 +186,15 @@ class Reput:
             self.checkpoint.logics_msg_timestamp = store_timestamp
             if self.config.release >= LOGICS_OFFSET:
                 self.checkpoint.logics_physical_offset = last
+
+    def write_index(self) -> None:
+        """Write what of the index is only in memory.
+
+        Raises:
+            IOFailure: the file cannot be written.
+        """
+        if self.index is not None:
+            self.index.flush()
 
     def close(self) -> None:
         """Close all files; unflushed ones stay in the system's hands."""
