@@ -85,6 +85,19 @@ class QueueState:
         self.end = first + len(units) * UNIT_SIZE
         return [Appended(position, blank + units.tobytes())] if blank or len(units) else []
 
+    def put_run(self, units: Units, queue_offset: int) -> Appended | None:
+        """Append units whose queue offsets count up from ``queue_offset`` and whose records ascend, as they are.
+
+        None, and nothing done, where that does not simply continue the queue: `put_many` then tells.
+        """
+        expected, first_end = queue_offset * UNIT_SIZE, int(units["physical_offset"][0]) + int(units["size"][0])
+        if first_end <= self.max_physical or expected < self.end or queue_offset < 0:
+            return None
+        blank, position = self._open(queue_offset), self.end
+        self.max_physical = int(units["physical_offset"][-1]) + int(units["size"][-1])
+        self.end = position + len(blank) + units.nbytes
+        return Appended(position, blank + units.tobytes())
+
     def _open(self, queue_offset: int) -> bytes:
         """Create the first file if there is none; the filler that goes in front of the first unit."""
         if self.begin >= 0:
