@@ -66,21 +66,48 @@ class CommitLog:
         Raises:
             IOFailure: a file cannot be made or written; nothing was appended.
         """
-        size = sum(record.size for record in records)
         with self._lock:
-            if self.failure is not None:
-                raise self.failure
+            self._check()
             message = records[0].message
             first = self.queues.next(message.topic, message.queue_id) if advance != 0 else 0
-            at = self._room(size)
-            found = self._write(records, at, first, stamp, step=advance != 0)
-            self.wrote = found.end
-            if self._pool is None:
-                self.committed = found.end
+            found = self._place(records, first, stamp, step=advance != 0)
             if advance != 0:
                 self.queues.advance(message.topic, message.queue_id, len(records) if advance is None else advance)
-            self.store_timestamp = found.store_timestamp
             return found
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _place(self, records: Sequence[Prepared], first: int, stamp: Callable[[], int], *, step: bool) -> Appended:
+        at = self._room(sum(record.size for record in records))
+        found = self._write(records, at, first, stamp, step=step)
+        self.wrote = found.end
+        if self._pool is None:
+            self.committed = found.end
+        self.store_timestamp = found.store_timestamp
+        return found
+
+    def append_late(
+        self, topic: str, queue_id: int, make: Callable[[int], Prepared], stamp: Callable[[], int], advance: int
+    ) -> tuple[Prepared, Appended]:
+        """Append a record whose text holds offsets that are only known under the lock.
+
+        Args:
+            make: encodes the record for the queue offset it gets.
+            advance: by how much the queue's counter grows.
+
+        Raises:
+            MessageRefused: with these offsets the record is too large.
+            IOFailure: a file cannot be made or written; nothing was appended.
+        """
+        with self._lock:
+            self._check()
+            first = self.queues.next(topic, queue_id)
+            record = make(first)
+            found = self._place([record], first, stamp, step=True)
+            self.queues.advance(topic, queue_id, advance)
+            return record, found
 
     def append_bytes(self, data: memoryview, end: int, store_timestamp: int) -> None:
         """Append encoded records that already carry their places and fit the file they go to.

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError
+from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
@@ -21,7 +22,9 @@ from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
+from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
+from rmqctl.rocketmq.engine.limits import check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from rmqctl.rocketmq.engine.opening import OpenState, existing, settled
@@ -29,7 +32,7 @@ from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import Reput
 from rmqctl.rocketmq.engine.rules import dispatch_rules
-from rmqctl.rocketmq.engine.topic_table import TopicTable
+from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
@@ -91,7 +94,7 @@ class StoreEngine:
     def _take_over(self, store: RocketMQStore | None, state: OpenState | None) -> None:
         config, disk = self.config, self.disk
         self.topics = TopicTable.of(store, config.release)
-        self.rules: DispatchRules = dispatch_rules(config, self.topics, store)
+        self.rules: DispatchRules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)
         self.checkpoint = Checkpoint.load(self.root)
         directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
         files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
@@ -124,8 +127,14 @@ class StoreEngine:
             MessageRefused: the broker would not store it; nothing was written.
             IOFailure: the system refused to write or flush it.
         """
-        record = prepare(message, self.config)
-        return self._results([record], self._append([record], message))[0]
+        self._check_open()
+        self._know(message.topic, message.queue_id)
+        if is_late(message, self.config, self.topics):
+            record, appended = append_late(self.log, message, self.config, self.topics)
+        else:
+            record = prepare(message, self.config)
+            appended = self.log.append([record], self.config.clock.stamp, _advance(message))
+        return self._results([record], appended)[0]
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store messages of one topic and queue together: all in one log file, with one store time.
@@ -134,13 +143,12 @@ class StoreEngine:
             MessageRefused: the broker would not store one of them; nothing was written.
             IOFailure: the system refused to write or flush them.
         """
-        records = [prepare(message, self.config) for message in messages]
-        return self._results(records, self._append(records, messages[0])) if records else []
-
-    def _append(self, records: list[Prepared], message: Message) -> Appended:
         self._check_open()
-        self._know(message.topic, message.queue_id)
-        return self.log.append(records, self.config.clock.stamp)
+        records = [prepare(message, self.config) for message in messages]
+        if not records:
+            return []
+        self._know(messages[0].topic, messages[0].queue_id)
+        return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
         status = self._flushed_status(records[0].message, appended)
@@ -156,7 +164,33 @@ class StoreEngine:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
         if queue_id >= (self.topics.queues(topic) or 0):
             self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
-            self.topics.save(self.root, self.disk, self.config.clock.now())
+            self.save_topics()
+
+    def save_topics(self) -> None:
+        """Write topics.json if topics were added.
+
+        Raises:
+            IOFailure: it cannot be written.
+        """
+        self.topics.save(self.root, self.disk, self.config.clock.now())
+
+    def make_topic(self, topic: str, queues: int, *, batch: bool = False) -> None:
+        """Make a topic known, with so many queues at least.
+
+        Args:
+            batch: with batch queues (queue.type=BatchCQ); 5.0.0 and later.
+
+        Raises:
+            MessageRefused: no name for a topic.
+            Refused: the release has no batch queues.
+            IOFailure: topics.json cannot be written.
+        """
+        check_topic(topic, self.config)
+        if batch and not self.config.is_5:
+            raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
+        self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
+        self.reput.rules = dispatch_rules(self.config, self.topics, self.rules)
+        self.save_topics()
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
@@ -258,6 +292,11 @@ class StoreEngine:
         except RmqctlError:
             if error is None:
                 raise
+
+
+def _advance(message: Message) -> int | None:
+    """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
+    return 0 if message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
 
 
 def _process_id(config: StoreConfig) -> int | None:

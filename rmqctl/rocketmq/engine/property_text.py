@@ -18,6 +18,7 @@ from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 
 Pairs = Mapping[str, str]
 _FIRST_OPEN, _LAST_OPEN = Release(4, 9, 1), Release(5, 1, 4)
+_LAST_BATCH_TEXT = Release(5, 3, 3)
 CLIENT_BUCKETS = 16
 
 
@@ -60,6 +61,20 @@ def client_text(pairs: Pairs, release: Release) -> bytes:
     return _text(pairs, CLIENT_BUCKETS, release)
 
 
+def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
+    """The stored text of a message that came in a client batch: its own as the client wrote it, then the batch's.
+
+    Brokers up to 5.3.3 append the properties of the batch to those of each message (spec 2.11).
+
+    Raises:
+        MessageRefused: a name or value contains a separator.
+    """
+    own = client_text(item, release)
+    if release > _LAST_BATCH_TEXT or not batch:
+        return own
+    return (own if not own or own.endswith(PAIR_END) else own + PAIR_END) + property_text(batch, release)
+
+
 def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
     names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
     text = join_properties([(_utf8(n), _utf8(pairs[n])) for n in names], closed=closed)
@@ -79,4 +94,4 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-__all__ = ["Pairs", "buckets_of", "client_text", "is_closed_by", "java_map_order", "property_text"]
+__all__ = ["Pairs", "batch_item_text", "buckets_of", "client_text", "is_closed_by", "java_map_order", "property_text"]

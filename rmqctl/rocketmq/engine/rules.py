@@ -8,18 +8,17 @@ from formats.rocketmq.tags_code import parse_delay_levels
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.topic_table import TopicTable
-from rmqctl.rocketmq.store import RocketMQStore
 
 
-def dispatch_rules(config: StoreConfig, topics: TopicTable, store: RocketMQStore | None) -> DispatchRules:
+def dispatch_rules(config: StoreConfig, topics: TopicTable, shown: DispatchRules | None) -> DispatchRules:
     """Rules for a store that is written as ``config`` says.
 
-    Raises:
-        OSError: a file of the store cannot be read.
+    Args:
+        shown: what the store itself shows, where there is one: its batch topics stay so.
     """
     batch = frozenset(t.encode("utf-8", "surrogateescape") for t in topics.topics if topics.is_batch(t))
-    if store is not None:
-        batch |= DispatchRules.of(store, config.release).batch_topics or frozenset()
+    if shown is not None:
+        batch |= shown.batch_topics or frozenset()
     return replace(
         DispatchRules(config.release),
         delays=parse_delay_levels(config.delay_levels),

@@ -13,6 +13,7 @@ from formats.rocketmq.message_id import UniqueKeyV4, UniqueKeyV6
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
 from rmqctl.rocketmq.engine.drafts import seeded
+from rmqctl.rocketmq.engine.property_text import batch_item_text, java_map_order
 
 _CLUSTER, _UNWAITED, _FIVE = Release(4, 6, 0), Release(4, 9, 1), Release(5, 0, 0)
 _MONTH_MS = 31 * 86_400_000
@@ -55,9 +56,23 @@ def client_properties(properties: dict[str, str], unique_key: str) -> dict[str, 
     return {**properties, "UNIQ_KEY": properties.get("UNIQ_KEY", unique_key), "WAIT": properties.get("WAIT", "true")}
 
 
+def batch_item(properties: dict[str, str], batch_key: str, config: StoreConfig) -> bytes:
+    """The stored text of one message of a client batch, whose batch has the unique key ``batch_key``.
+
+    Raises:
+        MessageRefused: a name or value contains a separator.
+    """
+    batch = {"WAIT": "true"} if config.release < _FIVE else {"UNIQ_KEY": batch_key, "WAIT": "true"}
+    if config.release >= _FIVE:
+        batch |= {"MSG_REGION": config.region, "TRACE_ON": "true"}
+    if config.release >= _CLUSTER:
+        batch["CLUSTER"] = config.cluster
+    return batch_item_text(properties, batch if config.release >= _CLUSTER else {}, config.release)
+
+
 def broker_properties(properties: dict[str, str], config: StoreConfig) -> dict[str, str]:
     """What the broker of the release stores of that."""
-    stored = dict(properties)
+    stored = {name: properties[name] for name in java_map_order(properties)}  # as the client's text has them
     if config.release >= _FIVE:
         stored |= {"MSG_REGION": config.region, "TRACE_ON": "true", "CLUSTER": config.cluster}
     elif config.release >= _CLUSTER:
