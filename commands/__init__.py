@@ -20,9 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("commands.info", "What is here: kind, release, geometry, state, first and last message."),
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
-    "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
+    "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
