@@ -188,8 +188,8 @@ SLOT_BAD = _miss(
 )
 CHAIN_TIME = _miss(
     "chain-cut-by-time",
-    "the chain of {key} ends at entry {entry} of {file}, whose time lies before {begin}; entry {wanted}, the wanted one, "
-    "is behind it",
+    "the chain of {key} ends at entry {entry} of {file}, whose time lies before {begin}; entry {wanted}, the "
+    "wanted one, is behind it",
     "A broker stops following a chain at the first entry older than the time asked for. After a step of the clock "
     "younger entries can stand behind it.",
 )
@@ -230,8 +230,8 @@ COLLISION = _miss(
 NEVER_INDEXED = _miss(
     "never-indexed",
     "{key} is in the log at offset {physical_offset}, but has no index entry: {reason}",
-    "The message was stored but not indexed: the index was off, the broker stopped before it was dispatched, the record "
-    "is older than what the index file says it already has (endPhyOffset), or it is a rollback record.",
+    "The message was stored but not indexed: the index was off, the broker stopped before it was dispatched, the "
+    "record is older than what the index file says it already has (endPhyOffset), or it is a rollback record.",
 )
 INDEX_UNREADABLE = _miss(
     "index-unreadable",
