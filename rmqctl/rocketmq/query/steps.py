@@ -28,13 +28,13 @@ class Miss:
     sentence: str
     meaning: str
 
-    def conclude(self, file: str = "", **values: object) -> Step:
-        """The last step of an explanation, about ``file`` where one file is to blame.
+    def conclude(self, about: str = "", /, **values: object) -> Step:
+        """The last step of an explanation, ``about`` a file where one is to blame: that, or the value of ``file``.
 
         Raises:
             KeyError: a name of the sentence has no value.
         """
-        return Step(file, CONCLUSION, self.sentence.format(**values), self.id)
+        return Step(about or str(values.get("file", "")), CONCLUSION, self.sentence.format(**values), self.id)
 
 
 @dataclass(frozen=True, slots=True)
