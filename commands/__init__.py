@@ -21,6 +21,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "query-key": (
+        "commands.query_key",
+        "Messages by key, as a broker's index finds them, or by reading the log.",
+    ),
+    "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""

@@ -106,7 +106,7 @@ def _by_unique_key(
         for file in files:
             file.close()
     trace.add("", "index", f"asked for the unique key under {len(topics)} topics: {len(answer.messages)} messages")
-    answer.messages.sort(key=_rank)
+    answer.messages.sort(key=rank)
     if answer.messages and wanted.unique is not None:
         answer.late = clock_ahead(answer.messages[0], wanted.unique)
     return answer
@@ -120,7 +120,7 @@ def _quiet(trace: Trace, files: Sequence[IndexFile], query: KeyQuery) -> Trace:
     return trace if any(f.slot(hashed % max(f.geometry.slots, 1)) > 0 for f in files) else Trace(on=False)
 
 
-def _rank(record: Record) -> tuple[bool, int]:
+def rank(record: Record) -> tuple[bool, int]:
     """Messages under the topic that their producer named come before copies under system topics."""
     return record.real_topic != record.topic, record.physical_offset
 
@@ -131,4 +131,4 @@ def clock_ahead(record: Record, unique: UniqueKey) -> tuple[int, int] | None:
     return (made, record.store_timestamp) if made - _CLIENT_MARGIN > record.store_timestamp else None
 
 
-__all__ = ["IdAnswer", "by_id", "clock_ahead"]
+__all__ = ["IdAnswer", "by_id", "clock_ahead", "rank"]

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.index_files import IndexFile
+from rmqctl.rocketmq.geometry import index_geometry
+from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.index_evidence import Place, covers, places_of
 from rmqctl.rocketmq.query.index_walk import Chain, End
@@ -25,6 +26,22 @@ from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
 from rmqctl.rocketmq.store import RocketMQStore
 
 _ROLLBACK = 0xC
+
+
+def explain_key(
+    store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, progress: Progress | None = None
+) -> Step:
+    """Read the log, add what it says to the trace, and name the reason for what the answer lacks.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files = index_files(store, index_geometry(store))
+    try:
+        return KeyExplanation(store, files, query, answer, trace).conclude(progress)
+    finally:
+        for file in files:
+            file.close()
 
 
 class KeyExplanation:
@@ -250,4 +267,4 @@ def absent_step(absence: Absence, wanted: str, store: RocketMQStore) -> Step:
     return replace(absence.miss.conclude(**values), file=absence.file)
 
 
-__all__ = ["KeyExplanation", "absent_step", "copy_word"]
+__all__ = ["absent_step", "copy_word", "explain_key"]

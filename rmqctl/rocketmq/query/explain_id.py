@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import index_files
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.by_id import IdAnswer
-from rmqctl.rocketmq.query.explain import KeyExplanation, absent_step, copy_word
+from rmqctl.rocketmq.query.explain import absent_step, copy_word, explain_key
 from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
 from rmqctl.rocketmq.query.message_ids import MessageId
@@ -79,17 +77,11 @@ def _hidden(
     store: RocketMQStore, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
 ) -> Step:
     """The log has the message, and the index did not give it."""
-    query = KeyQuery(record.topic, wanted.text, unique=True)
-    files = index_files(store, index_geometry(store))
-    try:
-        known = answer.answers.get(record.topic)
-        if known is None:
-            trace.add("", "topic", f"{record.topic} is the message's topic, and was not asked for")
-            return steps.OTHER_TOPIC.conclude(key=f"unique key {wanted.text}", topic=record.topic)
-        return KeyExplanation(store, files, query, known, trace).conclude(progress)
-    finally:
-        for file in files:
-            file.close()
+    known = answer.answers.get(record.topic)
+    if known is None:
+        trace.add("", "topic", f"{record.topic} is the message's topic, and was not asked for")
+        return steps.OTHER_TOPIC.conclude(key=f"unique key {wanted.text}", topic=record.topic)
+    return explain_key(store, KeyQuery(record.topic, wanted.text, unique=True), known, trace, progress)
 
 
 def _no_record(store: RocketMQStore, answer: IdAnswer) -> Step:
