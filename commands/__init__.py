@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "query-key": (
+    "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
