@@ -26,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Messages by key, as a broker's index finds them, or by reading the log.",
     ),
     "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
+    "query-time": ("commands.query_time", "The queue offset that a broker answers for a time, and the message there."),
+    "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""

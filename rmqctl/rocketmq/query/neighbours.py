@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqctl.rocketmq.query.messages_of import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
@@ -28,7 +28,7 @@ class TimeQuestion:
     time: int
     boundary: Boundary = Boundary.LOWER
     explain: bool = False
-    show: Show = Show()
+    show: Show = field(default_factory=Show)
 
 
 @dataclass(frozen=True, slots=True)

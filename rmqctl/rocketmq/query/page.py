@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqctl.rocketmq.query.messages_of import Row, UnitMessages
 from rmqctl.rocketmq.query.offset import PULL_COUNT, GetMessage, browse, get_message
@@ -32,7 +32,7 @@ class OffsetQuestion:
     tag: str | None = None
     one_call: bool = False
     explain: bool = False
-    show: Show = Show()
+    show: Show = field(default_factory=Show)
     wanted: Wanted | None = None
 
 

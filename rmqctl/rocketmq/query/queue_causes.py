@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _TRANSACTION, _UNQUEUED = 0xC, (0x4, 0xC)  # prepared and rollback records get no unit
 
+
 def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
     """The conclusion of a question by time.
 
@@ -59,6 +60,20 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
         OSError: a file cannot be read.
     """
     view, offset = messages.view, question.offset
+    outside = _outside_queue(view, answer, offset)
+    if outside is not None:
+        return outside
+    place = view.at(offset)
+    unit = place[0].unit(place[1]) if place else None
+    if unit is not None:
+        wrong = messages.why_not(unit) or (_by_tag(messages, unit, question.tag) if question.tag else None)
+        if wrong is not None:
+            return wrong
+    return steps.NONE.conclude(found=f"{answer.count} messages from offset {offset} on, status {answer.status}")
+
+
+def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> Step | None:
+    """Why the queue has nothing at an offset; None where it has a unit."""
     place = {"topic": view.topic, "queue_id": view.queue_id}
     if answer.status == EMPTY or not _has_messages(view):
         return _in_log(view, offset) or _empty(view)
@@ -67,17 +82,8 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
     if answer.status in (OVERFLOW_ONE, OVERFLOW_BADLY):
         unqueued = _in_log(view, offset)
         return unqueued or steps.BEYOND_MAX.conclude(queue_offset=offset, max_offset=view.max_offset, **place)
-    if answer.status == NULL:
-        return steps.QUEUE_HOLE.conclude(queue_offset=offset, found="no file holds it", **place)
-    first = view.at(offset)
-    unit = first[0].unit(first[1]) if first else None
-    if unit is not None and (wrong := messages.why_not(unit)) is not None:
-        return wrong
-    if question.tag is not None and unit is not None:
-        missed = _by_tag(messages, unit, question.tag)
-        if missed is not None:
-            return missed
-    return steps.NONE.conclude(found=f"{answer.count} messages from offset {offset} on, status {answer.status}")
+    hole = answer.status == NULL or view.at(offset) is None
+    return steps.QUEUE_HOLE.conclude(queue_offset=offset, found="no file holds it", **place) if hole else None
 
 
 def _by_tag(messages: UnitMessages, unit: Unit, tag: str) -> Step | None:
