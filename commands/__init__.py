@@ -22,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
     "query-key": (
+    "query-time": ("commands.query_time", "The queue offset that a broker answers for a time, and the message there."),
+    "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
     "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),

@@ -41,18 +41,26 @@ def write_answer(out: Output, messages: Iterable[Row], steps: Sequence[Step] = (
     first = next(found, None)
     if first is not None:
         write_table(chain([first], found), out)
-    if steps:
-        out.text(_step_lines(steps, apart=first is not None))
+    write_steps(out, [step.row() for step in steps], apart=first is not None)
     return count
 
 
-def _step_lines(steps: Sequence[Step], *, apart: bool) -> Iterator[str]:
-    """Steps as numbered lines; the last one says why, with its id."""
-    if apart:
-        yield ""
+def write_steps(out: Output, steps: Sequence[Row], *, title: str = "", apart: bool = True) -> None:
+    """Write steps as numbered lines; the last one says why, with its id.
+
+    Args:
+        title: a line above them.
+        apart: leave a line free in front.
+    """
+    if steps:
+        out.text(_step_lines(steps, [""] * apart + [title] * bool(title)))
+
+
+def _step_lines(steps: Sequence[Row], head: list[str]) -> Iterator[str]:
+    yield from head
     for number, step in enumerate(steps, 1):
-        place = f"{step.file}: " if step.file else ""
-        if step.id:
-            yield f"=> {step.result} [{step.id}]"
+        place = f"{step['file']}: " if step["file"] else ""
+        if "id" in step:
+            yield f"=> {step['result']} [{step['id']}]"
         else:
-            yield f"{number:>3}. {place}{step.what}: {step.result}"
+            yield f"{number:>3}. {place}{step['what']}: {step['result']}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Self
+from typing import Any, Self
 
 from formats.errors import DecodeError
 from rmqctl.files.source import ByteSource
@@ -84,6 +84,15 @@ class LogReader:
 
     def record(self, physical: int) -> bytes | None:
         """The bytes of the record at an offset, None where no whole record begins."""
+        found = self._decoded(physical)
+        return None if found is None else found[0]
+
+    def fields(self, physical: int) -> dict[str, Any] | None:
+        """The fields of the record at an offset (`decode_record`), None where no whole record begins."""
+        found = self._decoded(physical)
+        return None if found is None else found[1]
+
+    def _decoded(self, physical: int) -> tuple[bytes, dict[str, Any]] | None:
         from formats.rocketmq.message import decode_record
 
         head = self.head(physical)
@@ -91,6 +100,7 @@ class LogReader:
             return None
         data = self.read(physical, int.from_bytes(head[1][:4], "big", signed=True))
         try:
-            return data if decode_record(data)[1] == len(data) else None
+            fields, after = decode_record(data)
         except DecodeError:
             return None
+        return (data, fields) if after == len(data) else None

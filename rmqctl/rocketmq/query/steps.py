@@ -334,5 +334,12 @@ TIME_OUTSIDE = _miss(
     "{time} lies {side} all messages of queue {topic}/{queue_id} ({first} to {last})",
     "The queue holds no message of that time.",
 )
+TIME_ORDER = _miss(
+    "time-out-of-order",
+    "offset {queue_offset} of queue {topic}/{queue_id} is the answer for {time}, but not the message of that time: "
+    "{reason}",
+    "Brokers look for a time by halves, in one file of the queue. Where files or messages are not in the order of "
+    "their times, the search ends beside the message.",
+)
 
 __all__ = ["CONCLUSION", "Miss", "Step", "Trace", "misses", "rows_of"]
