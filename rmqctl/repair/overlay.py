@@ -207,9 +207,9 @@ class _State:
         name = path.rpartition("/")[2]
         if path in self.files:
             file = self.files[path]
-            return Entry(name, path, False, file.size, file.mtime_ms)
+            return Entry(name, path, is_directory=False, size=file.size, mtime_ms=file.mtime_ms)
         if any(_is_in(made, path) and made != path for made in self.files):
-            return Entry(name, path, True, 0)
+            return Entry(name, path, is_directory=True, size=0)
         return None if self.is_gone(path) else self.below.stat(path)
 
     def entries(self, path: str, sizes: bool) -> list[Entry]:

@@ -121,6 +121,6 @@ def _size_of(claim: Claim, room: int, *, is_end: bool, last: bool) -> int:
     wanted = SMALLEST + len(claim.topic_bytes) + 160 + (22 * claim.batch if claim.batch else 0)
     if is_end:
         return wanted if room >= wanted + 8 else 0
-    if last and room < LARGEST_FILLER or room < wanted + SMALLEST:
+    if (last and room < LARGEST_FILLER) or room < wanted + SMALLEST:
         return room
     return wanted

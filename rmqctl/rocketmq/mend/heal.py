@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 
 from formats.rocketmq.message import Magic, SysFlag
-from formats.rocketmq.properties import NAME_END, PAIR_END
+from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from rmqctl.rocketmq.block import HOST_SHIFT
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.mend.claims import Claim
@@ -21,7 +21,8 @@ from rmqctl.rocketmq.mend.syndrome import Diagnosis, diagnose
 
 SMALLEST = 92
 """Bytes of the smallest record with a topic: V1, IPv4 hosts, no body, one letter, no properties."""
-_HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_COMMIT = 0x8
+_CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
 
@@ -66,18 +67,18 @@ def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) ->
     _put(record, fields, "TOTALSIZE", 0, struct.pack(">i", len(raw)))
     magic = Magic.MESSAGE_V2 if layout.variant >> 2 else Magic.MESSAGE_V1
     record[4:8] = struct.pack(">i", magic)
-    if "SYSFLAG" in fields:
-        flags = int.from_bytes(raw[36:40], "big") & ~_HOSTS | (layout.variant & 3) << HOST_SHIFT
-        record[36:40] = flags.to_bytes(4, "big")
     record[layout.body_at - 4 : layout.body_at] = struct.pack(">i", layout.body_size)
     record[layout.topic_at - layout.text : layout.topic_at] = layout.topic_size.to_bytes(layout.text, "big")
     record[layout.properties_at - 2 : layout.properties_at] = struct.pack(">h", layout.properties_size)
     place(record, fields, physical, claim, layout.topic_at)
-    if {"TOPICLEN", "PROPLEN"} & set(fields) and not is_clean(bytes(record[layout.properties_at :])):
+    lengths = _LENGTHS & set(fields)
+    if lengths and not is_clean(bytes(record[layout.properties_at :])):
         return None
-    body = prove_body(record, layout, lengths_changed=bool(_LENGTHS & set(fields)))
+    body = prove_body(record, layout, exact=len(lengths) > (1 if claim else 0))
     if body is None:
         return None
+    if "SYSFLAG" in fields:
+        set_flags(record, layout)
     if body.correction is not None:
         fields.append("BODYCRC" if body.correction.at < 0 else "body")
     return Healed(bytes(record), tuple(fields), _proof(layout, claim, body))
@@ -106,16 +107,17 @@ def is_clean(properties: bytes) -> bool:
     return b"\0" not in properties and all(piece.find(NAME_END) > 0 for piece in pieces)
 
 
-def prove_body(record: bytearray, layout: Layout, *, lengths_changed: bool) -> Diagnosis | None:
+def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis | None:
     """Whether body and BODYCRC fit each other, after correcting a flipped bit or a short burst; else None.
 
-    A body whose length was corrected must fit as it is: two guesses do not prove each other.
+    Args:
+        exact: the body must fit as it is, because its length is a guess: two guesses do not prove each other.
     """
     body = bytes(record[layout.body_at : layout.body_at + layout.body_size])
     stored = int.from_bytes(record[8:12], "big")
     if stored == crc32(body) & MASK:
-        return Diagnosis(0, 0, None) if body or not lengths_changed else None
-    if lengths_changed:
+        return Diagnosis(0, 0, None) if body or not exact else None
+    if exact:
         return None
     found = diagnose(body, stored)
     if found.correction is None:
@@ -124,6 +126,35 @@ def prove_body(record: bytearray, layout: Layout, *, lengths_changed: bool) -> D
     for i, bits in enumerate(found.correction.pattern):
         record[at + i] ^= bits
     return found
+
+
+def set_flags(record: bytearray, layout: Layout) -> None:
+    """Put right a SYSFLAG whose host bits were wrong: every other bit has its counterpart in the record (spec 2.3).
+
+    Compression shows in the first bytes of the body, an inner batch has INNER_NUM, a committed message
+    PREPAREDTRANSACTIONOFFSET; clients set no further bit.
+    """
+    stated, hosts = int.from_bytes(record[36:40], "big"), (layout.variant & 3) << HOST_SHIFT
+    body = bytes(record[layout.body_at : layout.body_at + 4])
+    names = {name for name, _ in split_properties(bytes(record[layout.properties_at :]))}
+    prepared = int.from_bytes(record[layout.body_at - 12 : layout.body_at - 4], "big", signed=True)
+    flags = hosts | _compression(stated, body)
+    if b"INNER_NUM" in names:
+        flags |= int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
+    if prepared > 0 and b"TRAN_MSG" in names:
+        flags |= _COMMIT
+    record[36:40] = flags.to_bytes(4, "big")
+
+
+def _compression(stated: int, body: bytes) -> int:
+    """The bits of SYSFLAG about compression that go with the first bytes of a body."""
+    codec, compressed = stated >> 8 & 7, bool(stated & SysFlag.COMPRESSED)
+    if compressed and codec in _CODECS and body.startswith(_CODECS[codec]):
+        return codec << 8 | int(SysFlag.COMPRESSED)
+    for number in (1, 2):  # their marks are four bytes long and no chance
+        if body.startswith(_CODECS[number]):
+            return number << 8 | int(SysFlag.COMPRESSED)
+    return 0
 
 
 def _proof(layout: Layout, claim: Claim | None, body: Diagnosis) -> str:

@@ -56,18 +56,16 @@ class HoleFinder:
         offset, step = block["queue_offset"][rows], np.ones(len(rows), np.int64)
         for row, count in inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)):
             step[rows == row] = count
-        first = (
-            np.flatnonzero(np.r_[True, (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])]) if len(rows) else []
-        )
-        expected = np.r_[0, (offset + step)[:-1]] if len(rows) else offset
-        physical = block.physical[rows]
-        before = np.r_[0, physical[:-1]] if len(rows) else physical
-        stops = np.r_[first[1:], len(rows)] if len(rows) else []
-        for start, stop in zip(first, stops, strict=True):
+        if not len(rows):
+            return
+        first = np.flatnonzero(np.r_[True, (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])])
+        expected, physical = np.r_[0, (offset + step)[:-1]], block.physical[rows]
+        before = np.r_[0, physical[:-1]]
+        for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
             key = int(topics[start]), int(queues[start])
             expected[start], before[start] = self._next.get(key, (offset[start], -1))
             self._next[key] = int(offset[stop - 1] + step[stop - 1]), int(physical[stop - 1])
         for i in np.flatnonzero(offset > expected).tolist():
             name = self._ids.texts[int(topics[i])].decode("utf-8", "surrogateescape")
-            hole = (int(expected[i]), int(offset[i] - expected[i]), int(before[i]), int(physical[i]))
+            hole = (int(expected[i]), int(offset[i]) - int(expected[i]), int(before[i]), int(physical[i]))
             self.holes.append(Hole(name, signed(int(queues[i]) & 0xFFFFFFFF), *hole))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -208,10 +208,10 @@ class LogMender:
             return
         claim = moved or self._own_claim(physical, raw)
         first = findings[0] if findings else None
-        if claim is None and self._shifted[file.name] > _MOST_SHIFTED and first:
-            if first.kind is kinds.LOG_PHYSICAL_OFFSET:
-                yield _left(first, "many records of the file say so: the file may belong elsewhere")
-                return
+        shifted = claim is None and self._shifted[file.name] > _MOST_SHIFTED
+        if shifted and first and first.kind is kinds.LOG_PHYSICAL_OFFSET:
+            yield _left(first, "many records of the file say so: the file may belong elsewhere")
+            return
         kind = first.kind.id if first else kinds.LOG_QUEUE_OFFSET.id
         healed = heal(raw, physical, claim)
         if healed is None:
@@ -263,7 +263,8 @@ class LogMender:
 
     def _blank(self, finding: Finding) -> Step:
         file = self.log.file_of(finding.physical_offset or 0)
-        assert file is not None and finding.physical_offset is not None
+        assert file is not None
+        assert finding.physical_offset is not None
         right = blank(file.size - finding.offset)
         raw = self.log.read(finding.physical_offset, len(right))
         what = f"put the size of the blank record at {finding.physical_offset} right"
@@ -289,7 +290,8 @@ class LogMender:
 
     def _edits(self, physical: int, before: bytes, after: bytes) -> tuple[Edit, ...]:
         file = self.log.file_of(physical)
-        assert file is not None and len(before) >= len(after)
+        assert file is not None
+        assert len(before) >= len(after)
         return tuple(changes(file.name, physical - file.base, before[: len(after)], after))
 
 

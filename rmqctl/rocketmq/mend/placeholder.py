@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from formats.rocketmq.message import BlankRecord, Magic, SysFlag, body_crc, encode_record, record_plan
 from formats.rocketmq.properties import join_properties
-from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
+from rmqctl.rocketmq.mend.claims import Claim
 
 MARK = b"RMQCTL_PLACEHOLDER"
 """Name of the property that says that a record stands for a destroyed message."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -77,8 +78,7 @@ def diagnose(body: bytes, stored: int) -> Diagnosis:
     if singles or len(found) != 1:
         accepted = singles[0] if len(singles) == 1 and count <= MOST_CANDIDATES else None
         return Diagnosis(count, len(singles), accepted)
-    span = found[0].span
-    tried = count << (span - 1)
+    tried = (32 if found[0].at < 0 else count) << (found[0].span - 1)
     return Diagnosis(tried, 1, found[0] if tried <= MOST_CANDIDATES else None)
 
 
@@ -107,14 +107,15 @@ def _in_body(size: int, difference: int) -> list[Correction]:
 def _span(pattern: bytes) -> int:
     """Bits from the first to the last wrong one, counted from either end of the bytes: the smaller of both."""
     spans = []
-    for order in ("big", "little"):
-        number = int.from_bytes(pattern, order)  # type: ignore[arg-type]
+    orders: tuple[Literal["big", "little"], ...] = ("big", "little")
+    for order in orders:
+        number = int.from_bytes(pattern, order)
         spans.append(number.bit_length() - ((number & -number).bit_length() - 1))
     return min(spans)
 
 
 def _windows(syndrome: int, size: int) -> Words:
-    """The pattern of the four bytes from place ``size - 1 - row`` on (little-endian) that has this syndrome; (size,)."""
+    """The four bytes (little-endian) from place ``size - 1 - row`` on that have this syndrome, shape (size,)."""
     words = np.empty(size, np.uint32)
     words[0] = _step_back(syndrome)
     done, tables = 1, _back_tables()
@@ -153,6 +154,5 @@ def _back_tables() -> Words:
 
 def _apply(tables: Words, words: Words) -> Words:
     """A linear map, given by its tables, on every word."""
-    out: Words = tables[0][words & 0xFF]
-    out = out ^ tables[1][words >> 8 & 0xFF] ^ tables[2][words >> 16 & 0xFF] ^ tables[3][words >> 24]
-    return out
+    low: Words = tables[0][words & 0xFF] ^ tables[1][words >> 8 & 0xFF]
+    return low ^ tables[2][words >> 16 & 0xFF] ^ tables[3][words >> 24]
