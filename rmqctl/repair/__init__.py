@@ -1,0 +1,36 @@
+"""The one mechanism that changes an existing store, and can take every change back.
+
+plan -> lock -> does it fit, is there room -> journal with all bytes before and after -> fsync -> edits ->
+fsync -> check -> done. A kill at any instruction leaves a store that :func:`pending` tells of, and that
+:func:`resume` finishes or :func:`undo` takes back, byte for byte. What is done, :func:`undo` takes back by a
+journal of its own.
+"""
+
+from __future__ import annotations
+
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.repair.journal import Journal, read_journal
+from rmqctl.repair.layer import FileLayer
+from rmqctl.repair.pointer import pending
+from rmqctl.repair.run import Applied, apply, check_undo, resume, undo
+
+__all__ = [
+    "Applied",
+    "Create",
+    "Cut",
+    "Edit",
+    "Extend",
+    "FileLayer",
+    "Journal",
+    "Overwrite",
+    "Plan",
+    "Quarantine",
+    "SetTimes",
+    "Step",
+    "apply",
+    "check_undo",
+    "pending",
+    "read_journal",
+    "resume",
+    "undo",
+]

@@ -32,9 +32,14 @@ class KeyColumns:
 
 
 class KeyHashes:
-    """Hashes of keys, with the hash of each topic kept."""
+    """Hashes of keys, with the hash of each topic kept.
 
-    def __init__(self) -> None:
+    Args:
+        tags: with the entries of tags, which only 5.4.0 and later write.
+    """
+
+    def __init__(self, *, tags: bool = True) -> None:
+        self._tags = tags
         self._prefix: list[int] = []
         self._tag_prefix: list[int] = []
 
@@ -42,6 +47,8 @@ class KeyHashes:
         """Entries of all records of a block; rollback records have none."""
         self._learn(names)
         unique, keys, tags = pairs.named(b"UNIQ_KEY"), pairs.named(b"KEYS"), pairs.named(b"TAGS")
+        if not self._tags:
+            tags = tags.take(np.zeros(0, np.int64))
         parts = _parts(keys)
         owner = np.concatenate([unique.owner, parts.owner, tags.owner])
         rank = np.concatenate([np.zeros(len(unique), np.int64), 1 + np.arange(len(parts)), np.full(len(tags), _LAST)])

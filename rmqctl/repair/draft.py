@@ -1,0 +1,242 @@
+"""From a plan to its changes: every edit is held to the store as it is, nothing is written."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rmqctl.errors import Refused
+from rmqctl.repair.changes import STORE, Changes, DirectoryChange, FileChange
+from rmqctl.repair.draft_file import DraftFile
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes
+from rmqctl.repair.show import step_row
+
+_SHOWN = 5
+
+
+def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
+    """Add up the edits of a plan, each checked against the state that those before it lead to.
+
+    Args:
+        journal: name of the journal that will carry it out, in which moved and new files have their place.
+        lock: name of the store's lock file.
+
+    Raises:
+        Refused: an edit does not fit what is on disk; the message names every such file.
+        OSError: a file cannot be read.
+    """
+    maker = _Draft(os.path.realpath(plan.root), journal)
+    for edit in plan.edits:
+        maker.take(edit)
+    if maker.problems:
+        raise Refused(
+            f"the plan was made for another state of {plan.root}: {told(maker.problems)}; "
+            "nothing was written; make the plan again"
+        )
+    return maker.changes(plan, lock)
+
+
+def told(problems: list[str]) -> str:
+    """The first few of a list of sentences."""
+    more = len(problems) - _SHOWN
+    return "; ".join(problems[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+class _Draft:
+    """The store as the edits so far would leave it."""
+
+    def __init__(self, root: str, journal: str) -> None:
+        self.root, self.journal = root, journal
+        self.problems: list[str] = []
+        self._all: list[DraftFile] = []
+        self._now: dict[str, DraftFile | None] = {}
+        self._directories: dict[str, bool] = {}
+        self._take: dict[type, Callable[[Any], None]] = {
+            Overwrite: self._overwrite,
+            Extend: self._extend,
+            Cut: self._cut,
+            Create: self._create,
+            Quarantine: self._quarantine,
+            SetTimes: self._set_times,
+        }
+
+    def take(self, edit: Edit) -> None:
+        """Go one edit further, or note why it does not fit."""
+        self._take[type(edit)](edit)
+
+    def changes(self, plan: Plan, lock: str) -> Changes:
+        """What all edits come to; files that end as they began are left out."""
+        files = [f.change() for f in self._all if not (f.was_at != STORE and f.is_at == f.was_at)]
+        kept = tuple(f for f in files if f.moves or f.is_edited)
+        directories = tuple(self._directory_changes())
+        steps = tuple(step_row(step) for step in plan.steps)
+        return Changes(self.root, lock, plan.title, steps, kept, directories, tuple(self._times(kept, directories)))
+
+    def _overwrite(self, edit: Overwrite) -> None:
+        file = self._content(edit.file)
+        if file is None:
+            return
+        if len(edit.before) != len(edit.after):
+            self.problems.append(f"{edit.file}: before and after of an overwrite differ in length")
+        elif file.read(edit.offset, len(edit.before)) != edit.before:
+            self.problems.append(f"{edit.file}: other bytes at {edit.offset:,} than the plan knows")
+        else:
+            file.write(edit.offset, edit.after)
+
+    def _extend(self, edit: Extend) -> None:
+        self._resize(edit, edit.to_size >= edit.from_size)
+
+    def _cut(self, edit: Cut) -> None:
+        self._resize(edit, 0 <= edit.to_size <= edit.from_size)
+
+    def _resize(self, edit: Extend | Cut, makes_sense: bool) -> None:
+        file = self._content(edit.file)
+        if file is None:
+            return
+        if file.size != edit.from_size or not makes_sense:
+            self.problems.append(
+                f"{edit.file}: {file.size:,} bytes long, and not {edit.from_size:,} to be made {edit.to_size:,}"
+            )
+        else:
+            file.resize(edit.to_size)
+
+    def _set_times(self, edit: SetTimes) -> None:
+        file = self._content(edit.file)
+        if file is not None:
+            file.mtime_ns = edit.mtime_ns
+
+    def _create(self, edit: Create) -> None:
+        if self._is_there(edit.file):
+            self.problems.append(f"{edit.file}: is there and was to be made")
+            return
+        base: str | bytes = edit.content if edit.source is None else os.path.realpath(edit.source)
+        length = len(edit.content) if isinstance(base, bytes) else os.stat(base).st_size
+        size = length if edit.size is None else edit.size
+        if size < length:
+            self.problems.append(f"{edit.file}: {length:,} bytes of content do not fit into {size:,}")
+            return
+        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file))
+        file.is_at = STORE
+        self._make_parents(edit.file)
+        self._all.append(file)
+        self._now[edit.file] = file
+
+    def _quarantine(self, edit: Quarantine) -> None:
+        if self._is_directory(edit.file):
+            self._quarantine_directory(edit.file)
+        elif self._is_there(edit.file):
+            self._move_out(edit.file)
+        else:
+            self.problems.append(f"{edit.file}: is not there")
+
+    def _quarantine_directory(self, name: str) -> None:
+        """Every file in it goes, then the directories from the innermost out."""
+        below = f"{name}/"
+        on_disk = list(_walk(self.root, name)) if os.path.isdir(os.path.join(self.root, name)) else []
+        names = {n for n, is_directory in on_disk if not is_directory}
+        names |= {n for n in self._now if n.startswith(below)}
+        for file in sorted(names):
+            if self._is_there(file):
+                self._move_out(file)
+        directories = {n for n, is_directory in on_disk if is_directory} | set(self._directories)
+        for directory in directories:
+            if directory == name or directory.startswith(below):
+                self._directories[directory] = False
+
+    def _move_out(self, name: str) -> None:
+        file = self._file(name)
+        assert file is not None
+        if file.is_link and not file.move_link():
+            self.problems.append(f"{name}: is a link whose file the plan changes too")
+        file.is_at = self._kept("quarantine", name) if file.was_at == STORE else file.was_at
+        self._now[name] = None
+
+    def _content(self, name: str) -> DraftFile | None:
+        """A regular file whose bytes, size or time are to change, or None with a problem noted."""
+        file = self._file(name) if self._is_there(name) else None
+        if file is None:
+            self.problems.append(f"{name}: is not there")
+        elif isinstance(file.base, str) and not os.path.isfile(file.base):
+            self.problems.append(f"{name}: is no regular file")
+            return None
+        return file
+
+    def _file(self, name: str) -> DraftFile | None:
+        if name not in self._now:
+            path = os.path.join(self.root, name)
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode) and os.path.isfile(path):
+                found = os.stat(path)
+            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE)
+            self._all.append(file)
+            self._now[name] = file
+        return self._now[name]
+
+    def _is_there(self, name: str) -> bool:
+        if name in self._now:
+            return self._now[name] is not None
+        return os.path.lexists(os.path.join(self.root, name)) and not self._is_gone(os.path.dirname(name))
+
+    def _is_gone(self, directory: str) -> bool:
+        return self._directories.get(directory) is False
+
+    def _is_directory(self, name: str) -> bool:
+        path = os.path.join(self.root, name)
+        known = self._directories.get(name)
+        return (os.path.isdir(path) and not Path(path).is_symlink()) if known is None else known
+
+    def _make_parents(self, name: str) -> None:
+        parent = os.path.dirname(name)
+        while parent and not self._is_directory(parent) and not os.path.isdir(os.path.join(self.root, parent)):
+            self._directories[parent] = True
+            parent = os.path.dirname(parent)
+        while parent and self._is_gone(parent):
+            self._directories[parent] = True
+            parent = os.path.dirname(parent)
+
+    def _kept(self, kind: str, name: str) -> str:
+        """A place in the journal that tells where the file belongs."""
+        parts = ["up" if part == ".." else part for part in PurePosixPath(name).parts if part != "/"]
+        return "/".join([self.journal, kind, *parts])
+
+    def _directory_changes(self) -> Iterator[DirectoryChange]:
+        for name, after in sorted(self._directories.items()):
+            path = os.path.join(self.root, name)
+            before = os.path.isdir(path)
+            if before != after:
+                found = os.stat(path if before else _nearest(path))
+                yield DirectoryChange(name, before, after, stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid))
+
+    def _times(
+        self, files: tuple[FileChange, ...], directories: tuple[DirectoryChange, ...]
+    ) -> Iterator[tuple[str, int]]:
+        """Directories that get or lose a name, or are new, with their times; the root always."""
+        now = time.time_ns()
+        names = {""} | {os.path.dirname(f.name) for f in files if f.moves}
+        names |= {d.name for d in directories} | {os.path.dirname(d.name) for d in directories}
+        for name in sorted(names):
+            path = os.path.join(self.root, name)
+            yield name, os.stat(path).st_mtime_ns if os.path.isdir(path) else now
+
+
+def _nearest(path: str) -> str:
+    """The closest directory above a path that is there."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _walk(root: str, name: str) -> Iterator[tuple[str, bool]]:
+    """Names below a directory and itself, and whether each is a directory."""
+    yield name, True
+    with os.scandir(os.path.join(root, name)) as found:
+        for entry in sorted(found, key=lambda e: e.name):
+            inner = f"{name}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(root, inner)
+            else:
+                yield inner, False

@@ -1,0 +1,205 @@
+"""The journal of one run: what it changes, with all bytes to go on or to go back, and how far it has come.
+
+A directory beside the store::
+
+    store.rmqctl-journal/0001/
+      journal.jsonl   what is changed: a header, the plan's steps, the files, their pieces, an end
+      data            bytes of pieces too long for a line
+      state.jsonl     how far it has come, a line a step
+      after.jsonl     size and time of every file of the store when it was done
+      new/            files that the plan makes, until they enter the store
+      quarantine/     files that left it
+
+Every line and every piece carries a CRC-32. The journal is complete before the store's first byte changes;
+a directory without ``journal.jsonl`` was given up before that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rmqctl.errors import Refused
+from rmqctl.repair.changes import Changes
+from rmqctl.repair.journal_rows import changes_of
+from rmqctl.repair.layer import FileLayer
+from rmqctl.repair.lines import line_of, rows_of
+
+SUFFIX = ".rmqctl-journal"
+JOURNAL, DATA, STATE, AFTER = "journal.jsonl", "data", "state.jsonl", "after.jsonl"
+READY, BEGUN, APPLIED, DONE, TAKEN_BACK, UNDONE = "ready", "begun", "applied", "done", "taken-back", "undone"
+"""States: written; the store may have changed; all edits made; checked; a broken-off run taken back; a
+finished run taken back by a later one."""
+PENDING = frozenset({BEGUN, APPLIED})
+
+
+def default_directory(root: Path) -> Path:
+    """Where the journals of a store lie unless somebody says otherwise: beside it."""
+    real = Path(os.path.realpath(root))
+    return real.with_name(real.name + SUFFIX)
+
+
+@dataclass
+class Journal:
+    """A journal that is there, read.
+
+    Attributes:
+        path: its directory, absolute.
+        header: the first line.
+        changes: what it carries out; its store is where it lies now.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    changes: Changes
+
+    @property
+    def base(self) -> Path:
+        """The directory of journals; places of moved files are relative to it."""
+        return self.path.parent
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def title(self) -> str:
+        return self.changes.title
+
+    @property
+    def reverses(self) -> Path | None:
+        """The journal that this one takes back."""
+        name = self.header.get("reverses")
+        return self.base / name if name else None
+
+    @cached_property
+    def _lines(self) -> list[dict[str, Any]]:
+        return states(self.path)
+
+    @property
+    def state(self) -> str:
+        """How far it has come, one of the states of this module."""
+        return next((str(row["state"]) for row in reversed(self._lines) if "state" in row), READY)
+
+    @property
+    def undone_by(self) -> str:
+        """Name of the journal that took this one back, or ""."""
+        return str(self._lines[-1].get("by", "")) if self.state == UNDONE else ""
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last line of its state."""
+        return self._lines[-1] if self._lines else {}
+
+    def say(self, layer: FileLayer, **row: Any) -> None:
+        """Add a line to its state, on the disk before anything else happens."""
+        row["time"] = time.time_ns() // 1_000_000
+        append(layer, self.path / STATE, row, self._lines)
+
+
+def states(path: Path) -> list[dict[str, Any]]:
+    """Lines of a journal's state; empty when it has none yet."""
+    try:
+        return list(rows_of((path / STATE).read_bytes()))
+    except FileNotFoundError:
+        return []
+
+
+def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
+    """Note in the journal that this one takes back whether it still holds, and so on down the line.
+
+    Args:
+        in_force: whether the changes of the journal at `path` are in the store now.
+    """
+    header = next(rows_of(_first_line(path)), {})
+    earlier = path.parent / str(header.get("reverses"))
+    if not header.get("reverses") or not (earlier / STATE).exists():
+        return
+    lines = states(earlier)
+    wanted = {"state": UNDONE, "by": path.name} if in_force else {"state": DONE}
+    if not lines or any(lines[-1].get(key) != value for key, value in wanted.items()):
+        append(layer, earlier / STATE, {**wanted, "time": time.time_ns() // 1_000_000}, lines)
+    tell_reversed(earlier, layer, in_force=not in_force)
+
+
+def _first_line(path: Path) -> bytes:
+    with (path / JOURNAL).open("rb") as file:
+        return file.readline()
+
+
+def append(layer: FileLayer, path: Path, row: dict[str, Any], lines: list[dict[str, Any]]) -> None:
+    """Put a line behind the last that is whole; what a kill left of another one is cut off first."""
+    end = sum(len(line_of(known, number)) for number, known in enumerate(lines))
+    with layer.edit(str(path)) as file:
+        if file.size() != end:
+            file.truncate(end)
+        file.write(line_of(row, len(lines)), end)
+        file.sync()
+    lines.append(row)
+
+
+def read_journal(path: Path) -> Journal:
+    """Read a journal and find its store.
+
+    Raises:
+        Refused: it is none, it is cut or changed, or it belongs to another store than the one beside it.
+        OSError: it cannot be read.
+    """
+    path = Path(os.path.realpath(path))
+    try:
+        data = (path / JOURNAL).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise Refused(f"{path} is no journal: no {JOURNAL} in it; give a directory such as {_example(path)}") from None
+    rows = list(rows_of(data))
+    if not rows or rows[0].get("kind") != "rmqctl-journal":
+        raise Refused(f"{path} is no journal of rmqctl: its first line is damaged or of another program")
+    if rows[0].get("version") != 1:
+        raise Refused(f"{path} was written by a newer rmqctl (version {rows[0].get('version')}); use that one")
+    if rows[-1].get("kind") != "end" or data.count(b"\n") != len(rows):
+        raise Refused(
+            f"{path} is cut or damaged: of {JOURNAL} only the first {len(rows):,} lines are whole; "
+            "restore it from a copy, or keep the store as it is"
+        )
+    _check_data(path, rows[-1])
+    return Journal(path, rows[0], changes_of(rows, _root_of(path, rows[0]), str(path / DATA)))
+
+
+def _check_data(path: Path, end: dict[str, Any]) -> None:
+    """Hold the size of the data to what the journal says; the CRCs are checked when pieces are read."""
+    wanted = int(end["data_size"])
+    found = os.path.getsize(path / DATA) if (path / DATA).exists() else 0
+    if found != wanted:
+        raise Refused(
+            f"{path} is cut: {DATA} has {found:,} bytes and should have {wanted:,}; "
+            "restore it from a copy, or keep the store as it is"
+        )
+
+
+def _root_of(path: Path, header: dict[str, Any]) -> str:
+    """The journal's store: where it was, or beside the journal if both were moved together.
+
+    Raises:
+        Refused: neither is there, or the store beside the journal is another one.
+    """
+    root, beside = str(header["root"]), ""
+    if path.parent.name.endswith(SUFFIX):
+        beside = str(path.parent.with_name(path.parent.name.removesuffix(SUFFIX)))
+    if os.path.isdir(root):
+        if header.get("beside") and beside != root:
+            raise Refused(
+                f"{path} is the journal of another store: it was written for {root}, and lies beside {beside}; "
+                f"put it back to {header['base']}, or give the journal of {beside}"
+            )
+        return root
+    if beside and os.path.isdir(beside):
+        return beside
+    raise Refused(f"the store of {path} is gone: {root} is no directory; put it back and run the command again")
+
+
+def _example(path: Path) -> Path:
+    inner = sorted(p for p in path.glob("*") if (p / JOURNAL).is_file()) if path.is_dir() else []
+    return inner[-1] if inner else Path(f"store{SUFFIX}") / "0001"

@@ -1,0 +1,78 @@
+"""A link in the store's root while a repair is under way: it leads to the journal, wherever that lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rmqctl.errors import Refused
+from rmqctl.repair.journal import JOURNAL, PENDING, STATE, Journal, default_directory, read_journal
+from rmqctl.repair.layer import FileLayer
+from rmqctl.repair.lines import rows_of
+
+POINTER = "rmqctl.pending"
+"""Its name; one request makes it and one removes it. Brokers pay no heed to it."""
+
+
+def point(journal: Journal, layer: FileLayer) -> None:
+    """Say in the store that a journal is under way."""
+    path = journal.changes.path(POINTER)
+    if not os.path.lexists(path):
+        layer.symlink(str(journal.path), path)
+        layer.sync_directory(journal.changes.root)
+
+
+def unpoint(journal: Journal, layer: FileLayer) -> None:
+    """Take the link away, and give the root the time that it had."""
+    path = journal.changes.path(POINTER)
+    if os.path.lexists(path):
+        layer.unlink(path)
+        layer.sync_directory(journal.changes.root)
+
+
+def pending(root: Path) -> Path | None:
+    """The journal that was begun on a store and neither finished nor taken back, or None.
+
+    As long as there is one, no command may write to the store: offer :func:`resume` or :func:`undo`.
+
+    Raises:
+        Refused: the link in the store leads to a journal that is gone.
+    """
+    link = root / POINTER
+    if link.is_symlink():
+        journal = link.readlink()
+        if not (journal / JOURNAL).is_file():
+            beside = default_directory(root) / journal.name
+            if not (beside / JOURNAL).is_file():
+                raise Refused(
+                    f"{root} was being changed by a journal that is gone: {journal}; put it back, "
+                    f"then type: rmqctl undo {journal}"
+                )
+            journal = beside
+        if state_of(journal) in PENDING:
+            return journal
+    return _beside(root)
+
+
+def _beside(root: Path) -> Path | None:
+    base = default_directory(root)
+    for path in sorted(base.glob("[0-9]*"), reverse=True) if base.is_dir() else []:
+        if (path / JOURNAL).is_file() and state_of(path) in PENDING and _belongs(path, root):
+            return path
+    return None
+
+
+def _belongs(path: Path, root: Path) -> bool:
+    try:
+        return read_journal(path).changes.root == os.path.realpath(root)
+    except Refused:  # another store's, or damaged: whoever opens it is told
+        return False
+
+
+def state_of(path: Path) -> str:
+    """The last state of a journal, without reading the journal itself."""
+    try:
+        rows = list(rows_of((path / STATE).read_bytes()))
+    except FileNotFoundError:
+        return ""
+    return next((str(row["state"]) for row in reversed(rows) if "state" in row), "")

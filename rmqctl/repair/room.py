@@ -1,0 +1,116 @@
+"""May everything be written, and is there room for it? Asked before the first write."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from rmqctl.errors import Refused
+from rmqctl.repair.changes import STORE, Changes, FileChange, Payload, Region
+from rmqctl.repair.extents import data_extents
+from rmqctl.repair.journal_rows import INLINE
+from rmqctl.repair.layer import FileLayer
+
+_LINE = 200
+"""Bytes of a line of a journal, about."""
+_SPARE = 64 * 1024
+"""Room for what a file system needs for itself."""
+_READ_ONLY = getattr(os, "ST_RDONLY", 1)
+
+
+def check_writable(changes: Changes, base: Path) -> None:
+    """Hold every file and directory that will be written to what the system allows.
+
+    Raises:
+        Refused: the first that may not be written, with the reason.
+    """
+    check_directory(changes.root)
+    check_directory(str(_there(base)))
+    for file in changes.files:
+        path = changes.path(file.name)
+        if file.moves:
+            check_directory(str(_there(Path(path).parent)))
+        if file.is_edited and file.before.place == STORE and not os.access(path, os.W_OK):
+            raise Refused(f"{path} may not be written; nothing was changed; {_ADVICE}")
+
+
+def check_directory(path: str) -> None:
+    """Hold one directory to what the system allows.
+
+    Raises:
+        Refused: it lies on a read-only medium, or this user may not write in it.
+    """
+    if os.statvfs(path).f_flag & _READ_ONLY:
+        raise Refused(
+            f"{path} is on a read-only medium; nothing was changed; mount it for writing, "
+            "or copy the store and work on the copy"
+        )
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise Refused(f"{path} may not be written; nothing was changed; {_ADVICE}")
+
+
+_ADVICE = "run as the user that owns the store, or give another directory with --journal DIR if it is the journal's"
+
+
+def check_room(changes: Changes, base: Path, layer: FileLayer) -> None:
+    """Hold what journal, new files and moves between file systems need to what is free.
+
+    Raises:
+        Refused: too little is free; the message has both numbers.
+    """
+    where = {os.stat(p).st_dev: p for p in (changes.root, str(_there(base)))}
+    for device, needed in room_needed(changes, base).items():
+        path = where.get(device, changes.root)
+        free = layer.free_bytes(path)
+        if needed > free:
+            raise Refused(
+                f"too little room in {path}: {needed:,} bytes are needed and {free:,} are free "
+                f"({needed - free:,} are missing); nothing was changed; free some, or give a directory "
+                "on another disk with --journal DIR; --force tries all the same"
+            )
+
+
+def room_needed(changes: Changes, base: Path) -> Counter[int]:
+    """Bytes needed on each device."""
+    here = os.stat(_there(base)).st_dev
+    needed: Counter[int] = Counter({here: _SPARE + _LINE * (len(changes.files) + len(changes.steps) + 8)})
+    for file in changes.files:
+        there = os.stat(_there(Path(changes.path(file.name)).parent)).st_dev
+        for piece in file.pieces:
+            needed[here] += _LINE + _kept(piece.before) + _kept(piece.after)
+            if piece.offset >= file.before.size and piece.after is not None:
+                needed[there] += piece.size
+        if file.content is not None:
+            needed[here] += _filled(file.content)
+        if file.moves and there != here:
+            target = here if file.after.place != STORE else there
+            needed[target] += _moved(file, changes)
+    return needed
+
+
+def _kept(payload: Payload | None) -> int:
+    size = 0 if payload is None else payload.size if isinstance(payload, Region) else len(payload)
+    return 2 * size if size <= INLINE else size
+
+
+def _filled(content: Payload) -> int:
+    """Bytes of a new file that are not holes."""
+    if isinstance(content, bytes):
+        return len(content)
+    with open(content.path, "rb", buffering=0) as file:
+        return sum(size for _, size in data_extents(file.fileno(), 0, content.size))
+
+
+def _moved(file: FileChange, changes: Changes) -> int:
+    if file.content is not None:
+        return _filled(file.content)
+    path = changes.path(file.name)
+    return os.stat(path).st_blocks * 512 if os.path.isfile(path) else file.after.size
+
+
+def _there(path: Path) -> Path:
+    """A directory, or the nearest above it that is there."""
+    while not path.is_dir():
+        path = path.parent
+    return path

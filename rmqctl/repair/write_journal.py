@@ -1,0 +1,236 @@
+"""Writing a journal: everything that going on or going back will need is on the disk before the first edit."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rmqctl.repair.changes import Changes, FileChange, Payload, Region, load
+from rmqctl.repair.extents import data_extents
+from rmqctl.repair.journal import DATA, JOURNAL, STATE, Journal, read_journal
+from rmqctl.repair.journal_rows import inline_or_kept, rows_for
+from rmqctl.repair.layer import FileLayer, OpenFile
+from rmqctl.repair.lines import line_of
+
+_PART = "journal.part"
+_BUFFER = 1 << 20
+
+
+def next_name(base: Path) -> str:
+    """The name of the next journal in a directory: 0001, 0002, ..."""
+    numbers = [int(p.name) for p in base.glob("[0-9]*") if p.name.isdigit()] if base.is_dir() else []
+    return f"{max(numbers, default=0) + 1:04}"
+
+
+def write_journal(
+    changes: Changes,
+    path: Path,
+    layer: FileLayer,
+    *,
+    reverses: Path | None = None,
+    advance: Callable[[int], None] = lambda size: None,
+    **facts: bool,
+) -> Journal:
+    """Write the journal of some changes, with the new files that they need, and read it back.
+
+    Args:
+        reverses: the journal whose changes these take back; its data serve both.
+        facts: further keys of the header: ``beside``, whether its place tells which store is meant;
+            ``lock_is_new``, whether the store had no lock file.
+
+    Raises:
+        OSError: it could not be written; nothing of the store has changed.
+    """
+    base = path.parent
+    if not base.is_dir():
+        layer.mkdir(str(base))
+        layer.sync_directory(str(base.parent))
+    layer.mkdir(str(path))
+    made = [path, *_make_places(changes, base, path, layer)]
+    header = {
+        "kind": "rmqctl-journal",
+        "version": 1,
+        "title": changes.title,
+        "root": changes.root,
+        "lock": changes.lock,
+        "base": str(base),
+        "time": time.time_ns() // 1_000_000,
+        "reverses": reverses.name if reverses else None,
+        **facts,
+    }
+    _write_rows(header, changes, path, layer, reverses, advance)
+    for file in changes.files:
+        if file.content is not None:
+            _stage(file, file.content, changes, base, layer, advance)
+    with layer.create(str(path / STATE)) as state:
+        state.sync()
+    layer.rename(str(path / _PART), str(path / JOURNAL))
+    for directory in [*reversed(made), base]:
+        layer.sync_directory(str(directory))
+    return read_journal(path)
+
+
+def discard(path: Path, layer: FileLayer) -> None:
+    """Remove a journal whose store was left, or is again, as it was; never anything in quarantine."""
+    for name in (JOURNAL, _PART, DATA, STATE):
+        if (path / name).exists():
+            layer.unlink(str(path / name))
+    for directory, _, files in os.walk(path, topdown=False):
+        for name in files if Path(directory).relative_to(path).parts[:1] == ("new",) else ():
+            layer.unlink(os.path.join(directory, name))
+        if not os.listdir(directory):
+            layer.rmdir(directory)
+
+
+def _make_places(changes: Changes, base: Path, path: Path, layer: FileLayer) -> list[Path]:
+    """Directories for new and for moved files, outermost first."""
+    wanted = {(base / f.kept_at).parent for f in changes.files if f.moves}
+    wanted |= {p for w in list(wanted) for p in w.parents if path in p.parents}
+    made = [p for p in sorted(wanted) if not p.is_dir()]
+    for directory in made:
+        layer.mkdir(str(directory))
+    return made
+
+
+def _write_rows(
+    header: dict[str, Any],
+    changes: Changes,
+    path: Path,
+    layer: FileLayer,
+    reverses: Path | None,
+    advance: Callable[[int], None],
+) -> None:
+    """The lines, into a file that is not the journal yet, and the data."""
+    with ExitStack() as stack:
+        data = _Data(stack, path / DATA, layer, reverses, advance)
+        lines = _Appender(stack.enter_context(layer.create(str(path / _PART))))
+        number = 0
+        for number, row in enumerate(_all_rows(header, changes, data)):
+            lines.add(line_of(row, number))
+        lines.add(line_of({"kind": "end", "data_size": data.size()}, number + 1))
+        lines.finish()
+        data.finish()
+
+
+def _all_rows(header: dict[str, Any], changes: Changes, data: _Data) -> Iterator[dict[str, Any]]:
+    yield header
+    yield from rows_for(changes, data.keep)
+
+
+class _Appender:
+    """Writes a file from its start in large pieces."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self.file, self.end = file, 0
+        self._buffer = bytearray()
+
+    def add(self, data: bytes) -> int:
+        """Add bytes; returns where they lie."""
+        at = self.end + len(self._buffer)
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER:
+            self._flush()
+        return at
+
+    def finish(self) -> None:
+        self._flush()
+        self.file.sync()
+
+    def _flush(self) -> None:
+        self.file.write(bytes(self._buffer), self.end)
+        self.end += len(self._buffer)
+        self._buffer.clear()
+
+
+class _Data:
+    """The data of a journal: its own, or a second name for those of the journal that it takes back."""
+
+    def __init__(
+        self, stack: ExitStack, path: Path, layer: FileLayer, reverses: Path | None, advance: Callable[[int], None]
+    ) -> None:
+        self._shared = str(reverses / DATA) if reverses else ""
+        self._path, self._advance = path, advance
+        self._own = None
+        if self._shared:
+            _link_or_copy(self._shared, str(path), layer)
+        else:
+            self._own = _Appender(stack.enter_context(layer.create(str(path))))
+
+    def keep(self, payload: Payload) -> dict[str, Any]:
+        """What a line says of a payload."""
+        if isinstance(payload, Region) and payload.path == self._shared:
+            return {"at": payload.offset, "crc": payload.crc}
+        data = load(payload)
+        self._advance(len(data))
+        return inline_or_kept(data, self._store)
+
+    def size(self) -> int:
+        if self._own is None:
+            return os.path.getsize(self._path)
+        return self._own.add(b"")
+
+    def finish(self) -> None:
+        if self._own is not None:
+            self._own.finish()
+
+    def _store(self, data: bytes) -> int:
+        assert self._own is not None, "what a reversed journal needs is short or in the data that it shares"
+        return self._own.add(data)
+
+
+def _link_or_copy(old: str, new: str, layer: FileLayer) -> None:
+    try:
+        layer.link(old, new)
+    except OSError:  # a file system without hard links
+        copy_file(old, new, layer)
+
+
+def copy_file(
+    old: str, new: str, layer: FileLayer, advance: Callable[[int], None] = lambda size: None, size: int | None = None
+) -> None:
+    """Make a copy with the same holes, mode, owner and time, safely on the disk.
+
+    Args:
+        size: length of the copy; default: that of the file.
+    """
+    found = os.stat(old)
+    with open(old, "rb", buffering=0) as source, layer.create(new, found.st_mode & 0o7777) as file:
+        for at, length in data_extents(source.fileno(), 0, found.st_size):
+            file.write(os.pread(source.fileno(), length, at), at)
+            advance(length)
+        file.truncate(found.st_size if size is None else size)
+        layer.set_mode(new, found.st_mode & 0o7777)
+        layer.set_owner(new, found.st_uid, found.st_gid)
+        file.set_times(found.st_mtime_ns)
+        file.sync()
+
+
+def _stage(
+    change: FileChange,
+    content: Payload,
+    changes: Changes,
+    base: Path,
+    layer: FileLayer,
+    advance: Callable[[int], None],
+) -> None:
+    """Make a new file in the journal, whole and on the disk, owned like the directory that it will enter."""
+    path = str(base / change.before.place)
+    if isinstance(content, Region):
+        copy_file(content.path, path, layer, advance, change.before.size)
+    else:
+        with layer.create(path) as file:
+            file.write(content, 0)
+            file.truncate(change.before.size)
+            file.sync()
+    directory = os.path.dirname(changes.path(change.name))
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    like = os.stat(directory)
+    layer.set_owner(path, like.st_uid, like.st_gid)
+    with layer.edit(path) as file:
+        file.set_times(change.before.mtime_ns)
+        file.sync()

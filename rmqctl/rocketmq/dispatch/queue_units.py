@@ -1,0 +1,127 @@
+"""Appending units to one simple consume queue: filler units, repeats, wrong order (spec 3.4).
+
+Source of the rules: ConsumeQueue.putMessagePositionInfo, fillPreBlank; MappedFileQueue.getLastMappedFile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.layout import plan_of
+from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
+from rmqctl.rocketmq.queue_files import UNIT, Units
+
+UNIT_SIZE = UNIT.itemsize
+_UNIT = plan_of(ConsumeQueueUnit).runs[0].packer
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Bytes to write into the file sequence of a queue.
+
+    Attributes:
+        position: byte of the sequence where they go; the file is the one that starts at
+            ``position - position % file_size``.
+        data: filler units, if the queue is new, and units; it may run over several files.
+    """
+
+    position: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class QueueState:
+    """What a broker remembers of one queue between two units.
+
+    Attributes:
+        file_size: bytes of a queue file, a multiple of 20.
+        begin: byte of the sequence where the first file starts; -1: the queue has no file.
+        end: byte of the sequence behind the last unit (write position); 0 without a file.
+        max_physical: physical offset behind the record of the last unit; -1 initially.
+    """
+
+    file_size: int
+    begin: int = -1
+    end: int = 0
+    max_physical: int = -1
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset of the next message as the broker counts it."""
+        return self.end // UNIT_SIZE
+
+    def put(self, physical: int, size: int, tags_code: int, queue_offset: int) -> Appended | None:
+        """Append the unit of one record; None where the broker ignores it as present or repeated."""
+        if physical + size <= self.max_physical:
+            return None
+        blank = self._open(queue_offset)
+        expected = queue_offset * UNIT_SIZE
+        if queue_offset and expected < self.end + len(blank):
+            return None
+        position = self.end
+        self.max_physical = physical + size
+        self.end += len(blank) + UNIT_SIZE
+        return Appended(position, blank + _UNIT.pack(physical, size, tags_code))
+
+    def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
+        """The same for records in log order, shape (n,) each; in one piece where nothing is out of order."""
+        if not len(physical):
+            return []
+        blank = self._open(int(queue_offset[0]))
+        position, first = self.end, self.end + len(blank)
+        keep = self._all_appended(physical + size, queue_offset, first)
+        if keep is None:
+            found = [Appended(position, blank)] if blank else []
+            self.end = first
+            return found + self._one_by_one(physical, size, tags_code, queue_offset)
+        units = units_of(physical[keep], size[keep], tags_code[keep])
+        if len(units):
+            self.max_physical = int(physical[keep][-1] + size[keep][-1])
+        self.end = first + len(units) * UNIT_SIZE
+        return [Appended(position, blank + units.tobytes())] if blank or len(units) else []
+
+    def put_run(self, units: Units, queue_offset: int) -> Appended | None:
+        """Append units whose queue offsets count up from ``queue_offset`` and whose records ascend, as they are.
+
+        None, and nothing done, where that does not simply continue the queue: `put_many` then tells.
+        """
+        expected, first_end = queue_offset * UNIT_SIZE, int(units["physical_offset"][0]) + int(units["size"][0])
+        if first_end <= self.max_physical or expected < self.end or queue_offset < 0:
+            return None
+        blank, position = self._open(queue_offset), self.end
+        self.max_physical = int(units["physical_offset"][-1]) + int(units["size"][-1])
+        self.end = position + len(blank) + units.nbytes
+        return Appended(position, blank + units.tobytes())
+
+    def _open(self, queue_offset: int) -> bytes:
+        """Create the first file if there is none; the filler that goes in front of the first unit."""
+        if self.begin >= 0:
+            return b""
+        expected = queue_offset * UNIT_SIZE
+        # a negative queue offset comes from damage: brokers fail on the file's name and dispatch to none
+        self.begin = self.end = max(expected - expected % self.file_size, 0)
+        return PRE_BLANK * (max(expected - self.begin, 0) // UNIT_SIZE)
+
+    def _all_appended(self, ends: Ints, offsets: Ints, first: int) -> slice | None:
+        """The rows that are appended if none but leading ones, present already, is left out; else None."""
+        skip = int(np.argmax(ends > self.max_physical)) if ends[-1] > self.max_physical else len(ends)
+        ends, offsets = ends[skip:], offsets[skip:]
+        placed = first // UNIT_SIZE + np.arange(len(ends))
+        fits = (offsets >= placed) | (offsets == 0)
+        return slice(skip, None) if fits.all() and (ends[1:] > ends[:-1]).all() else None
+
+    def _one_by_one(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
+        rows = zip(*(c.tolist() for c in (physical, size, tags_code, queue_offset)), strict=True)
+        return [found for row in rows if (found := self.put(*row)) is not None]
+
+
+def units_of(physical: Ints, size: Ints, tags_code: Ints) -> Units:
+    """Units as they lie in a file, shape (n,)."""
+    units: npt.NDArray[Any] = np.empty(len(physical), UNIT)
+    units["physical_offset"], units["size"], units["tags_code"] = physical, size, tags_code
+    return units

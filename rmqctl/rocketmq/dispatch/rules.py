@@ -1,0 +1,119 @@
+"""What a broker's release and settings change about dispatch (spec 3.2 to 3.7, 4.1 to 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, parse_delay_levels
+from rmqctl.release import Release
+from rmqctl.rocketmq.broker_conf import flag
+from rmqctl.rocketmq.config_files import read_config, table
+from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES_EXT, RocketMQStore
+
+LMQ_PREFIX = b"%LMQ%"
+_RETRY_PREFIX, _SYSTEM_PREFIX = b"%RETRY%", b"rmq_sys_"
+_SLOTS_COUNTED, _STRICT_PROPERTIES = Release(4, 7, 1), Release(4, 9, 0)
+_MULTI_DISPATCH, _TOPIC_TESTED, _TAG_ENTRIES = Release(4, 9, 3), Release(5, 0, 0), Release(5, 4, 0)
+
+
+def no_batch_topics() -> frozenset[bytes]:
+    """The default of `DispatchRules.batch_topics`."""
+    return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRules:
+    """How one broker dispatches; can be pickled.
+
+    Attributes:
+        release: of the broker.
+        delays: delay of each level in ms (``messageDelayLevel``).
+        multi_dispatch: ``enableMultiDispatch``; without settings true, since only a broker with it on writes the
+            property INNER_MULTI_QUEUE_OFFSET.
+        lmq: ``enableLmq``: queues named ``%LMQ%...`` have queue id 0.
+        extension: ``enableConsumeQueueExt``: units of simple queues address an extension unit.
+        batch_topics: topics whose queues are batch queues; None where no configuration says so, and a topic is one
+            when an inner batch has been stored in it.
+    """
+
+    release: Release
+    delays: Mapping[int, int] = field(default_factory=lambda: parse_delay_levels(DEFAULT_DELAY_LEVELS))
+    multi_dispatch: bool = True
+    lmq: bool = True
+    extension: bool = False
+    batch_topics: frozenset[bytes] | None = field(default_factory=no_batch_topics)
+
+    @classmethod
+    def of(cls, store: RocketMQStore, as_release: Release | None = None) -> DispatchRules:
+        """The rules of the broker that wrote a store.
+
+        Args:
+            as_release: dispatch as this release does; default: the latest that the store shows.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        release, settings = as_release or release_range(store).highest, store.settings
+        return cls(
+            release=release,
+            delays=parse_delay_levels(settings.get("messageDelayLevel") or DEFAULT_DELAY_LEVELS),
+            multi_dispatch=flag(settings, "enableMultiDispatch", default=not settings),
+            lmq=flag(settings, "enableLmq", default=not settings),
+            extension=flag(settings, "enableConsumeQueueExt", default=_has_extension(store)),
+            batch_topics=batch_topics(store) if release >= _TOPIC_TESTED else frozenset(),
+        )
+
+    @property
+    def counts_slots(self) -> bool:
+        """Whether the header's hashSlotCount counts slots in use (4.7.1 and later) or entries."""
+        return self.release >= _SLOTS_COUNTED
+
+    @property
+    def tag_entries(self) -> bool:
+        """Whether the index has an entry for the tags of a message (5.4.0 and later)."""
+        return self.release >= _TAG_ENTRIES
+
+    @property
+    def strict_properties(self) -> bool:
+        """Whether properties are read by the decoder of 4.9.0 and before (spec 2.6)."""
+        return self.release <= _STRICT_PROPERTIES
+
+    def dispatches_extra(self, topic: bytes) -> bool:
+        """Whether records of a topic may be dispatched to more queues than their own (spec 3.7)."""
+        if not self.multi_dispatch or self.release < _MULTI_DISPATCH:
+            return False
+        system = topic.startswith((_RETRY_PREFIX, _SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC.encode()
+        return self.release < _TOPIC_TESTED or not system
+
+    def extra_queue_id(self, name: bytes, queue_id: int) -> int | None:
+        """Queue id under which a record of ``queue_id`` stands in the extra queue ``name``; None: it is skipped."""
+        if b"/" in name and self.release >= _TOPIC_TESTED:
+            return None
+        return 0 if self.lmq and name.startswith(LMQ_PREFIX) else queue_id
+
+    def is_batch_topic(self, topic: bytes) -> bool:
+        """Whether the configuration says that the queues of a topic are batch queues."""
+        return self.batch_topics is not None and topic in self.batch_topics
+
+
+def batch_topics(store: RocketMQStore) -> frozenset[bytes] | None:
+    """Topics with the attribute ``queue.type=BatchCQ`` and those that have batch queue files; None if neither tells.
+
+    Raises:
+        OSError: a file or directory cannot be read.
+    """
+    found = {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(BATCH_QUEUES, sizes=False)}
+    document = read_config(store, "topics.json").document
+    topics: dict[str, Any] = table(document, "topicConfigTable")
+    for name, topic in topics.items():
+        attributes = topic.get("attributes") if isinstance(topic, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
+            found.add(name.encode("utf-8", "surrogateescape"))
+    return frozenset(found) if found or topics else None
+
+
+def _has_extension(store: RocketMQStore) -> bool:
+    return any(e.is_directory for e in store.tree.entries(QUEUES_EXT, sizes=False))

@@ -1,0 +1,160 @@
+"""Dispatching a whole log into a directory, split by split, on one process or several."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
+from rmqctl.rocketmq.dispatch.index_put import IndexHead
+from rmqctl.rocketmq.dispatch.index_series import IndexSeries
+from rmqctl.rocketmq.dispatch.queue_series import Bitmap, QueueSeries, QueueSizes
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.rebuild.staging import IndexFilesWriter, QueueFilesWriter
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.verify.splits import Split, splits_of
+
+SPLIT_SIZE = 32 << 20
+"""Bytes of log dispatched at a time; what they dispatch is held in memory."""
+_AHEAD = 2
+"""Splits that each process may be ahead of the one that is being written."""
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all splits of one build share; can be pickled."""
+
+    rules: DispatchRules
+    wanted: Wanted
+
+
+@dataclass(slots=True)
+class Built:
+    """What a build made.
+
+    Attributes:
+        root: the directory that stands for the root of a store.
+        queue_files: files of queues, relative to it.
+        queues: the series with the end state of every queue.
+        index: headers of the index files, in order; :attr:`index_paths` is where they are staged.
+        records, end, last_store_timestamp: dispatched records, physical offset behind the last, its store time.
+    """
+
+    root: Path
+    queues: QueueSeries
+    queue_files: set[str] = field(default_factory=set)
+    index: list[IndexHead] = field(default_factory=list)
+    index_paths: list[Path] = field(default_factory=list)
+    records: int = 0
+    end: int = 0
+    last_store_timestamp: int = 0
+
+
+def build(
+    store: RocketMQStore,
+    geometry: Geometry,
+    job: Job,
+    root: Path,
+    *,
+    processes: int = 1,
+    bitmap: Bitmap | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """Dispatch the whole log of a store into files below ``root``.
+
+    Raises:
+        OSError: the log cannot be read, or a file cannot be written.
+    """
+    sizes = {
+        QUEUES: geometry.queue_file_size,
+        QUEUES_EXT: geometry.queue_ext_file_size,
+        BATCH_QUEUES: geometry.batch_queue_file_size,
+    }
+    shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
+    files, index = QueueFilesWriter(root, sizes), IndexFilesWriter(root, shape)
+    queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap)
+    series = IndexSeries(shape, counts_slots=job.rules.counts_slots, sink=index)
+    built = Built(root, queues)
+    for found in _dispatched(store, job, processes, progress):
+        queues.apply(found)
+        if found.index is not None:
+            series.add(found.index)
+        _note(built, found)
+    files.flush()
+    series.finish()
+    built.queue_files, built.index = files.files, index.heads
+    built.index_paths = [index.path(number) for number in range(len(index.heads))]
+    return built
+
+
+def _note(built: Built, found: Dispatched) -> None:
+    if found.records:
+        built.records += found.records
+        built.end, built.last_store_timestamp = found.end, found.last_store_timestamp
+
+
+def _dispatched(store: RocketMQStore, job: Job, processes: int, progress: Progress | None) -> Iterator[Dispatched]:
+    """What each split of the log dispatches, in log order, up to the end of the log."""
+    log = CommitLog(store.log_files, crashed=store.has_abort)
+    splits = splits_of(log.contexts(), SPLIT_SIZE)
+    for split, (found, stale) in _results(splits, job, processes):
+        yield found
+        if progress:
+            progress((split.stop or split.context.file.size) - split.start)
+        if stale:
+            return
+
+
+def _results(splits: list[Split], job: Job, processes: int) -> Iterator[tuple[Split, tuple[Dispatched, bool]]]:
+    if processes <= 1 or len(splits) <= 1:
+        dispatcher = Dispatcher(job.rules, job.wanted)
+        yield from ((split, dispatch_split(split, dispatcher)) for split in splits)
+        return
+    with ProcessPoolExecutor(processes, get_context(), _enter, (job,)) as pool:
+        waiting: deque[tuple[Split, Future[tuple[Dispatched, bool]]]] = deque()
+        try:
+            for split in splits:
+                waiting.append((split, pool.submit(_work, split)))
+                if len(waiting) > _AHEAD * processes:
+                    yield _next(waiting)
+            while waiting:
+                yield _next(waiting)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+
+def _next(waiting: deque[tuple[Split, Future[tuple[Dispatched, bool]]]]) -> tuple[Split, tuple[Dispatched, bool]]:
+    split, future = waiting.popleft()
+    return split, future.result()
+
+
+def dispatch_split(split: Split, dispatcher: Dispatcher) -> tuple[Dispatched, bool]:
+    """What one split dispatches, and whether the log ends in it because old records follow.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    state = resume_state(split.context, split.start) if split.start else LogState()
+    for found in walk_file(split.context, state, start=split.start, stop=split.stop):
+        dispatcher.add(found)
+    return dispatcher.take(), state.stale
+
+
+_dispatchers: list[Dispatcher] = []  # of a worker process
+
+
+def _enter(job: Job) -> None:
+    _dispatchers[:] = [Dispatcher(job.rules, job.wanted)]
+
+
+def _work(split: Split) -> tuple[Dispatched, bool]:
+    return dispatch_split(split, _dispatchers[0])
