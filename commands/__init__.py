@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("commands.info", "What is here: kind, release, geometry, state, first and last message."),
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
+    "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
