@@ -14,6 +14,7 @@ from rmqctl.repair.edits import Edit, Overwrite, Step
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.mend.bridge import Bridge, bridge
+from rmqctl.rocketmq.mend.changes import changes, zeroed
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim, Claims, claims_into
 from rmqctl.rocketmq.mend.damage import Gap, LogDamage, setting_of, survey
 from rmqctl.rocketmq.mend.heal import SMALLEST, heal
@@ -23,7 +24,6 @@ from rmqctl.rocketmq.store import RocketMQStore
 
 _MOST_MOVED = 64
 _MOST_SHIFTED = 4
-_PIECE = 1 << 20
 
 
 class BodyDamage(StrEnum):
@@ -174,7 +174,7 @@ class LogMender:
 
     def _cut(self, gap: Gap, at: int, claims: list[Claim]) -> Iterator[Step]:
         raw = self.log.read(at, gap.file.base + gap.file.size - at)
-        edits = tuple(_zeroed(gap.file.name, at - gap.file.base, raw))
+        edits = tuple(zeroed(gap.file.name, at - gap.file.base, raw))
         if edits:
             what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=len(claims))
@@ -279,7 +279,7 @@ class LogMender:
     def _stale(self, finding: Finding) -> Step:
         file = next(f for f in self.store.log_files if f.name == finding.file)
         raw = self.log.read(file.base + finding.offset, file.size - finding.offset)
-        edits = tuple(_zeroed(file.name, finding.offset, raw))
+        edits = tuple(zeroed(file.name, finding.offset, raw))
         return Step(
             finding.kind.id,
             file.name,
@@ -293,31 +293,6 @@ class LogMender:
         assert file is not None
         assert len(before) >= len(after)
         return tuple(changes(file.name, physical - file.base, before[: len(after)], after))
-
-
-def changes(file: str, offset: int, before: bytes, after: bytes) -> Iterator[Overwrite]:
-    """Overwrites for the bytes that differ, runs less than 16 bytes apart as one."""
-    import numpy as np
-
-    rows = np.flatnonzero(np.frombuffer(before, np.uint8) != np.frombuffer(after, np.uint8))
-    if not len(rows):
-        return
-    breaks = np.flatnonzero(np.diff(rows) > 16)
-    for first, last in zip(
-        rows[np.r_[0, breaks + 1]].tolist(), rows[np.r_[breaks, len(rows) - 1]].tolist(), strict=True
-    ):
-        for at in range(first, last + 1, _PIECE):
-            stop = min(at + _PIECE, last + 1)
-            yield Overwrite(file, offset + at, before[at:stop], after[at:stop])
-
-
-def _zeroed(file: str, offset: int, raw: bytes) -> Iterator[Overwrite]:
-    """Zeros over all that is not zero; page by page, so that holes stay holes."""
-    raw = raw.rstrip(b"\0")
-    for at in range(0, len(raw), 4096):
-        piece = raw[at : at + 4096]
-        if any(piece):
-            yield Overwrite(file, offset + at, piece, bytes(len(piece)))
 
 
 def _runs(pieces: Sequence[Piece], healed: dict[Piece, Step | None]) -> Iterator[list[Piece]]:

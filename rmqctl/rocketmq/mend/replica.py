@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc, decode_record
+from rmqctl.findings import Severity
+from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.commitlog import FileContext, LogState, walk_file
+from rmqctl.rocketmq.crc import body_crcs
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.store import RocketMQStore
 
@@ -53,6 +59,21 @@ class Replica:
             f"{self.store.root} has sound records there, and the bytes {' and '.join(sides)} are equal in both stores",
         )
 
+    def file(self, base: int, size: int) -> bytes | None:
+        """The whole file that begins at an offset; None if it is not there or has damage.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        file = next((f for f in self.store.log_files if f.base == base and f.size == size), None)
+        if file is None:
+            return None
+        state = LogState()
+        for found in walk_file(FileContext(file, followed=True), state):
+            if any(f.level is not Severity.NOTE for f in found.findings) or len(_body_crc_rows(found.block)):
+                return None
+        return self._log.read(base, size)
+
     def _front(self, log: LogReader, begin: int) -> bool | None:
         """Whether the bytes in front are equal; None at the begin of a file."""
         file = log.file_of(begin)
@@ -63,6 +84,11 @@ class Replica:
         """Whether the record behind is equal; None where no record is."""
         own = log.record(end)
         return own == self._log.read(end, len(own)) if own else None
+
+
+def _body_crc_rows(block: Block) -> Ints:
+    """Rows whose body does not fit its CRC."""
+    return np.flatnonzero((block["body_crc"].astype(np.int64) != body_crcs(block)) & (block.body_size > 0))
 
 
 def _is_sound(data: bytes, begin: int) -> bool:
