@@ -59,8 +59,8 @@ def test_columns_and_bodies_are_chosen() -> None:
     (first, *_) = rows(root, columns="topic,body", body="stored")
     assert list(first) == ["topic", "body"]
     assert "body" not in rows(root, body="none")[0]
-    with pytest.raises(BadOption, match="no column 'boddy'"):
-        rows(root, columns="boddy")
+    with pytest.raises(BadOption, match="no column 'bodily'"):
+        rows(root, columns="bodily")
 
 
 def test_filters_choose_messages() -> None:
