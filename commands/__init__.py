@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rmqctl.errors import Refused
-from rmqctl.repair.journal import JOURNAL, PENDING, STATE, Journal, default_directory, read_journal
+from rmqctl.repair.journal import DONE, JOURNAL, PENDING, STATE, Journal, default_directory, read_journal
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.lines import rows_of
 
@@ -76,3 +76,27 @@ def state_of(path: Path) -> str:
     except FileNotFoundError:
         return ""
     return next((str(row["state"]) for row in reversed(rows) if "state" in row), "")
+
+
+def choose_journal(path: Path) -> Path:
+    """The journal that is meant by a path: itself, or the one in a directory of journals to be dealt with first.
+
+    That is one that was broken off, else the last that is done and not taken back.
+
+    Raises:
+        Refused: there is none.
+    """
+    if (path / JOURNAL).exists() or not path.is_dir():
+        return path
+    found = {p: state_of(p) for p in sorted(path.glob("[0-9]*"), reverse=True) if (p / JOURNAL).exists()}
+    chosen = [p for p, state in found.items() if state in PENDING] or [p for p, state in found.items() if state == DONE]
+    if not found or not chosen:
+        raise Refused(
+            f"{path} holds no journal that can be taken back"
+            + (
+                f"; of {len(found):,} all were taken back"
+                if found
+                else "; give a directory such as store.rmqctl-journal/0001"
+            )
+        )
+    return chosen[0]
