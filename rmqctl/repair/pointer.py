@@ -16,9 +16,11 @@ POINTER = "rmqctl.pending"
 
 def point(journal: Journal, layer: FileLayer) -> None:
     """Say in the store that a journal is under way."""
-    path = journal.changes.path(POINTER)
-    if not os.path.lexists(path):
-        layer.symlink(str(journal.path), path)
+    path = Path(journal.changes.path(POINTER))
+    if path.is_symlink() and path.readlink() != journal.path:  # of a journal that is done
+        layer.unlink(str(path))
+    if not path.is_symlink():
+        layer.symlink(str(journal.path), str(path))
         layer.sync_directory(journal.changes.root)
 
 

@@ -217,8 +217,8 @@ def _finish(journal: Journal, layer: FileLayer) -> None:
     """What follows when the store is as it should be: the journals' states, the listing, no link any more."""
     keep_listing(journal, layer)
     tell_reversed(journal.path, layer, in_force=True)
-    journal.say(layer, state=DONE)
     _leave(journal, layer)
+    journal.say(layer, state=DONE)
 
 
 def _leave(journal: Journal, layer: FileLayer) -> None:
@@ -245,8 +245,8 @@ def _take_back(journal: Journal, layer: FileLayer, advance: Advance) -> Applied:
         _begin(journal, layer)
         Driver(journal, layer, advance).to(after=False)
         tell_reversed(journal.path, layer, in_force=False)
-        journal.say(layer, state=TAKEN_BACK)
         _leave(journal, layer)
+        journal.say(layer, state=TAKEN_BACK)
     except (OSError, ValueError) as error:
         raise _failed(f"cannot take back {journal.path}", error, _go_on(journal)) from error
     complaints = tuple(f"not as before: {what}" for what in differences(journal, after=False))
@@ -274,8 +274,9 @@ def _failed(what: str, error: BaseException, next_step: str) -> IOFailure:
 
 
 def _go_on(journal: Journal) -> str:
+    how = "whole and not checked" if journal.state == APPLIED else "half changed; keep brokers off it"
     return (
-        f"the store is half changed; keep brokers off it, and type: rmqctl undo {journal.path} (to go back) "
+        f"the store is {how}, and type: rmqctl undo {journal.path} (to go back) "
         f"or rmqctl undo {journal.path} --resume (to finish)"
     )
 
