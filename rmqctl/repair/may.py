@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqctl.errors import Refused
+from rmqctl.repair.changes import load
 from rmqctl.repair.check import differences, strange
 from rmqctl.repair.draft import told
 from rmqctl.repair.journal import DONE, PENDING, READY, TAKEN_BACK, UNDONE, Journal, read_journal
@@ -49,6 +50,7 @@ def check_resume(found: Journal) -> None:
     Raises:
         Refused: the reason.
     """
+    _refuse_damaged(found)
     if found.state in {DONE, UNDONE}:
         raise Refused(f"{found.path} is finished: nothing is left to do; to take it back: rmqctl undo {found.path}")
     if found.state in PENDING:
@@ -64,6 +66,7 @@ def check_undo(found: Journal, *, force: bool = False) -> None:
     Raises:
         Refused: the reason, with the names of files that changed since.
     """
+    _refuse_damaged(found)
     if found.state in PENDING:
         _refuse_changed(found, strange(found), "go back")
         return
@@ -83,6 +86,20 @@ def check_undo(found: Journal, *, force: bool = False) -> None:
             f"the store changed after {found.path} was done: {told(others)}; nothing was changed; "
             "take later journals back first, or give --force to leave those files as they are"
         )
+
+
+def _refuse_damaged(journal: Journal) -> None:
+    """Hold every byte that the journal keeps to its CRC, so that nothing stops the run half way."""
+    try:
+        for file in journal.changes.files:
+            for after in (False, True):
+                for _, _, payload in file.payloads(after=after):
+                    load(payload)
+    except ValueError as error:
+        raise Refused(
+            f"{journal.path} is damaged: {error}; nothing was changed; "
+            "restore it from a copy, or keep the store as it is"
+        ) from None
 
 
 def _refuse_changed(journal: Journal, names: list[str], purpose: str) -> None:
