@@ -29,6 +29,19 @@ def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
         Refused: an edit does not fit what is on disk; the message names every such file.
         OSError: a file cannot be read.
     """
+    return _drafted(plan, journal).changes(plan, lock)
+
+
+def draft_files(plan: Plan) -> list[DraftFile]:
+    """Every file that a plan touches, readable as it is and as it would be.
+
+    Raises:
+        Refused, OSError: as with :func:`draft`.
+    """
+    return _drafted(plan, "0000").files
+
+
+def _drafted(plan: Plan, journal: str) -> _Draft:
     maker = _Draft(os.path.realpath(plan.root), journal)
     for edit in plan.edits:
         maker.take(edit)
@@ -37,7 +50,7 @@ def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
             f"the plan was made for another state of {plan.root}: {told(maker.problems)}; "
             "nothing was written; make the plan again"
         )
-    return maker.changes(plan, lock)
+    return maker
 
 
 def told(problems: list[str]) -> str:
@@ -52,7 +65,7 @@ class _Draft:
     def __init__(self, root: str, journal: str) -> None:
         self.root, self.journal = root, journal
         self.problems: list[str] = []
-        self._all: list[DraftFile] = []
+        self.files: list[DraftFile] = []
         self._now: dict[str, DraftFile | None] = {}
         self._directories: dict[str, bool] = {}
         self._take: dict[type, Callable[[Any], None]] = {
@@ -70,7 +83,7 @@ class _Draft:
 
     def changes(self, plan: Plan, lock: str) -> Changes:
         """What all edits come to; files that end as they began are left out."""
-        files = [f.change() for f in self._all if not (f.was_at != STORE and f.is_at == f.was_at)]
+        files = [f.change() for f in self.files if not (f.was_at != STORE and f.is_at == f.was_at)]
         kept = tuple(f for f in files if f.moves or f.is_edited)
         directories = tuple(self._directory_changes())
         steps = tuple(step_row(step) for step in plan.steps)
@@ -122,7 +135,7 @@ class _Draft:
         file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file))
         file.is_at = STORE
         self._make_parents(edit.file)
-        self._all.append(file)
+        self.files.append(file)
         self._now[edit.file] = file
 
     def _quarantine(self, edit: Quarantine) -> None:
@@ -172,7 +185,7 @@ class _Draft:
             if stat.S_ISLNK(found.st_mode) and os.path.isfile(path):
                 found = os.stat(path)
             file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE)
-            self._all.append(file)
+            self.files.append(file)
             self._now[name] = file
         return self._now[name]
 
