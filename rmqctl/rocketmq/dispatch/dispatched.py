@@ -125,7 +125,7 @@ class Dispatcher:
 
     def __init__(self, rules: DispatchRules, wanted: Wanted | None = None) -> None:
         self.rules, self.wanted = rules, wanted or Wanted()
-        self._ids, self._hashes, self._numbers = TextIds(), KeyHashes(tags=rules.tag_entries), KeyNumbers()
+        self._ids, self._hashes, self._numbers = TextIds(), KeyHashes(), KeyNumbers()
         self._done = Dispatched()
         self._queued: list[_Queued] = []
         self._indexed: list[IndexColumns] = []
@@ -271,7 +271,7 @@ class Dispatcher:
     # --- index --------------------------------------------------------------------------------
 
     def _add_index(self, block: Block, topics: Ints, pairs: Pairs, physical: Ints) -> None:
-        keys = self._hashes.columns(block, pairs, topics, self._ids.texts)
+        keys = self._hashes.columns(block, pairs, topics, self._ids.texts, tags=self.rules.tag_entries)
         owner, hashes = keys.owner, keys.hash
         if self.wanted.topics is not None:
             keep = self._is_wanted(topics[owner] << 32)
