@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.block import (
-    HOST_SHIFT,
     Bytes8,
     Ints,
     by_variant,
@@ -22,6 +21,7 @@ from rmqctl.rocketmq.block import (
     head_offsets,
     head_sizes,
 )
+from rmqctl.rocketmq.variants import HOST_SHIFT
 
 Flags = npt.NDArray[np.bool_]
 
