@@ -31,8 +31,8 @@ from rmqctl.rocketmq.dispatch.request import (
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.index_keys import KeyHashes
 from rmqctl.rocketmq.queue_files import UNIT, Units
+from rmqctl.rocketmq.queue_numbers import KeyNumbers, signed
 from rmqctl.rocketmq.tags import delayed, tags_codes
-from rmqctl.rocketmq.verify.continuity import KeyNumbers, signed
 
 Key = tuple[bytes, int]
 Rows = npt.NDArray[np.int64]
