@@ -83,13 +83,13 @@ def command(
     )
     with progress("rebuild", sum(f.size for f in found.log_files)) as advance:
         rebuild = Rebuild(found, wanted, advance)
-        _say_assumptions(rebuild)
         if into:
             _into(rebuild, Path(into), out, force=force)
             return
         with _stage(found, beside=apply) as directory:
             _check_room(rebuild, directory, force=force)
             rebuilt = rebuild.run(directory)
+            _say_assumptions(rebuild, rebuilt)
             _show(rebuilt, out)
             if apply:
                 _apply(rebuild, rebuilt, journal, force=force)
@@ -124,8 +124,8 @@ def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _say_assumptions(rebuild: Rebuild) -> None:
-    for sentence in rebuild.assumptions():
+def _say_assumptions(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
+    for sentence in rebuild.assumptions(rebuilt):
         message(f"{sentence}; give --broker-conf FILE if this broker is set differently")
 
 
@@ -153,6 +153,7 @@ def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> Non
     _check_room(rebuild, directory, force=force)
     directory.mkdir(parents=True, exist_ok=True)
     rebuilt = rebuild.run(directory)
+    _say_assumptions(rebuild, rebuilt)
     rebuild.complete(rebuilt)
     _show(rebuilt, out)
 

@@ -223,8 +223,13 @@ class Pairs:
         if len(rows):
             rows = rows[_equal(self.data, self.name_at[rows], name)]
         owner = self.owner[rows]
-        repeated = np.flatnonzero(owner[1:] == owner[:-1])
-        return self.take(np.delete(rows, repeated) if len(repeated) else rows)
+        repeated = owner[1:] == owner[:-1]
+        if repeated.any():
+            rows = rows[np.append(~repeated, True)]
+            owner = self.owner[rows]
+        value_at = self.value_at[rows]  # behind the name and a mark: one gather does for both
+        sizes = np.full(len(rows), len(name), np.int64)
+        return Pairs(self.data, owner, value_at - len(name) - 1, sizes, value_at, self.value_size[rows])
 
     def take(self, keep: Any) -> Pairs:
         """The pairs of an index or boolean array."""
@@ -265,7 +270,7 @@ def pairs_of(texts: Texts) -> Pairs:
     data, start = texts.data, texts.start
     end = np.flatnonzero(data == _END)
     begin = np.concatenate([[0], end[:-1] + 1])[: len(end)]
-    owner = np.repeat(np.arange(len(start) - 1), np.diff(np.searchsorted(end, start)))
+    owner = _owners(begin, start, len(data))
     mark = np.flatnonzero(data == _PAIR)
     if len(mark) != len(begin) or not ((mark > begin) & (mark < end)).all():  # not one 0x01 in every piece
         marks = np.append(mark, len(data))
@@ -274,6 +279,15 @@ def pairs_of(texts: Texts) -> Pairs:
     if not good.all():
         begin, end, owner, mark = begin[good], end[good], owner[good], mark[good]
     return Pairs(data, owner, begin, mark - begin, mark + 1, end - mark - 1)
+
+
+def _owners(at: Ints, start: Ints, size: int) -> Ints:
+    """Which text each place lies in: places ascending, one at the start of every text that is not empty."""
+    begins = np.zeros(size + 1, np.int8)
+    begins[start[:-1]] = 1
+    ordinal = np.cumsum(begins[at], dtype=np.int64) - 1
+    filled = start[1:] > start[:-1]
+    return ordinal if filled.all() else np.flatnonzero(filled)[ordinal]
 
 
 def _closed(texts: Texts) -> Texts:

@@ -70,12 +70,12 @@ class IndexFile:
         raw = self._read(self.geometry.entry_at(first), max(count, 0) * ENTRY.packer.size)
         return np.frombuffer(raw, ENTRY.dtype, len(raw) // ENTRY.packer.size)
 
-    def slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
+    def slots(self, first: int, count: int) -> npt.NDArray[np.int32]:
         """Slot values, number ``first`` on; zeros behind the end of the file."""
         import numpy as np
 
         raw = self._read(HEADER.packer.size + SLOT_SIZE * first, SLOT_SIZE * count).ljust(SLOT_SIZE * count, b"\0")
-        return np.frombuffer(raw, ">i4").astype(np.int64)
+        return np.frombuffer(raw, ">i4").astype(np.int32)
 
     def slot(self, number: int) -> int:
         """The value of one slot; zero behind the end of the file."""

@@ -52,7 +52,7 @@ def signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def run_starts(values: Ints) -> Ints:
+def run_starts(values: npt.NDArray[Any]) -> Ints:
     """Where each run of equal values begins; ``values`` is not empty."""
     return np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
@@ -182,19 +183,20 @@ class Rebuild:
             why = "the file is missing" if old is None else "times of the log, the queues or the index differ"
             found.changes.append(FileChange(CHECKPOINT, change, why))
 
-    def assumptions(self) -> list[str]:
-        """Sizes that nothing shows, so that the broker's defaults were taken; a sentence each."""
-        conf, found = self.store.settings, []
+    def assumptions(self, found: Rebuilt) -> list[str]:
+        """Settings that nothing shows, so that the broker's defaults were taken; a sentence each."""
+        conf, told = self.store.settings, []
         if self.options.queues and "mappedFileSizeConsumeQueue" not in conf and not _has_files(self.store):
             size = f"{self.geometry.queue_file_size:,} bytes"
-            found.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
+            told.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
         if self.options.index and "maxIndexNum" not in conf and not any(e.size > 0 for e in self.store.index_files):
             slots, entries = self.geometry.index_slots, self.geometry.index_entries
             shape = f"{slots:,} slots and {entries:,} entries"
-            found.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
-        if self.options.queues and "messageDelayLevel" not in conf and not shown_delays(self.store):
-            found.append("no unit shows the delay levels, so the broker's defaults are taken")
-        return found
+            told.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
+        delayed = any(topic == SCHEDULE_TOPIC.encode() for topic, _ in found.built.queues.simple)
+        if delayed and "messageDelayLevel" not in conf and not shown_delays(self.store):
+            told.append("no unit shows the delay levels, so the broker's defaults are taken")
+        return told
 
     # --- where it goes ------------------------------------------------------------------------
 

@@ -85,7 +85,8 @@ class QueueChecker:
         return []
 
     def partial(self) -> QueuePartial:
-        """The claims of this split by topic and queue id."""
+        """The claims of this split by topic and queue id; gives back what the units took."""
+        self._pages.close()
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
         claims = {names[number]: claim for number, claim in self._claims.items()}
         return QueuePartial(claims, self._missing, self._batches.claims)
