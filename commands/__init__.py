@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "lag": ("commands.lag", "Consumer groups: offset, lag in messages, bytes and time, anomalies."),
     "query-key": ("commands.query_key", "Messages by key, as a broker's index finds them, or by reading the log."),
     "query-time": ("commands.query_time", "The queue offset that a broker answers for a time, and the message there."),
     "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),

@@ -141,6 +141,18 @@ class QueueView:
         end = unit.physical_offset + unit.size
         return file is not None and unit.size > 0 and end <= min(file.base + file.size, self.log_end)
 
+    def bytes_from(self, queue_offset: int) -> int:
+        """Bytes of the records from a queue offset on.
+
+        Raises:
+            OSError: a file of the queue cannot be read.
+        """
+        place = self.at(queue_offset)
+        if place is None:
+            return 0
+        rest = self.files[self.files.index(place[0]) + 1 :]
+        return place[0].bytes_from(place[1]) + sum(file.bytes_from(0) for file in rest)
+
     def last_unit(self) -> Unit | None:
         """The last unit of all; None in a queue without one."""
         file = next((f for f in reversed(self.files) if len(f)), None)

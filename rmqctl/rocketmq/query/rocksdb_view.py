@@ -36,6 +36,10 @@ class DatabaseUnits(UnitFile):
             return Unit(offset, _NO_UNIT, 0, 0)
         return Unit(offset, found.physical_offset, found.size, found.tags_code, found.store_timestamp)
 
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the records that the units from a number on stand for."""
+        return sum(self.unit(n).size for n in range(number, len(self)))
+
     def close(self) -> None:
         """The database stays open; it belongs to the store."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable
 
 Text = str | dict[str, str]
@@ -18,11 +16,15 @@ def text_or_base64(data: bytes) -> Text:
     try:
         return data.decode()
     except UnicodeDecodeError:
+        import base64
+
         return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def redacted(data: bytes) -> str:
     """The first digits of a hash: equal values stay equal, the value itself is gone."""
+    import hashlib
+
     return f"sha256:{hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
 
 
