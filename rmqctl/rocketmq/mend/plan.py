@@ -110,6 +110,7 @@ class _Planner:
         geometry = geometry_of(self.below)
         if before or self.options.neutralize:
             self._log(geometry)
+        if self.store.log_files and (before or self.steps):
             self._derived()
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
