@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
+    "repair": ("commands.repair", "A plan that mends what is wrong with the least loss; with --apply carried out."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""

@@ -20,13 +20,14 @@ from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.mend.config import config_steps
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.derived import index_steps, queue_steps
+from rmqctl.rocketmq.mend.expired import expired_steps
 from rmqctl.rocketmq.mend.log import BodyDamage, LogMender
 from rmqctl.rocketmq.mend.missing import missing_steps
 from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.state import abort_steps, checkpoint_steps
 from rmqctl.rocketmq.mend.strays import stray_steps
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 _ROUNDS = 3
@@ -130,6 +131,7 @@ class _Planner:
 
     def _derived(self) -> None:
         changed = bool(self.steps)
+        self._take(expired_steps(self.store, self._findings("expired queues")))
         self._take(queue_steps(self.store, self._findings("queues"), self._room()))
         self._take(index_steps(self.store, self._findings("index"), self._room()))
         self._take(checkpoint_steps(self.store, self._findings("checkpoint"), self._room()))
@@ -167,6 +169,22 @@ class _Planner:
         return room
 
 
+def complaints(store: RocketMQStore, repair: Repair) -> list[str]:
+    """What the store as it is now has wrong that the plan did not foresee, a sentence each.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    fresh = overlaid(store, ())
+    expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
+    found = Verification(fresh, VerifyOptions()).findings()
+    return [
+        f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
+        for f in found
+        if f.level is not Severity.NOTE and (f.kind.id, f.file, f.offset) not in expected
+    ]
+
+
 def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
     """The store with edits carried out in memory, those of logs outside its root included."""
     edits = list(edits)
@@ -177,6 +195,8 @@ def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
             logs.append((name, tree.child(name)))
         else:
             logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
+    if not logs and tree.stat(COMMIT_LOG) is not None:
+        logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
     return RocketMQStore(tree, logs, store.selection, store.settings)
 
 
