@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
     "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
+    "repair": ("commands.repair", "Mend what is damaged with the least loss, by a plan that can be taken back."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from formats.rocketmq.message import decode_record
+from formats.rocketmq.properties import is_closed
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Edit, Overwrite, Step
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -17,9 +18,10 @@ from rmqctl.rocketmq.mend.bridge import Bridge, bridge
 from rmqctl.rocketmq.mend.changes import changes, zeroed
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim, Claims, claims_into
 from rmqctl.rocketmq.mend.damage import Gap, LogDamage, setting_of, survey
+from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properties, with_store_time
 from rmqctl.rocketmq.mend.heal import SMALLEST, heal
 from rmqctl.rocketmq.mend.placeholder import blank, bodiless
-from rmqctl.rocketmq.mend.replica import Replica
+from rmqctl.rocketmq.mend.replica import Replica, Restored
 from rmqctl.rocketmq.store import RocketMQStore
 
 _MOST_MOVED = 64
@@ -219,6 +221,57 @@ class LogMender:
         elif healed.record != raw:
             what = f"heal the record at {physical}: {', '.join(healed.fields)}"
             yield Step(kind, file.name, what, healed.proof, self._edits(physical, raw, healed.record))
+        else:
+            yield from self._unprotected(physical, raw, findings, claim)
+
+    def _unprotected(self, physical: int, raw: bytes, findings: list[Finding], claim: Claim | None) -> Iterator[Step]:
+        """What is wrong with a record whose structure and body are sound."""
+        for finding in findings:
+            mended: Mended | None = None
+            if finding.kind is kinds.LOG_PROPERTY_CRC:
+                mended = heal_property_crc(raw)
+            elif finding.kind is kinds.LOG_PROPERTIES_LOST:
+                mended = mend_properties(raw, closed=self._closes_properties(physical))
+            elif finding.kind is kinds.LOG_STORE_TIME:
+                mended = self._store_time(physical, raw, claim)
+            elif finding.kind is kinds.LOG_PHYSICAL_OFFSET:
+                continue
+            restored = self._restored(physical, raw) if mended is None or not mended.is_exact else None
+            if restored is not None:
+                what = f"restore the record at {physical} from the replica"
+                yield Step(
+                    finding.kind.id, finding.file, what, restored.proof, self._edits(physical, raw, restored.data)
+                )
+            elif mended is not None:
+                what = f"{mended.what} (record at {physical})"
+                yield Step(finding.kind.id, finding.file, what, mended.why, self._edits(physical, raw, mended.record))
+            else:
+                yield _left(finding, "nothing else in the store says what the bytes were")
+            return
+
+    def _restored(self, physical: int, raw: bytes) -> Restored | None:
+        return self.replica.restore(self.log, physical, physical + len(raw)) if self.replica else None
+
+    def _closes_properties(self, physical: int) -> bool:
+        """Whether the record behind, or else the first of the log, ends its properties with 0x02."""
+        raw = self.log.record(physical)
+        beside = self.log.record(physical + len(raw)) if raw else None
+        beside = beside or self.log.record(self.log.min_offset)
+        return beside is not None and is_closed(beside)
+
+    def _store_time(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
+        """The true store time where a unit tells it; for a time of zero, which harms recovery, that of a neighbour."""
+        fields: dict[str, Any] = decode_record(raw)[0]
+        if claim is not None and claim.store_timestamp is not None:
+            if claim.store_timestamp == fields["store_timestamp"]:
+                return None
+            record = with_store_time(raw, claim.store_timestamp)
+            return Mended(record, "put the store time right", f"{claim.source} has it", is_exact=True)
+        if fields["store_timestamp"]:
+            return None
+        time = self.log.store_timestamp(physical + len(raw)) or self.damage.last_time or fields["born_timestamp"]
+        why = "zero makes recovery pass over the file; the true time lies between those of the records beside it"
+        return Mended(with_store_time(raw, time), f"set the store time to {time}", why, is_exact=False)
 
     def _own_claim(self, physical: int, raw: bytes) -> Claim | None:
         """The one unit that points to a record and has its size."""
@@ -229,7 +282,7 @@ class LogMender:
         bad = next((f for f in findings if f.kind is kinds.LOG_BODY_CRC), None)
         if bad is None:
             return
-        restored = self.replica.restore(self.log, physical, physical + len(raw)) if self.replica else None
+        restored = self._restored(physical, raw)
         if restored is not None:
             edits = self._edits(physical, raw, restored.data)
             yield Step(

@@ -85,7 +85,7 @@ def diagnose(body: bytes, stored: int) -> Diagnosis:
 def _in_field(difference: int) -> list[Correction]:
     """The correction of the CRC field itself."""
     pattern = difference.to_bytes(4, "big")
-    span = _span(pattern)
+    span = span_of(pattern)
     return [Correction(-1, pattern, span)] if span <= LONGEST_BURST else []
 
 
@@ -99,12 +99,12 @@ def _in_body(size: int, difference: int) -> list[Correction]:
         rows = np.flatnonzero((words < 1 << 24) & (words & 0xFF != 0))
         for row in rows.tolist():
             at, pattern = size - 1 - row, int(words[row]).to_bytes(4, "little").rstrip(b"\0")
-            if at + len(pattern) <= size and _span(pattern) <= LONGEST_BURST:
-                found.append(Correction(at, pattern, _span(pattern)))
+            if at + len(pattern) <= size and span_of(pattern) <= LONGEST_BURST:
+                found.append(Correction(at, pattern, span_of(pattern)))
     return found
 
 
-def _span(pattern: bytes) -> int:
+def span_of(pattern: bytes) -> int:
     """Bits from the first to the last wrong one, counted from either end of the bytes: the smaller of both."""
     spans = []
     orders: tuple[Literal["big", "little"], ...] = ("big", "little")
