@@ -189,7 +189,8 @@ class StoreEngine:
         if batch and not self.config.is_5:
             raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
         self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
-        self.reput.rules = dispatch_rules(self.config, self.topics, self.rules)
+        self.rules = dispatch_rules(self.config, self.topics, self.rules)
+        self.reput.use_rules(self.rules)
         self.save_topics()
 
     def dispatch(self) -> int:
