@@ -72,7 +72,8 @@ class _Encoder:
     def __init__(self, engine: StoreEngine, template: Template, options: ProduceOptions) -> None:
         self.engine, self.template, self.options = engine, template, options
         self.client = Client(LOCALHOST, options.seed)
-        self.texts = {tag: _Text.of(self, tag) for tag in ([t for t, _ in template.tags] or [None])}
+        tags: list[str | None] = [tag for tag, _ in template.tags]
+        self.texts = {tag: _Text.of(self, tag) for tag in tags or [None]}
         self.topics = [topic_field(topic) for topic in options.topics]
         hosts = hosts_of(LOCALHOST, engine.config.store_host)
         self.sys_flag, self.run = hosts, record_plan(is_v2=False, hosts=hosts).runs[0]
