@@ -21,6 +21,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "query-key": ("commands.query_key", "Messages by key, as a broker's index finds them, or by reading the log."),
+    "query-time": ("commands.query_time", "The queue offset that a broker answers for a time, and the message there."),
+    "query-offset": ("commands.query_offset", "Messages of a queue from an offset on."),
+    "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
+    "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
+    "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from commands._json import text_or_base64
-
 _TIME_KEY = re.compile(r"(?:.*[_.])?timestamp|(?:.*\.)?time|delete_horizon")
 _SIZE_KEY = re.compile(r"(?:.*[_.])?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -69,6 +67,8 @@ def _integer(key: str, value: int, local_time: bool) -> str:
 
 def _other(key: str, value: Any, local_time: bool) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
+        from commands._json import text_or_base64
+
         return cell(key, text_or_base64(bytes(value)))
     if isinstance(value, Mapping):
         if list(value) == ["base64"]:

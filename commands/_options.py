@@ -148,6 +148,12 @@ def filter_options(function: Function) -> Function:
     return _packed("filters", _FILTERS, tuple(FilterOptions.__slots__), _filters)(function)
 
 
+def filter_options_but(*names: str) -> Decorator:
+    """The same without some of the filters, which the command asks for in another way or which mean nothing to it."""
+    kept = [(name, option) for name, option in zip(FilterOptions.__slots__, _FILTERS, strict=True) if name not in names]
+    return _packed("filters", tuple(o for _, o in kept), tuple(n for n, _ in kept), _filters)
+
+
 def _filters(**values: Any) -> FilterOptions:
     filters = FilterOptions(**values)
     if _crossed(filters.after, filters.before):

@@ -42,6 +42,15 @@ class Instant(click.ParamType[int]):
             )
 
 
+class SpanArguments(click.Command):
+    """A command with a time among its arguments: ``-15m`` stands for a time, not for options -1, -5 and -m."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, [str(Instant().convert(a, None, ctx)) if _SPANS.fullmatch(a) else a for a in args]
+        )
+
+
 class Size(click.ParamType[int]):
     """A number of bytes: 100, 64K, 64KiB, 1.5G; K is 1024."""
 

@@ -22,7 +22,6 @@ from rmqctl.release import Release
 
 if TYPE_CHECKING:
     from rmqctl.open import LoneFile
-    from rmqctl.rocketmq.filters import Filter
     from rmqctl.rocketmq.rows.dump import Dump
     from rmqctl.rocketmq.rows.one_file import Request
     from rmqctl.rocketmq.rows.show import Show
@@ -113,30 +112,12 @@ def _open(store: StoreOptions) -> RocketMQStore | LoneFile:
 
 
 def _request(found: RocketMQStore | LoneFile, filters: FilterOptions, show: Show) -> Request:
+    from commands._filter import filter_of
     from rmqctl.open import LoneFile
     from rmqctl.rocketmq.rows.one_file import Request
 
     settings = {} if isinstance(found, LoneFile) else found.settings
-    return Request(_filter(filters, strict=show.strict), show, filters.limit, settings)
-
-
-def _filter(filters: FilterOptions, *, strict: bool) -> Filter:
-    from rmqctl.rocketmq.filters import Filter
-
-    return Filter(
-        (filters.topic,) if filters.topic is not None else (),
-        filters.queue,
-        filters.key,
-        filters.tag,
-        filters.properties,
-        filters.after,
-        filters.before,
-        filters.from_offset,
-        filters.to_offset,
-        filters.grep,
-        filters.damaged,
-        strict,
-    )
+    return Request(filter_of(filters, strict=show.strict), show, filters.limit, settings)
 
 
 def _dump(found: RocketMQStore | LoneFile, request: Request) -> Dump:

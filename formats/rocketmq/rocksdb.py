@@ -39,3 +39,9 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
         return None
     queue_id = int.from_bytes(key[at : at + 4], "big", signed=True)
     return key[5 : 5 + size], queue_id, int.from_bytes(key[at + 5 :], "big", signed=True)
+
+
+def queue_prefix(topic: bytes, queue_id: int) -> bytes:
+    """What the keys of a queue's units begin with; the queue offset (i64) follows."""
+    parts = len(topic).to_bytes(4, "big"), topic, queue_id.to_bytes(4, "big", signed=True), b""
+    return SEPARATOR.join(parts)

@@ -44,11 +44,17 @@ def is_locked(path: str) -> bool:
 
 
 @contextmanager
-def holding(path: str) -> Iterator[None]:
+def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
     """Hold the lock that a running broker would hold, for as long as the block runs.
 
     The lock file is made where it is missing, and gone again afterwards; its bytes and its
     modification time are never touched. A broker that starts meanwhile fails to get the lock and stops.
+
+    Args:
+        is_left_over: an empty lock file was made by an earlier run that was killed; it goes too.
+
+    Yields:
+        Whether the file was missing.
 
     Raises:
         LockHeldError: another process holds it, or this one does.
@@ -61,9 +67,9 @@ def holding(path: str) -> Iterator[None]:
             raise LockHeldError(errno.EAGAIN, "another process holds the lock", path)
         _held.add(who)
         try:
-            yield
+            yield is_new
         finally:
-            if is_new:
+            if is_new or (is_left_over and os.fstat(fd).st_size == 0):
                 Path(path).unlink()
             _held.discard(who)
     finally:

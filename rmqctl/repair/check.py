@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from rmqctl.repair.changes import STORE, FileChange, load
+from rmqctl.repair.changes import PIECE, STORE, FileChange, Piece, load
 from rmqctl.repair.drive import outside, where
 from rmqctl.repair.journal import Journal
 
@@ -80,13 +81,30 @@ def _strange(journal: Journal, file: FileChange) -> Iterator[str]:
     with open(path, "rb", buffering=0) as opened:
         for piece in file.pieces:
             data = os.pread(opened.fileno(), piece.size, piece.offset)
-            zeros = bytes(piece.size)
-            known = [zeros if p is None else load(p) for p in (piece.before, piece.after)]
-            if piece.offset >= file.floor:
-                known.append(zeros)
-            if not is_between(data, known):
+            if not is_between(data, _known(file, piece)):
                 yield f"bytes at {piece.offset:,} that the journal does not know"
                 return
+
+
+def _known(file: FileChange, piece: Piece) -> list[bytes]:
+    """What may lie at the place of a piece."""
+    if piece.offset < file.floor:
+        return [load(p) for p in (piece.before, piece.after) if p is not None]
+    sides = [bytearray(piece.size), bytearray(piece.size)]  # behind the floor pieces of one side overlap the other's
+    low = bisect_left(file.pieces, piece.offset - PIECE, key=lambda p: p.offset)
+    high = bisect_left(file.pieces, piece.offset + piece.size, key=lambda p: p.offset)
+    for other in file.pieces[low:high]:
+        for side, payload in zip(sides, (other.before, other.after), strict=True):
+            if payload is not None and other.offset >= file.floor:
+                _lay(side, piece.offset, other.offset, load(payload))
+    return [bytes(sides[0]), bytes(sides[1]), bytes(piece.size)]
+
+
+def _lay(buffer: bytearray, start: int, offset: int, data: bytes) -> None:
+    """Put bytes that lie at `offset` over a buffer that begins at `start`, where they overlap."""
+    low, high = max(start, offset), min(start + len(buffer), offset + len(data))
+    if low < high:
+        buffer[low - start : high - start] = data[low - offset : high - offset]
 
 
 def is_between(data: bytes, known: list[bytes]) -> bool:

@@ -92,13 +92,13 @@ def apply(
     """
     layer = layer or FileLayer()
     root = Path(os.path.realpath(plan.root))
-    with _held(root, lock):
+    with _held(root, lock) as is_new:
         _refuse_pending(root)
         base = _base(root, journal_dir)
         changes = draft(plan, next_name(base), lock=lock)
         if not changes.files and not changes.directories:
             return Applied(None, plan.title)
-        return _start(_Start(changes, base, force=force), layer, verify, advance)
+        return _start(_Start(changes, base, force=force, lock_is_new=is_new), layer, verify, advance)
 
 
 def resume(
@@ -151,7 +151,9 @@ def undo(
         check_undo(found, force=force)
         _refuse_pending(Path(found.changes.root))
         changes = found.changes.reversed(f"undo of {found.name}: {found.title}")
-        start = _Start(changes, found.base, force=force, reverses=found.path)
+        start = _Start(
+            changes, found.base, force=force, reverses=found.path, lock_is_new=bool(found.header["lock_is_new"])
+        )
         return _start(start, layer, verify, advance)
 
 
@@ -189,6 +191,7 @@ class _Start:
     base: Path
     force: bool = False
     reverses: Path | None = None
+    lock_is_new: bool = False
 
 
 def _start(start: _Start, layer: FileLayer, verify: Verify | None, advance: Advance) -> Applied:
@@ -198,9 +201,16 @@ def _start(start: _Start, layer: FileLayer, verify: Verify | None, advance: Adva
     if not start.force:
         check_room(changes, base, layer)
     path = base / next_name(base)
-    is_beside = base == default_directory(Path(changes.root))
     try:
-        journal = write_journal(changes, path, layer, is_beside=is_beside, reverses=start.reverses, advance=advance)
+        journal = write_journal(
+            changes,
+            path,
+            layer,
+            reverses=start.reverses,
+            advance=advance,
+            beside=base == default_directory(Path(changes.root)),
+            lock_is_new=start.lock_is_new,
+        )
     except (OSError, KeyboardInterrupt) as error:
         _forget(path, layer)
         if isinstance(error, KeyboardInterrupt):
@@ -314,12 +324,12 @@ def _forget(path: Path, layer: FileLayer) -> None:
 
 
 @contextmanager
-def _held(root: Path, lock: str) -> Iterator[None]:
-    """Hold the lock that a broker would hold."""
+def _held(root: Path, lock: str, *, is_left_over: bool = False) -> Iterator[bool]:
+    """Hold the lock that a broker would hold; gives whether its file was missing."""
     check_directory(str(root))
     try:
-        with holding(str(root / lock)):
-            yield
+        with holding(str(root / lock), is_left_over=is_left_over) as is_new:
+            yield is_new
     except LockHeldError:
         raise StoreInUse(root) from None
 
@@ -328,7 +338,8 @@ def _held(root: Path, lock: str) -> Iterator[None]:
 def _opened(path: Path) -> Iterator[Journal]:
     """A journal, read while nobody else can write to its store."""
     found = read_journal(path)
-    with _held(Path(found.changes.root), found.changes.lock):
+    root, lock = Path(found.changes.root), found.changes.lock
+    with _held(root, lock, is_left_over=bool(found.header.get("lock_is_new"))):
         yield read_journal(path)
 
 

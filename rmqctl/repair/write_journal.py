@@ -31,15 +31,16 @@ def write_journal(
     path: Path,
     layer: FileLayer,
     *,
-    is_beside: bool,
     reverses: Path | None = None,
     advance: Callable[[int], None] = lambda size: None,
+    **facts: bool,
 ) -> Journal:
     """Write the journal of some changes, with the new files that they need, and read it back.
 
     Args:
-        is_beside: whether its place tells which store is meant.
         reverses: the journal whose changes these take back; its data serve both.
+        facts: further keys of the header: ``beside``, whether its place tells which store is meant;
+            ``lock_is_new``, whether the store had no lock file.
 
     Raises:
         OSError: it could not be written; nothing of the store has changed.
@@ -57,9 +58,9 @@ def write_journal(
         "root": changes.root,
         "lock": changes.lock,
         "base": str(base),
-        "beside": is_beside,
         "time": time.time_ns() // 1_000_000,
         "reverses": reverses.name if reverses else None,
+        **facts,
     }
     _write_rows(header, changes, path, layer, reverses, advance)
     for file in changes.files:

@@ -17,6 +17,7 @@ from rmqctl.rocketmq.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _PAIR, _END = 1, 2
+_INLINE = 12
 _WORDS = {4: np.uint32, 8: np.uint64}
 Words = npt.NDArray[np.uint64]
 
@@ -129,6 +130,25 @@ def rows_of(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.uint8]:
     """The ``size`` bytes at each of ``at`` as a matrix, shape (n, size)."""
     windows = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
     return windows[at].view(np.uint8).reshape(len(at), size)
+
+
+def bytes_of(data: Bytes8, at: Ints, size: Ints) -> npt.NDArray[np.object_]:
+    """The strings ``data[at:at+size]`` as bytes objects, shape (n,): cheaper than a slice of each.
+
+    They are Arrow's binary views over the data: a length, then the text itself up to 12 bytes, else
+    four unused bytes, the buffer's number 0 and the offset.
+    """
+    views = np.zeros((len(at), 4), np.int32)
+    views[:, 0], views[:, 3] = size, at
+    short = np.flatnonzero(size <= _INLINE)
+    if len(short):
+        inside = np.arange(_INLINE)
+        text = data[np.minimum(at[short, None] + inside, len(data) - 1)]
+        views[short, 1:] = np.where(inside < size[short, None], text, 0).astype(np.uint8).view(np.int32)
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
+    array: Any = pa.Array.from_buffers(pa.binary_view(), len(at), buffers)
+    found: npt.NDArray[np.object_] = array.to_numpy(zero_copy_only=False)
+    return found
 
 
 def topic_numbers(block: Block, ids: TextIds) -> Ints:

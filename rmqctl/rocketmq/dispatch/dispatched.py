@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.tags_code import delivery_time
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
@@ -37,6 +38,7 @@ Key = tuple[bytes, int]
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 NO_EXTENSION = -1
+_LOST = (kinds.LOG_BAD_RECORD, kinds.LOG_BLANK, kinds.LOG_GAP, kinds.LOG_TORN_TAIL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Dispatched:
         index: None unless it was asked for.
         records: how many records were dispatched.
         end: physical offset behind the last of them; 0 without any.
-        last_store_timestamp: of the last of them, ms.
+        last: physical offset of the last record, 0 without any; last_store_timestamp: of it, ms.
+        damage: places and lengths in the log that hold no record and should, bytes.
     """
 
     pieces: list[Piece] = field(default_factory=list)
@@ -92,7 +95,9 @@ class Dispatched:
     index: IndexColumns | None = None
     records: int = 0
     end: int = 0
+    last: int = 0
     last_store_timestamp: int = 0
+    damage: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class Dispatcher:
     def add(self, found: LogBlock) -> None:
         """Dispatch the records of one block; nothing of it is kept."""
         block = found.block
+        self._done.damage += [(f.physical_offset or 0, f.size) for f in found.findings if f.kind in _LOST]
         if not len(block):
             return
         topics, pairs = found.topics(self._ids), self._pairs(found)
@@ -138,6 +144,7 @@ class Dispatcher:
             self._add_index(block, topics, pairs, physical)
         self._done.records += len(block)
         self._done.end = int(block.physical[-1] + block.total_size[-1])
+        self._done.last = int(block.physical[-1])
         self._done.last_store_timestamp = int(block["store_timestamp"][-1])
 
     def take(self) -> Dispatched:

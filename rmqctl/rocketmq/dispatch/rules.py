@@ -10,6 +10,7 @@ from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, par
 from rmqctl.release import Release
 from rmqctl.rocketmq.broker_conf import flag
 from rmqctl.rocketmq.config_files import read_config, table
+from rmqctl.rocketmq.dispatch.delays import shown_delays
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES_EXT, RocketMQStore
 
@@ -59,7 +60,7 @@ class DispatchRules:
         release, settings = as_release or release_range(store).highest, store.settings
         return cls(
             release=release,
-            delays=parse_delay_levels(settings.get("messageDelayLevel") or DEFAULT_DELAY_LEVELS),
+            delays=_delays(store),
             multi_dispatch=flag(settings, "enableMultiDispatch", default=not settings),
             lmq=flag(settings, "enableLmq", default=not settings),
             extension=flag(settings, "enableConsumeQueueExt", default=_has_extension(store)),
@@ -113,6 +114,13 @@ def batch_topics(store: RocketMQStore) -> frozenset[bytes] | None:
         if isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ":
             found.add(name.encode("utf-8", "surrogateescape"))
     return frozenset(found) if found or topics else None
+
+
+def _delays(store: RocketMQStore) -> dict[int, int]:
+    configured = store.settings.get("messageDelayLevel")
+    if configured:
+        return parse_delay_levels(configured)
+    return {**parse_delay_levels(DEFAULT_DELAY_LEVELS), **shown_delays(store)}
 
 
 def _has_extension(store: RocketMQStore) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_put import IndexHead
 from rmqctl.rocketmq.dispatch.index_series import IndexSeries
@@ -21,7 +21,7 @@ from rmqctl.rocketmq.rebuild.staging import IndexFilesWriter, QueueFilesWriter
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 
-SPLIT_SIZE = 32 << 20
+SPLIT_SIZE = 64 << 20
 """Bytes of log dispatched at a time; what they dispatch is held in memory."""
 _AHEAD = 2
 """Splits that each process may be ahead of the one that is being written."""
@@ -45,7 +45,9 @@ class Built:
         queue_files: files of queues, relative to it.
         queues: the series with the end state of every queue.
         index: headers of the index files, in order; :attr:`index_paths` is where they are staged.
-        records, end, last_store_timestamp: dispatched records, physical offset behind the last, its store time.
+        records: dispatched records.
+        end, last, last_store_timestamp: physical offset behind and of the last record, its store time in ms.
+        damage: places and lengths in the log that hold no record and should.
     """
 
     root: Path
@@ -55,7 +57,9 @@ class Built:
     index_paths: list[Path] = field(default_factory=list)
     records: int = 0
     end: int = 0
+    last: int = 0
     last_store_timestamp: int = 0
+    damage: list[tuple[int, int]] = field(default_factory=list)
 
 
 def build(
@@ -80,7 +84,7 @@ def build(
     }
     shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
     files, index = QueueFilesWriter(root, sizes), IndexFilesWriter(root, shape)
-    queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap)
+    queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap, fills_holes=True)
     series = IndexSeries(shape, counts_slots=job.rules.counts_slots, sink=index)
     built = Built(root, queues)
     for found in _dispatched(store, job, processes, progress):
@@ -96,16 +100,21 @@ def build(
 
 
 def _note(built: Built, found: Dispatched) -> None:
+    built.damage += found.damage
     if found.records:
         built.records += found.records
-        built.end, built.last_store_timestamp = found.end, found.last_store_timestamp
+        built.end, built.last = found.end, found.last
+        built.last_store_timestamp = found.last_store_timestamp
 
 
 def _dispatched(store: RocketMQStore, job: Job, processes: int, progress: Progress | None) -> Iterator[Dispatched]:
-    """What each split of the log dispatches, in log order, up to the end of the log."""
-    log = CommitLog(store.log_files, crashed=store.has_abort)
-    splits = splits_of(log.contexts(), SPLIT_SIZE)
-    for split, (found, stale) in _results(splits, job, processes):
+    """What each stretch of the log dispatches, in log order, up to the end of the log."""
+    contexts = CommitLog(store.log_files, crashed=store.has_abort).contexts()
+    splits = splits_of(contexts, SPLIT_SIZE)
+    if processes <= 1 or len(splits) <= 1:
+        yield from _in_this_process(contexts, job, progress)
+        return
+    for split, (found, stale) in _in_processes(splits, job, processes):
         yield found
         if progress:
             progress((split.stop or split.context.file.size) - split.start)
@@ -113,11 +122,24 @@ def _dispatched(store: RocketMQStore, job: Job, processes: int, progress: Progre
             return
 
 
-def _results(splits: list[Split], job: Job, processes: int) -> Iterator[tuple[Split, tuple[Dispatched, bool]]]:
-    if processes <= 1 or len(splits) <= 1:
-        dispatcher = Dispatcher(job.rules, job.wanted)
-        yield from ((split, dispatch_split(split, dispatcher)) for split in splits)
-        return
+def _in_this_process(contexts: list[FileContext], job: Job, progress: Progress | None) -> Iterator[Dispatched]:
+    dispatcher, state = Dispatcher(job.rules, job.wanted), LogState()
+    for context in contexts:
+        done = 0
+        for found in walk_file(context, state):
+            dispatcher.add(found)
+            position = found.block.start + len(found.block.data)
+            if position - done >= SPLIT_SIZE:
+                yield dispatcher.take()
+                if progress:
+                    progress(position - done)
+                done = position
+        yield dispatcher.take()
+        if progress:
+            progress(max(context.file.size - done, 0))
+
+
+def _in_processes(splits: list[Split], job: Job, processes: int) -> Iterator[tuple[Split, tuple[Dispatched, bool]]]:
     with ProcessPoolExecutor(processes, get_context(), _enter, (job,)) as pool:
         waiting: deque[tuple[Split, Future[tuple[Dispatched, bool]]]] = deque()
         try:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -18,7 +19,7 @@ from rmqctl.rocketmq.broker_conf import flag
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.index_files import Entries, IndexFile, index_files
+from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.store import INDEX, RocketMQStore
@@ -183,7 +184,7 @@ class _Cursor:
                 break
         return _Slice.join(parts)
 
-    def _slice(self, entries: Entries, first: int) -> _Slice:
+    def _slice(self, entries: npt.NDArray[np.void], first: int) -> _Slice:
         offset = self.file.geometry.entry_at(first) + np.arange(len(entries)) * entries.itemsize
         physical, hashes = (entries[name].astype(np.int64) for name in ("physical_offset", "key_hash"))
         return _Slice(physical, hashes, offset, np.full(len(entries), self.number, np.int64))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
@@ -18,12 +19,13 @@ from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
+from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore, StoreFile
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.continuity import TRANSACTION, KeyNumbers, signed
+from rmqctl.rocketmq.verify.continuity import TRANSACTION
 from rmqctl.rocketmq.verify.queue_ext import real_tags
 from rmqctl.rocketmq.verify.queue_rest import Claim, Missing, finish_queues
 
@@ -55,11 +57,10 @@ class QueuePartial:
 class QueueChecker:
     """Compares the records of one split with the consume queues."""
 
-    def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds) -> None:
+    def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds, numbers: KeyNumbers) -> None:
         self.store, self.context = store, context
         self.enabled = not store.is_rocksdb
-        self._ids = ids
-        self._numbers = KeyNumbers()
+        self._ids, self._numbers = ids, numbers
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
         self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"))
@@ -73,9 +74,13 @@ class QueueChecker:
         if not self.enabled or not len(block):
             return []
         pairs, topics = found.pairs, found.topics(self._ids)
-        rows = self._plain_rows(block, pairs, topics)
-        if len(rows):
-            self._compare(block, rows, pairs, topics)
+        queue, row = found.by_queue(self._ids, self._numbers)
+        queued = self._queued(block, pairs, topics)
+        if queued is not None:
+            kept = queued[row]
+            queue, row = queue[kept], row[kept]
+        if len(row):
+            self._compare(block, queue, row, pairs, topics)
         self._dispatched_elsewhere(block, pairs)
         return []
 
@@ -96,22 +101,21 @@ class QueueChecker:
             self._queues[number] = queue if queue.files else None
         return self._queues[number]
 
-    def _plain_rows(self, block: Block, pairs: Pairs, topics: Ints) -> Ints:
-        """Rows that have a unit in the simple queue of their topic; inner batches go to batch queues."""
+    def _queued(self, block: Block, pairs: Pairs, topics: Ints) -> npt.NDArray[np.bool_] | None:
+        """Which records have a unit in the simple queue of their topic, None for all; batches go to batch queues."""
         flags = block["sys_flag"]
-        queued = ~np.isin(flags & TRANSACTION, _UNQUEUED) if (flags & TRANSACTION).any() else np.ones(len(block), bool)
-        queued &= block["queue_offset"] >= 0
+        negative = block["queue_offset"] < 0
         batches = self._batches.rows(block, topics, self._ids.texts)
+        if not (len(batches) or negative.any() or (flags & TRANSACTION).any()):
+            return None
+        queued = ~(negative | np.isin(flags & TRANSACTION, _UNQUEUED))
         if len(batches):
             self._batches.claim(block, batches, pairs, topics, self._ids.texts)
             queued[batches] = False
-        return np.flatnonzero(queued)
+        return queued
 
-    def _compare(self, block: Block, rows: Ints, pairs: Pairs, topics: Ints) -> None:
-        keys = topics[rows] << 32 | (block["queue_id"][rows].astype(np.int64) & 0xFFFFFFFF)
-        queues = self._numbers.numbers(keys)
-        order = np.argsort(queues, kind="stable")
-        queue, row = queues[order].astype(np.int64), rows[order]
+    def _compare(self, block: Block, queue: Ints, row: Ints, pairs: Pairs, topics: Ints) -> None:
+        """Compare records, sorted by queue, with their units."""
         offset, physical = block["queue_offset"][row], block["physical_offset"][row]
         units = self._pages.lookup(queue, offset)
         placed = (units["physical_offset"] == physical) & (units["size"] == block.total_size[row])
@@ -147,7 +151,7 @@ class QueueChecker:
         queue, offset, end = queue[right], offset[right], end[right]
         if not len(queue):
             return
-        first = np.flatnonzero(np.concatenate([[True], queue[1:] != queue[:-1]]))
+        first = run_starts(queue)
         counts = np.diff(np.append(first, len(queue)))
         low, high = np.minimum.reduceat(offset, first), np.maximum.reduceat(offset, first)
         ends = np.maximum.reduceat(end, first)

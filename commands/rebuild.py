@@ -1,0 +1,205 @@
+"""`rmqctl rebuild`: queues, index and checkpoint from the log, in place by plan or into a directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands._app import Output, message, progress
+from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._types import refuse
+
+if TYPE_CHECKING:
+    from rmqctl.release import Release
+    from rmqctl.rocketmq.rebuild.rebuild import Rebuild, Rebuilt
+    from rmqctl.rocketmq.store import RocketMQStore
+
+_COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
+
+
+@click.command("rebuild")
+@store_options
+@click.option("--queues", is_flag=True, help="Rebuild the queues.")
+@click.option("--index", is_flag=True, help="Rebuild the key index.")
+@click.option("--checkpoint", is_flag=True, help="Rebuild the checkpoint.")
+@click.option("--topic", "topics", multiple=True, help="Only the queues of this topic; repeatable.")
+@click.option("--into", metavar="DIR", help="Write to this new or empty directory and leave the store alone.")
+@click.option("--apply", is_flag=True, help="Carry the plan out; without it nothing of the store is changed.")
+@click.option("--journal", metavar="DIR", help="Where to keep the journal of --apply; default: beside the store.")
+@click.option("--force", is_flag=True, help="Go on though too little room seems to be free.")
+@click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
+@as_release_option
+@output_option()
+def command(
+    store: StoreOptions,
+    queues: bool,
+    index: bool,
+    checkpoint: bool,
+    topics: tuple[str, ...],
+    into: str | None,
+    apply: bool,
+    journal: str | None,
+    force: bool,
+    processes: int | None,
+    as_release: Release | None,
+    out: Output,
+) -> None:
+    """Rebuild from the log what is derived from it, and compare it with what is there.
+
+    Without --queues, --index and --checkpoint: queues and index. Files are made as a broker's dispatch
+    makes them, byte for byte; what differs is listed. Queues whose messages have all expired keep their
+    files, and so their next offset. --apply puts the new files in the place of the old, which move to
+    quarantine beside the journal; `rmqctl undo JOURNAL` takes that back. A store with RocksDB queues gets
+    queue files with --into. Exits 1 when something differs and nothing was written.
+
+    \b
+    Examples:
+      rmqctl rebuild /data/rocketmq/store
+      rmqctl rebuild /data/rocketmq/store --queues --topic Orders --apply
+      rmqctl rebuild /data/rocketmq/store --into /data/rebuilt
+    """
+    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+
+    if into and apply:
+        refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
+    if topics and (index or checkpoint):
+        refuse("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
+    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    _check_state(found, apply=apply)
+    wanted = RebuildOptions(
+        queues=queues or not (index or checkpoint),
+        index=index or not (queues or checkpoint or topics),
+        checkpoint=checkpoint,
+        topics=frozenset(os.fsencode(t) for t in topics) if topics else None,
+        as_release=as_release,
+        processes=processes or _processes(sum(f.size for f in found.log_files)),
+    )
+    with progress("rebuild", sum(f.size for f in found.log_files)) as advance:
+        rebuild = Rebuild(found, wanted, advance)
+        _say_assumptions(rebuild)
+        if into:
+            _into(rebuild, Path(into), out, force=force)
+            return
+        with _stage(found, beside=apply) as directory:
+            _check_room(rebuild, directory, force=force)
+            rebuilt = rebuild.run(directory)
+            _show(rebuilt, out)
+            if apply:
+                _apply(rebuild, rebuilt, journal, force=force)
+                return
+    if not rebuilt.is_equal:
+        message("nothing was changed; give --apply to put the new files in place, or --into DIR to keep them elsewhere")
+        raise SystemExit(1)
+
+
+def _check_state(found: RocketMQStore, *, apply: bool) -> None:
+    from rmqctl.errors import NotAStore, StoreInUse
+
+    if not found.log_files:
+        raise NotAStore(found.root, "no file of a commit log is there to rebuild from")
+    if found.is_running:
+        if apply:
+            raise StoreInUse(found.root)
+        message("a broker holds the lock of this store: what is read may be changing")
+
+
+def _processes(size: int) -> int:
+    """One process for small logs, where starting more costs more than it gives."""
+    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
+
+
+@contextmanager
+def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
+    """A directory to build in, removed afterwards: beside a store that is to be changed, else in the usual place."""
+    parent = os.path.dirname(os.path.realpath(found.root))
+    place = parent if beside and os.access(parent, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".rmqctl-rebuild-", dir=place) as directory:
+        yield Path(directory)
+
+
+def _say_assumptions(rebuild: Rebuild) -> None:
+    for sentence in rebuild.assumptions():
+        message(f"{sentence}; give --broker-conf FILE if this broker is set differently")
+
+
+def _check_room(rebuild: Rebuild, directory: Path, *, force: bool) -> None:
+    """Say what will be needed, and refuse where it is not there."""
+    from rmqctl.rocketmq.rebuild.room import bytes_needed, check_room
+
+    needed = bytes_needed(rebuild.store, rebuild.geometry, rebuild.rules, rebuild.wanted)
+    if not force:
+        free = check_room(directory, needed)
+        message(f"building in {directory}: about {needed:,} bytes are needed, {free:,} are free")
+
+
+def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> None:
+    from rmqctl.errors import Refused
+
+    inside = Path(os.path.realpath(rebuild.store.root)) in [
+        Path(os.path.realpath(directory)),
+        *Path(os.path.realpath(directory)).parents,
+    ]
+    if inside:
+        raise Refused(f"{directory} lies in the store itself; give a directory outside of it")
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise Refused(f"{directory} is not empty; give a new or empty directory")
+    _check_room(rebuild, directory, force=force)
+    directory.mkdir(parents=True, exist_ok=True)
+    rebuilt = rebuild.run(directory)
+    rebuild.complete(rebuilt)
+    _show(rebuilt, out)
+
+
+def _show(rebuilt: Rebuilt, out: Output) -> None:
+    rows = [change.row() for change in rebuilt.changes]
+    if out.kind == "json":
+        out.document({"summary": rebuilt.summary(), "changes": rows})
+        return
+    out.show(rows, columns=_COLUMNS)
+    if out.kind == "jsonl":
+        out.show([{"kind": "summary", **rebuilt.summary()}])
+    elif out.kind == "table":
+        out.text(_sentences(rebuilt))
+
+
+def _sentences(rebuilt: Rebuilt) -> Iterator[str]:
+    s: dict[str, Any] = rebuilt.summary()
+    files = ", ".join(f"{n:,} {_WORDS[change]}" for change, n in s["files"].items() if n) or "no files"
+    yield (
+        f"{s['records']:,} records dispatched as {s['release']} does, {s['queues']:,} queues, "
+        f"{s['index_files']:,} index files: {files}"
+    )
+    if s["damaged_ranges"]:
+        lost = f"{s['damaged_bytes']:,} bytes in {s['damaged_ranges']:,} ranges of the log hold no record"
+        yield f"{lost}: rmqctl verify tells which"
+    if s["filled_units"]:
+        yield f"{s['filled_units']:,} queue offsets have no record; their units point to the message that follows"
+    for (topic, queue_id), offset in sorted(rebuilt.counters.items()):
+        known = f"its next offset {offset:,} is what consumers committed"
+        yield f"queue {os.fsdecode(topic)}/{queue_id} has no record left; {known}"
+
+
+_WORDS = {
+    "equal": "equal",
+    "keep": "kept",
+    "create": "missing",
+    "replace": "different",
+    "remove": "to be removed",
+}
+
+
+def _apply(rebuild: Rebuild, rebuilt: Rebuilt, journal: str | None, *, force: bool) -> None:
+    from rmqctl.repair.run import apply
+
+    done = apply(rebuild.plan(rebuilt), journal_dir=Path(journal) if journal else None, force=force)
+    if done.journal is None:
+        message("nothing had to be changed")
+    else:
+        message(f"{len(done.files):,} files changed; to take it back: {done.undo_command}")

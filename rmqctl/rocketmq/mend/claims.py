@@ -1,0 +1,123 @@
+"""Who points where: the queue units that lead into given ranges of the log (spec 3.1, 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, queues_of
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+
+LIGHT_QUEUE = "%LMQ%"
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a queue unit says of a record.
+
+    Attributes:
+        physical, size: where the record lies in the log and how long it is, bytes; size 0 where no unit says it.
+        tags_code: as in the unit; None where no unit says it.
+        store_timestamp: ms, from units that carry it (batch queues); None else.
+        batch: messages in an inner batch, 0 for a plain message.
+        source: file and place of the unit, or how else this is known.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical: int
+    size: int = 0
+    tags_code: int | None = None
+    store_timestamp: int | None = None
+    batch: int = 0
+    source: str = ""
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the record."""
+        return self.physical + self.size
+
+    @property
+    def topic_bytes(self) -> bytes:
+        """The topic as it stands in a record."""
+        return self.topic.encode("utf-8", "surrogateescape")
+
+
+class Claims:
+    """All claims into a set of ranges, by physical offset."""
+
+    def __init__(self, claims: Iterable[Claim]) -> None:
+        self._at: dict[int, list[Claim]] = {}
+        for claim in claims:
+            self._at.setdefault(claim.physical, []).append(claim)
+        self._starts = sorted(self._at)
+
+    def at(self, physical: int) -> list[Claim]:
+        """Claims on the record at an offset; those of light queues last."""
+        return sorted(self._at.get(physical, ()), key=lambda c: c.topic.startswith(LIGHT_QUEUE))
+
+    def inside(self, begin: int, end: int) -> list[Claim]:
+        """One claim for each record that lies in ``[begin, end)``, ascending, none overlapping another."""
+        found: list[Claim] = []
+        for start in self._starts:
+            if begin <= start < end:
+                own = self.at(start)[0]
+                if own.end <= end and own.size > 0 and not (found and found[-1].end > start):
+                    found.append(own)
+        return found
+
+
+def claims_into(store: RocketMQStore, ranges: Iterable[Range]) -> Claims:
+    """The units of all queues that point into the ranges.
+
+    Raises:
+        OSError: a queue cannot be read.
+    """
+    merged = _merged(ranges)
+    if not merged:
+        return Claims(())
+    bounds = np.array(merged, np.int64)
+    return Claims(_claims(store, bounds[:, 0], bounds[:, 1]))
+
+
+def _merged(ranges: Iterable[Range]) -> list[Range]:
+    """Ascending ranges that do not overlap."""
+    merged: list[Range] = []
+    for begin, end in sorted(ranges):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
+    if store.is_rocksdb:
+        return
+    for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
+        for queue in queues_of(store.queues(kind), dtype):
+            for file in queue.files:
+                for first, units in queue.chunks(file):
+                    yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, begin, end)
+
+
+def _of_chunk(queue: Queue, name: str, first: int, units: Units, begin: Ints, end: Ints) -> Iterator[Claim]:
+    physical = units["physical_offset"].astype(np.int64)
+    place = np.searchsorted(begin, physical, side="right") - 1
+    hit = queue.valid(units) & (place >= 0) & (physical < end[np.maximum(place, 0)])
+    for row in np.flatnonzero(hit).tolist():
+        unit, (topic, queue_id) = units[row], queue.key
+        batch = queue.dtype is BATCH_UNIT
+        yield Claim(
+            topic, queue_id,
+            int(unit["base_offset"]) if batch else first + row,
+            int(unit["physical_offset"]), int(unit["size"]), int(unit["tags_code"]),
+            int(unit["store_timestamp"]) if batch else None,
+            int(unit["batch_size"]) if batch else 0,
+            f"unit {first + row} in {name}",
+        )  # fmt: skip

@@ -1,0 +1,145 @@
+"""Queues and index as the log says they must be: what differs, as edits (spec 14.2).
+
+The log is the truth. What it dispatches is built beside the store; of files that are there only the bytes
+that differ are written, so that nothing else of a queue moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rmqctl.files.local import LocalFile
+from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.mend.changes import changes
+from rmqctl.rocketmq.rebuild.compare import Change, FileChange
+from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.store import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
+
+_CHUNK = 20 * 46 << 10
+_NAMES = {kinds.INDEX_FILE_NAME.id}
+_KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
+
+
+def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+    """Steps for the queues of every topic that has a finding.
+
+    Args:
+        store: with the log as it will be.
+        findings: of a verification of it.
+        directory: where to build; must stay until the plan is carried out.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    wrong = [f for f in findings if f.kind.id.startswith("queue.") and f.level is not Severity.NOTE]
+    first: dict[str, Finding] = {}
+    for finding in wrong:
+        if finding.kind is not kinds.QUEUE_ORPHAN and topic_of(finding):
+            first.setdefault(topic_of(finding), finding)
+    if not first:
+        return
+    if store.is_rocksdb:
+        yield _rocksdb(next(iter(first.values())))
+        return
+    topics = frozenset(t.encode("utf-8", "surrogateescape") for t in first)
+    rebuild = Rebuild(store, RebuildOptions(index=False, topics=topics))
+    for change in rebuild.run(directory).changes:
+        parts = change.file.split("/")
+        edits = tuple(_edits(store, change))
+        if edits:
+            kind = _kind_at(wrong, change.file) or first[parts[1]].kind.id
+            yield Step(kind, change.file, _what(change), "what the records of the log dispatch to the queue", edits)
+
+
+def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+    """Steps that make the index anew if anything in it is wrong; arguments as for :func:`queue_steps`.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    wrong = [f for f in findings if f.kind.id.startswith("index.") and f.level is not Severity.NOTE]
+    wrong = [f for f in wrong if f.kind.id not in _NAMES]
+    if not wrong:
+        return
+    rebuild = Rebuild(store, RebuildOptions(queues=False))
+    for change in rebuild.run(directory).changes:
+        edits = tuple(_replaced(change)) if change.file.startswith(f"{INDEX}/") else ()
+        if edits:
+            kind = _kind_at(wrong, change.file) or wrong[0].kind.id
+            yield Step(kind, change.file, _what(change), "the keys of the log's records, in log order", edits)
+
+
+def topic_of(finding: Finding) -> str:
+    """The topic of a finding about a queue."""
+    parts = finding.file.split("/")
+    return finding.topic or (parts[1] if len(parts) > 2 and parts[0] in _KINDS else "")
+
+
+def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
+    """The id of the finding about a file or its directory."""
+    return next((f.kind.id for f in findings if f.file == file or file.startswith(f"{f.file}/")), None)
+
+
+def _rocksdb(finding: Finding) -> Step:
+    why = "the queues are a RocksDB database, which only the broker may change; its recovery dispatches the log again"
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _what(change: FileChange) -> str:
+    match change.change:
+        case Change.CREATE:
+            return "build from the log"
+        case Change.REMOVE:
+            return f"move to quarantine: {change.why}"
+        case _:
+            return f"put right from the log: {change.why}"
+
+
+def _edits(store: RocketMQStore, change: FileChange) -> Iterator[Edit]:
+    """The edits for one queue file; a file of the right length is changed only where it differs."""
+    entry = store.tree.stat(change.file)
+    same = change.staged is not None and entry is not None and entry.size == change.staged.stat().st_size
+    if change.change is Change.REPLACE and change.staged is not None and same:
+        yield from _different(store, change.file, change.staged)
+    else:
+        yield from _replaced(change)
+
+
+def _replaced(change: FileChange) -> Iterator[Edit]:
+    if change.change in (Change.EQUAL, Change.KEEP):
+        return
+    if change.change is not Change.CREATE:
+        yield Quarantine(change.file)
+    if change.staged is not None and change.change is not Change.REMOVE:
+        yield Create(change.file, source=change.staged)
+        yield SetTimes(change.file, change.staged.stat().st_mtime_ns)
+
+
+def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwrite]:
+    """Overwrites for the bytes in which a file differs from what was built; units of expired messages stay."""
+    old, new = store.tree.open(name), LocalFile(str(staged))
+    begin = store.log_files[0].base if store.log_files else 0
+    try:
+        for at in range(0, old.size(), _CHUNK):
+            a, b = old.read_at(at, _CHUNK), new.read_at(at, _CHUNK)
+            if a != b:
+                b = _expired_kept(a, b, begin) if name.startswith(f"{QUEUES}/") else b
+                yield from changes(name, at, a, b)
+    finally:
+        old.close()
+        new.close()
+
+
+def _expired_kept(old: bytes, new: bytes, begin: int) -> bytes:
+    """The new units, but the old ones where those point before the log and only filler could be built."""
+    import numpy as np
+
+    from rmqctl.rocketmq.queue_files import UNIT, is_pre_blank
+
+    a, b = np.frombuffer(old, UNIT), np.frombuffer(new, UNIT).copy()
+    past = (a["physical_offset"] < begin) & (a["physical_offset"] >= 0) & (a["size"] > 0) & is_pre_blank(b)
+    b[past] = a[past]
+    return b.tobytes()

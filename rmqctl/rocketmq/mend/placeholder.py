@@ -1,0 +1,192 @@
+"""Records that stand where messages were destroyed: sound for every release, honest about what they are.
+
+A placeholder keeps topic, queue and queue offset of the lost message, so that queues and a rebuild of them
+stay whole and no consumer stalls. For the broker's own topics it says what makes the broker pass over it.
+A filler belongs to no queue: brokers never dispatch rollback records (CommitLogDispatcherBuildConsumeQueue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from formats.rocketmq.message import BlankRecord, Magic, SysFlag, body_crc, encode_record, record_plan
+from formats.rocketmq.properties import join_properties
+from rmqctl.rocketmq.mend.claims import Claim
+
+MARK = b"RMQCTL_PLACEHOLDER"
+"""Name of the property that says that a record stands for a destroyed message."""
+FILLER_TOPIC = b"RMQCTL_FILLER"
+_ROLLBACK = 0xC
+_INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
+_ITEM = 22
+_HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+_OPERATIONS = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_CRC_NAME, _CRC_SIZE = b"__CRC32#", 20
+_TEXT = b"placeholder: the message stored here was destroyed"
+Pairs = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What placeholders take over from the sound record in front.
+
+    Attributes:
+        store_timestamp: ms.
+        store_ip, store_port: of the broker; IPv4.
+        property_crc: records of this log end with their own CRC (spec 2.7).
+    """
+
+    store_timestamp: int = 0
+    store_ip: bytes = b"\x7f\0\0\1"
+    store_port: int = 10911
+    property_crc: bool = False
+
+
+def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim] = ()) -> bytes | None:
+    """A record of ``size`` bytes at ``claim.physical``, in the claimed place of its queue; None if that is too small.
+
+    Args:
+        light: places in light queues that the destroyed message had as well.
+    """
+    fields = _fields(claim.physical, setting) | {
+        "topic": claim.topic_bytes, "queue_id": claim.queue_id, "queue_offset": claim.queue_offset,
+    }  # fmt: skip
+    if len(claim.topic_bytes) > 127:
+        fields["magic"] = int(Magic.MESSAGE_V2)
+    if claim.batch:
+        return _inner_batch(fields, claim, size, setting)
+    need = _needed(claim, setting) + _light(light)
+    for pairs in ([*need, (MARK, b"destroyed")], [*need, (MARK, b"1")], need):
+        record = _filled(fields, pairs, size, setting)
+        if record is not None:
+            return record
+    return None
+
+
+def filler(physical: int, size: int, setting: Setting) -> bytes | None:
+    """A record of ``size`` bytes that no queue and no index takes up; None if that is too small."""
+    for topic, pairs in ((FILLER_TOPIC, [(MARK, b"filler")]), (FILLER_TOPIC, []), (b"R", [])):
+        fields = _fields(physical, setting) | {"topic": topic, "sys_flag": _ROLLBACK}
+        record = _filled(fields, pairs, size, setting)
+        if record is not None:
+            return record
+    return None
+
+
+def blank(size: int) -> bytes:
+    """The eight bytes that end a file ``size`` bytes before its end (spec 2.9)."""
+    data: bytes = BlankRecord.build({"size": size, "magic": int(Magic.BLANK)})
+    return data
+
+
+def bodiless(fields: dict[str, object], raw_size: int, properties: bytes, setting: Setting) -> bytes | None:
+    """A record whose body alone is destroyed: everything else as it was, the body replaced, the property added."""
+    joint = b"" if not properties or properties.endswith(b"\x02") else b"\x02"
+    for text in (b"body destroyed", b"1", b""):
+        mark = joint + join_properties([(MARK, text)]) if text else b""
+        record = _sized({**fields, "sys_flag": int(fields["sys_flag"]) & ~_CODEC}, properties + mark, raw_size, setting)  # type: ignore[call-overload]
+        if record is not None:
+            return record
+    return None
+
+
+_CODEC = 0x701
+
+
+def _fields(physical: int, setting: Setting) -> dict[str, object]:
+    return {
+        "total_size": 0, "magic": int(Magic.MESSAGE_V1), "body_crc": 0, "queue_id": 0, "flag": 0, "queue_offset": 0,
+        "physical_offset": physical, "sys_flag": 0, "born_timestamp": setting.store_timestamp,
+        "born_ip": setting.store_ip, "born_port": setting.store_port, "store_timestamp": setting.store_timestamp,
+        "store_ip": setting.store_ip, "store_port": setting.store_port, "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+    }  # fmt: skip
+
+
+def _needed(claim: Claim, setting: Setting) -> Pairs:
+    """Properties without which the broker itself would stumble over a record of one of its own topics."""
+    match claim.topic_bytes:
+        case b"SCHEDULE_TOPIC_XXXX":  # delivery discards what claims to be for the half topic, and goes on
+            return [(b"REAL_TOPIC", _HALF_TOPIC), (b"REAL_QID", b"0")]
+        case b"rmq_sys_wheel_timer":  # a delete marker is taken up and never delivered
+            due = b"%d" % (setting.store_timestamp // 1000 * 1000)
+            return [
+                (b"TIMER_OUT_MS", due),
+                (b"TIMER_DEL_UNIQKEY", b"none"),
+                (b"REAL_TOPIC", _HALF_TOPIC),
+                (b"REAL_QID", b"0"),
+            ]
+        case b"RMQ_SYS_TRANS_HALF_TOPIC":  # checked often enough: given up
+            return [(b"TRANSACTION_CHECK_TIMES", b"1000"), (b"REAL_TOPIC", FILLER_TOPIC), (b"REAL_QID", b"0")]
+        case b"RMQ_SYS_TRANS_OP_HALF_TOPIC":  # only tag d is counted as done; its body names no half message
+            return [(b"TAGS", b"d")]
+    return []
+
+
+def _light(light: Sequence[Claim]) -> Pairs:
+    """The properties that dispatch a record to further queues (spec 3.7)."""
+    if not light:
+        return []
+    names = b",".join(c.topic_bytes for c in light)
+    offsets = b",".join(b"%d" % c.queue_offset for c in light)
+    return [(b"INNER_MULTI_DISPATCH", names), (b"INNER_MULTI_QUEUE_OFFSET", offsets)]
+
+
+def _filled(fields: dict[str, object], pairs: Pairs, size: int, setting: Setting) -> bytes | None:
+    return _sized(fields, join_properties(pairs), size, setting)
+
+
+def _sized(fields: dict[str, object], properties: bytes, size: int, setting: Setting) -> bytes | None:
+    """The record of ``size`` bytes with these properties: the body takes what is left."""
+    if setting.property_crc:
+        properties += _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02"
+    room = size - _without_body(fields) - len(properties)
+    if room < 0 or len(properties) > 32767:
+        return None
+    text = b"-1," if fields["topic"] == _OPERATIONS else _TEXT
+    return _built(fields, text[:room].ljust(room, b"\0"), properties, size, setting)
+
+
+def _without_body(fields: dict[str, object]) -> int:
+    """Bytes of a record without body and properties."""
+    is_v2, flags = fields["magic"] == int(Magic.MESSAGE_V2), int(fields["sys_flag"])  # type: ignore[call-overload]
+    head: int = record_plan(is_v2, flags & 0x30).runs[0].packer.size
+    return head + 1 + is_v2 + len(fields["topic"]) + 2  # type: ignore[arg-type]
+
+
+def _built(fields: dict[str, object], body: bytes, properties: bytes, size: int, setting: Setting) -> bytes:
+    record = encode_record(
+        {
+            **fields,
+            "total_size": size,
+            "body": body,
+            "body_crc": body_crc(body) if body else 0,
+            "properties": properties,
+        }
+    )
+    if setting.property_crc:
+        digits = b"%010d" % body_crc(record[:-_CRC_SIZE])
+        record = record[: -_CRC_SIZE + len(_CRC_NAME) + 1] + digits[::-1] + b"\x02"
+    return record
+
+
+def _inner_batch(fields: dict[str, object], claim: Claim, size: int, setting: Setting) -> bytes | None:
+    """An inner batch with as many empty messages as the destroyed one had (spec 2.11)."""
+    properties = join_properties([(b"INNER_NUM", b"%d" % claim.batch), (b"INNER_BASE", b"%d" % claim.queue_offset)])
+    marked = properties + join_properties([(MARK, b"destroyed")])
+    fields = fields | {"sys_flag": _INNER}
+    for text in (marked, properties):
+        room = size - _without_body(fields) - len(text) - _CRC_SIZE * setting.property_crc
+        if room >= _ITEM * claim.batch:
+            extra = room - _ITEM * claim.batch
+            items = [_item(extra if i == 0 else 0) for i in range(claim.batch)]
+            crc = _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02" if setting.property_crc else b""
+            return _built(fields, b"".join(items), text + crc, size, setting)
+    return None
+
+
+def _item(body: int) -> bytes:
+    """A message of an inner batch with a body of zeros and no properties."""
+    head = (_ITEM + body).to_bytes(4, "big") + bytes(12) + body.to_bytes(4, "big")
+    return head + bytes(body) + b"\0\0"

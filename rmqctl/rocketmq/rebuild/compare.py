@@ -1,0 +1,235 @@
+"""What is built against what is there, file by file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.files.local import LocalFile
+from rmqctl.files.source import ByteSource
+from rmqctl.rocketmq.index_files import NAME_DIGITS
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank
+from rmqctl.rocketmq.rebuild.build import Built
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+
+_CHUNK_UNITS = 1 << 15
+_CHUNK = 1 << 20
+
+
+class Change(StrEnum):
+    """What becomes of a file: ``equal`` and ``keep`` leave it alone."""
+
+    EQUAL = "equal"
+    KEEP = "keep"
+    CREATE = "create"
+    REPLACE = "replace"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file of the store.
+
+    Attributes:
+        file: relative to the root of the store.
+        staged: the built file; None where nothing was built for it.
+        why: one sentence.
+        first: byte of the first difference; None without one.
+        units: units or entries that differ; None where they are not counted.
+        undispatched: physical offset of the first record whose unit is not there; -1 without one.
+    """
+
+    file: str
+    change: Change
+    why: str = ""
+    staged: Path | None = None
+    first: int | None = None
+    units: int | None = None
+    undispatched: int = -1
+
+    def row(self) -> dict[str, object]:
+        """As a JSON object."""
+        return {
+            "file": self.file,
+            "change": str(self.change),
+            "differing_units": self.units,
+            "first_difference": self.first,
+            "why": self.why,
+        }
+
+
+@dataclass(slots=True)
+class QueueComparison:
+    """Compares the queue files of a store with those that were built.
+
+    Args:
+        log_begin, log_end: physical offsets of the first byte of the log and behind its last record.
+    """
+
+    store: RocketMQStore
+    built: Built
+    log_begin: int
+    log_end: int
+    _left: dict[str, set[str]] = field(default_factory=dict)
+
+    def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileChange]:
+        """One change for each file that is there or was built, by name.
+
+        Raises:
+            OSError: a file or directory cannot be read.
+        """
+        built: dict[str, set[str]] = {}
+        for name in self.built.queue_files:
+            built.setdefault(name.rpartition("/")[0], set()).add(name)
+        for directory, there in sorted(self._directories(kinds, topics, built)):
+            yield from self._queue(directory, there, built.get(directory, set()))
+
+    def _directories(
+        self, kinds: tuple[str, ...], topics: frozenset[bytes] | None, built: dict[str, set[str]]
+    ) -> Iterator[tuple[str, list[StoreFile]]]:
+        seen = set()
+        for kind in kinds:
+            if kind == QUEUES and self.store.is_rocksdb:
+                continue
+            for queue in self.store.queues(kind):
+                if topics is None or queue.topic.encode("utf-8", "surrogateescape") in topics:
+                    seen.add(queue.path)
+                    yield queue.path, queue.files()[0]
+        yield from ((directory, []) for directory in built if directory not in seen)
+
+    def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
+        old = {f.name: f for f in there}
+        begins = sorted(int(name.rpartition("/")[2]) for name in built)
+        for name in sorted(built | set(old)):
+            if name not in built:
+                yield self._not_built(old[name], begins)
+            elif name not in old:
+                yield self._created(name)
+            else:
+                yield self._compared(old[name])
+
+    def _created(self, name: str) -> FileChange:
+        first = -1
+        if self._dtype(name) is not None:
+            units = _units(LocalFile(self.built.root / name), 0, _CHUNK_UNITS, self._dtype(name))
+            real = units["physical_offset"][(units["size"] > 0) & ~is_pre_blank(units)]
+            first = int(real[0]) if len(real) else -1
+        return FileChange(name, Change.CREATE, "the file is missing", self.built.root / name, undispatched=first)
+
+    def _not_built(self, file: StoreFile, begins: list[int]) -> FileChange:
+        """A file of which the log says nothing: kept if it holds expired units only, for the queue's counter."""
+        dtype = self._dtype(file.name)
+        if dtype is None:
+            return FileChange(file.name, Change.REMOVE, "no unit of the queue has an extension")
+        units = _units(file.open(), 0, file.size // dtype.itemsize, dtype)
+        written = units[units["size"] > 0]
+        if not len(written):
+            return FileChange(file.name, Change.KEEP if not begins else Change.REMOVE, "the file holds no unit")
+        if int(written["physical_offset"].max()) < self.log_begin and (not begins or file.base < begins[0]):
+            return FileChange(file.name, Change.KEEP, "its messages have expired; it keeps the queue's counter")
+        return FileChange(file.name, Change.REMOVE, "its units have no records in the log", units=len(written))
+
+    def _compared(self, file: StoreFile) -> FileChange:
+        staged = self.built.root / file.name
+        dtype = self._dtype(file.name)
+        if file.size != staged.stat().st_size:
+            why = f"the file has {file.size} bytes and should have {staged.stat().st_size}"
+            return FileChange(file.name, Change.REPLACE, why, staged)
+        if dtype is None:
+            first = first_difference(file.open(), LocalFile(staged))
+            change = Change.EQUAL if first is None else Change.REPLACE
+            return FileChange(file.name, change, "" if first is None else "extension units differ", staged, first)
+        return self._by_units(file, staged, dtype)
+
+    def _by_units(self, file: StoreFile, staged: Path, dtype: np.dtype[np.void]) -> FileChange:
+        old, new = file.open(), LocalFile(staged)
+        count, first, expired, undispatched = 0, None, 0, -1
+        try:
+            for at in range(0, file.size // dtype.itemsize, _CHUNK_UNITS):
+                a, b = (_units(s, at, _CHUNK_UNITS, dtype) for s in (old, new))
+                rows = _different(a, b)
+                past = self._is_expired(a[rows], b[rows])
+                expired += int(np.count_nonzero(past))
+                rows = rows[~past]
+                if len(rows) and first is None:
+                    first = (at + int(rows[0])) * dtype.itemsize
+                    missing = b["physical_offset"][rows][b["size"][rows] > 0]
+                    undispatched = int(missing[0]) if len(missing) else -1
+                count += len(rows)
+        finally:
+            old.close()
+            new.close()
+        if not count:
+            why = f"{expired} units of expired messages are kept as they are" if expired else ""
+            return FileChange(file.name, Change.EQUAL, why, staged)
+        return FileChange(file.name, Change.REPLACE, f"{count} units differ", staged, first, count, undispatched)
+
+    def _is_expired(self, old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+        """Units whose record is before the log, where only filler could be built."""
+        before = (old["physical_offset"] < self.log_begin) & (old["physical_offset"] >= 0) & (old["size"] > 0)
+        found: npt.NDArray[np.bool_] = before & is_pre_blank(new)
+        return found
+
+    def _dtype(self, name: str) -> np.dtype[np.void] | None:
+        kind = name.partition("/")[0]
+        return UNIT if kind == QUEUES else BATCH_UNIT if kind == BATCH_QUEUES else None
+
+
+def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileChange]:
+    """Index files in the order of the log: those that are there by name, those that were built under ``names``.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    there = [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
+    for number, staged in enumerate(built.index_paths):
+        if number >= len(there):
+            yield FileChange(f"index/{names[number]}", Change.CREATE, "the file is missing", staged)
+            continue
+        path = there[number].path
+        first = first_difference(store.tree.open(path), LocalFile(staged))
+        if first is None:
+            yield FileChange(path, Change.EQUAL, "", staged)
+        else:
+            yield FileChange(path, Change.REPLACE, "header, slots or entries differ", staged, first)
+    for entry in there[len(built.index_paths) :]:
+        yield FileChange(entry.path, Change.REMOVE, "the log has no keys for it")
+
+
+def first_difference(old: ByteSource, new: ByteSource) -> int | None:
+    """The first byte where two files differ, or where the shorter ends; None if they are equal.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    try:
+        if old.size() != new.size():
+            return min(old.size(), new.size())
+        for at in range(0, new.size(), _CHUNK):
+            a, b = old.read_at(at, _CHUNK), new.read_at(at, _CHUNK)
+            if a != b:
+                pairs = np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8)
+                return at + int(np.argmax(pairs))
+        return None
+    finally:
+        old.close()
+        new.close()
+
+
+def _units(source: ByteSource, first: int, count: int, dtype: np.dtype[np.void] | None) -> npt.NDArray[np.void]:
+    assert dtype is not None
+    data = source.read_at(first * dtype.itemsize, count * dtype.itemsize)
+    return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+
+
+def _different(old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """Rows whose bytes differ."""
+    size = old.dtype.itemsize
+    a, b = (units.view(np.uint8).reshape(-1, size) for units in (old, new))
+    found: npt.NDArray[np.int64] = np.flatnonzero((a != b).any(axis=1)) if (a != b).any() else np.zeros(0, np.int64)
+    return found

@@ -1,0 +1,290 @@
+"""One rebuilding: built beside the store, compared with it, then put in its place or left in a directory."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqctl.errors import Refused
+from rmqctl.files.tree import LocalTree
+from rmqctl.release import Release
+from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.rocketmq.checkpoint import PATH as CHECKPOINT
+from rmqctl.rocketmq.dispatch.delays import shown_delays
+from rmqctl.rocketmq.dispatch.dispatched import Wanted
+from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
+from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
+from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes
+from rmqctl.rocketmq.rebuild.compare import Change, FileChange, QueueComparison, index_changes
+from rmqctl.rocketmq.rebuild.counters import counter_units, lost_counters
+from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter
+from rmqctl.rocketmq.rebuild.times import index_names, set_queue_times
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
+
+KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildOptions:
+    """What to rebuild.
+
+    Attributes:
+        queues, index, checkpoint: the parts wanted.
+        topics: only queues of these topics; None for all. The index cannot be rebuilt in part.
+        as_release: dispatch as this release does; default: the latest that the store shows.
+        processes: 1 works in this process; more share the log.
+    """
+
+    queues: bool = True
+    index: bool = True
+    checkpoint: bool = False
+    topics: frozenset[bytes] | None = None
+    as_release: Release | None = None
+    processes: int = 1
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What came out.
+
+    Attributes:
+        changes: files that are to be changed or kept though the log says nothing of them, by name.
+        counts: files by change, the equal ones as well.
+        counters: next offsets of queues without records and files, kept because consumers committed them.
+        checkpoint: content of the new checkpoint, None if it is not wanted.
+    """
+
+    release: Release
+    built: Built
+    changes: list[FileChange] = field(default_factory=list)
+    counts: Counter[Change] = field(default_factory=Counter)
+    counters: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    checkpoint: bytes | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Nothing is to be changed."""
+        return not any(c.change in (Change.CREATE, Change.REPLACE, Change.REMOVE) for c in self.changes)
+
+    def summary(self) -> dict[str, Any]:
+        """As a JSON object."""
+        built = self.built
+        return {
+            "release": str(self.release),
+            "records": built.records,
+            "log_end": built.end,
+            "queues": len(built.queues.simple) + len(built.queues.batch),
+            "index_files": len(built.index),
+            "damaged_ranges": len(built.damage),
+            "damaged_bytes": sum(size for _, size in built.damage),
+            "filled_units": sum(built.queues.filled.values()),
+            "files": {str(change): self.counts[change] for change in Change},
+        }
+
+
+class Rebuild:
+    """Rebuilds what is derived from a store's log.
+
+    Args:
+        progress: called with the bytes of log done since its last call.
+    """
+
+    def __init__(self, store: RocketMQStore, options: RebuildOptions, progress: Progress | None = None) -> None:
+        self.store, self.options, self.progress = store, options, progress
+        self.geometry: Geometry = geometry_of(store)
+        self.rules = DispatchRules.of(store, options.as_release)
+        self.wanted = Wanted(options.queues or options.checkpoint, options.index, options.topics)
+
+    def run(self, directory: Path) -> Rebuilt:
+        """Build below ``directory``, which stands for the root of a store, and compare.
+
+        Raises:
+            OSError: the log cannot be read, or a file cannot be written.
+        """
+        options, wanted = self.options, self.wanted
+        built = build(
+            self.store, self.geometry, Job(self.rules, wanted), directory,
+            processes=options.processes,
+            bitmap=Bitmaps(self.store).find if self.rules.extension else None,
+            progress=self.progress,
+        )  # fmt: skip
+        found = Rebuilt(self.rules.release, built)
+        if wanted.queues:
+            self._keep_counters(found)
+            with LogReader(self.store.log_files) as log:
+                set_queue_times(built, log)
+        self._compare(found)
+        return found
+
+    def _keep_counters(self, found: Rebuilt) -> None:
+        """Make files for queues that are known by their consumers only."""
+        queues, size = found.built.queues, self.geometry.queue_file_size
+        found.counters = {
+            key: offset
+            for key, offset in lost_counters(self.store, {*queues.simple, *queues.batch}).items()
+            if (self.options.topics is None or key[0] in self.options.topics)
+            and not self.rules.is_batch_topic(key[0])
+        }  # fmt: skip
+        files = QueueFilesWriter(found.built.root, {QUEUES: size}, found.built.queue_files)
+        for key, offset in found.counters.items():
+            files.write(QUEUES, key, counter_units(offset, size))
+        files.flush()
+
+    def _compare(self, found: Rebuilt) -> None:
+        undispatched = []
+        for change in self._changes(found):
+            wanted = self.options.index if change.file.startswith("index/") else self.options.queues
+            if change.undispatched >= 0:
+                undispatched.append(change.undispatched)
+            if wanted:
+                found.counts[change.change] += 1
+                if change.change is not Change.EQUAL:
+                    found.changes.append(change)
+        if self.options.checkpoint:
+            self._add_checkpoint(found, undispatched)
+
+    def _changes(self, found: Rebuilt) -> Iterator[FileChange]:
+        begin = self.store.log_files[0].base if self.store.log_files else 0
+        if self.options.queues or self.options.checkpoint:
+            queues = QueueComparison(self.store, found.built, begin, found.built.end)
+            yield from queues.changes(KINDS, self.options.topics)
+        if self.options.index:
+            there = [e.name for e in self.store.index_files if not e.is_directory]
+            yield from index_changes(self.store, found.built, index_names(found.built.index, there))
+
+    def _add_checkpoint(self, found: Rebuilt, undispatched: list[int]) -> None:
+        """A checkpoint that promises no more than what the queues will hold."""
+        built = found.built
+        last = built.last, built.last_store_timestamp
+        dispatched = last
+        if undispatched and not self.options.queues:
+            with LogReader(self.store.log_files) as log:
+                first = min(undispatched)
+                dispatched = first, max((log.store_timestamp(first) or 0) - 1, 0)
+        heads = built.index if self.options.index else _heads(self.store)
+        shape = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries)
+        found.checkpoint = checkpoint_bytes(
+            self.store, self.rules.release, last=last, dispatched=dispatched, index=heads, geometry=shape
+        )
+        old = _content(self.store, CHECKPOINT)
+        change = Change.EQUAL if old == found.checkpoint else Change.REPLACE if old is not None else Change.CREATE
+        found.counts[change] += 1
+        if change is not Change.EQUAL:
+            why = "the file is missing" if old is None else "times of the log, the queues or the index differ"
+            found.changes.append(FileChange(CHECKPOINT, change, why))
+
+    def assumptions(self) -> list[str]:
+        """Sizes that nothing shows, so that the broker's defaults were taken; a sentence each."""
+        conf, found = self.store.settings, []
+        if self.options.queues and "mappedFileSizeConsumeQueue" not in conf and not _has_files(self.store):
+            size = f"{self.geometry.queue_file_size:,} bytes"
+            found.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
+        if self.options.index and "maxIndexNum" not in conf and not any(e.size > 0 for e in self.store.index_files):
+            slots, entries = self.geometry.index_slots, self.geometry.index_entries
+            shape = f"{slots:,} slots and {entries:,} entries"
+            found.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
+        if self.options.queues and "messageDelayLevel" not in conf and not shown_delays(self.store):
+            found.append("no unit shows the delay levels, so the broker's defaults are taken")
+        return found
+
+    # --- where it goes ------------------------------------------------------------------------
+
+    def plan(self, found: Rebuilt) -> Plan:
+        """The changes as edits of the store itself.
+
+        Raises:
+            Refused: the queues are in RocksDB, or the store is not on this machine.
+        """
+        if not isinstance(self.store.tree, LocalTree):
+            raise Refused(f"{self.store.root} is not on this machine; give --into DIR to rebuild into a directory here")
+        if self.store.is_rocksdb and self.options.queues:
+            raise Refused(
+                f"{self.store.root} keeps its queues in RocksDB, which only its broker may write; give --into DIR to "
+                "make queue files of them there, or --index for the index alone"
+            )
+        steps = tuple(self._step(found, c) for c in found.changes if c.change is not Change.KEEP)
+        return Plan(Path(self.store.root), "rebuild from the log", steps)
+
+    def _step(self, found: Rebuilt, change: FileChange) -> Step:
+        kind = "rebuild.index" if change.file.startswith("index/") else "rebuild.queue"
+        edits: tuple[Edit, ...] = ()
+        if change.file == CHECKPOINT:
+            return Step(
+                "rebuild.checkpoint", change.file, str(change.change), change.why, self._checkpoint_edits(found)
+            )
+        if change.change is not Change.CREATE:
+            edits += (Quarantine(change.file),)
+        if change.staged is not None and change.change is not Change.REMOVE:
+            edits += (
+                Create(change.file, source=change.staged),
+                SetTimes(change.file, change.staged.stat().st_mtime_ns),
+            )
+        return Step(kind, change.file, str(change.change), change.why, edits)
+
+    def _checkpoint_edits(self, found: Rebuilt) -> tuple[Edit, ...]:
+        new, old = found.checkpoint or b"", _content(self.store, CHECKPOINT)
+        if old is not None and len(old) == len(new):
+            return (Overwrite(CHECKPOINT, 0, old, new),)
+        create = Create(CHECKPOINT, new)
+        return (create,) if old is None else (Quarantine(CHECKPOINT), create)
+
+    def complete(self, found: Rebuilt) -> None:
+        """Make the directory of :meth:`run` complete: index files named, files that are kept copied, checkpoint.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        root = found.built.root
+        there = [e.name for e in self.store.index_files if not e.is_directory]
+        for path, name in zip(found.built.index_paths, index_names(found.built.index, there), strict=True):
+            path.rename(path.with_name(name))
+        for change in found.changes:
+            if change.change is Change.KEEP and isinstance(self.store.tree, LocalTree):
+                target = root / change.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(self.store.tree.full(change.file), target)
+        if found.checkpoint is not None:
+            (root / CHECKPOINT).write_bytes(found.checkpoint)
+        if not self.options.queues:
+            for kind in KINDS:
+                shutil.rmtree(root / kind, ignore_errors=True)
+
+
+def _has_files(store: RocketMQStore) -> bool:
+    return not store.is_rocksdb and any(q.files(sizes=False)[0] for q in store.queues(QUEUES))
+
+
+def _heads(store: RocketMQStore) -> list[IndexHead]:
+    """Headers of the index files that are there."""
+    found = []
+    for entry in store.index_files:
+        if not entry.is_directory:
+            source = store.tree.open(entry.path)
+            try:
+                found.append(IndexHead.parse(source.read_at(0, HEADER_SIZE)))
+            finally:
+                source.close()
+    return found
+
+
+def _content(store: RocketMQStore, path: str) -> bytes | None:
+    entry = store.tree.stat(path)
+    if entry is None:
+        return None
+    source = store.tree.open(path)
+    try:
+        return source.read_at(0, entry.size)
+    finally:
+        source.close()
+
+
+__all__ = ["Rebuild", "RebuildOptions", "Rebuilt"]

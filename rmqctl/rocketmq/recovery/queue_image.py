@@ -1,0 +1,287 @@
+"""One consume queue in the memory of a recovering broker: files, write positions, and what it appends.
+
+The files on disk are only read. What the broker would write lies over them as an overlay, so that units which a
+cut leaves behind and later units replace come out as they would (spec 3.4, 3.9, 6.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.dispatch.queue_units import Appended, QueueState
+from rmqctl.rocketmq.queue_files import UNIT, Units, is_pre_blank, is_valid
+from rmqctl.rocketmq.recovery.load import Key
+from rmqctl.rocketmq.store import StoreFile
+
+RECOVERED_FILES = 3
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class CutFile:
+    """A file whose end the broker moves; bytes. What lies behind ``to`` stays on disk and no longer counts."""
+
+    file: str
+    from_size: int
+    to_size: int
+
+
+@dataclass(slots=True)
+class FileImage:
+    """One file of a queue.
+
+    Attributes:
+        base: byte of the sequence where it starts; size: bytes.
+        wrote: bytes of it that count.
+        file: on disk; None for one that the broker would create.
+        overlay: bytes written by the replay, each with their position in the file, in the order written.
+    """
+
+    base: int
+    size: int
+    wrote: int
+    file: StoreFile | None = None
+    overlay: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def units(self, dtype: np.dtype[np.void]) -> Units:
+        """The units of the file as the broker would read them, shape (n,); at least one, and behind them only zeros."""
+        data = bytearray(self.raw())
+        for position, written in self.overlay:
+            data.extend(bytes(max(position + len(written) - len(data), 0)))
+            data[position : position + len(written)] = written
+        count = min(max(-(-len(data) // dtype.itemsize), 1), self.size // dtype.itemsize)
+        data.extend(bytes(max(count * dtype.itemsize - len(data), 0)))
+        return np.frombuffer(data, dtype, count)
+
+    def raw(self) -> bytes:
+        """What is on disk, up to the last part that may hold anything."""
+        if self.file is None:
+            return b""
+        source = self.file.open()
+        try:
+            end = max((end for _, end in source.data_ranges(0, self.size)), default=0)
+            return source.read_at(0, end)
+        finally:
+            source.close()
+
+
+class QueueImage:
+    """A simple consume queue.
+
+    Attributes:
+        files: in the order of the broker's list.
+        max_physical: physical offset behind the record of the last unit; -1 without one.
+        min_logic: byte of the sequence of the first unit that counts.
+        removed: files on disk that the broker deletes.
+        appended: units appended by the replay.
+        lost: physical offset and size of what the units say that a cut takes away.
+    """
+
+    dtype: np.dtype[np.void] = UNIT
+    valid: Callable[[Units], npt.NDArray[np.bool_]] = staticmethod(is_valid)
+
+    def __init__(self, key: Key, files: list[StoreFile], file_size: int) -> None:
+        self.key, self.file_size = key, file_size
+        self.files = [FileImage(f.base, f.size, f.size, f) for f in files]
+        self.max_physical, self.min_logic = -1, 0
+        self.removed: list[StoreFile] = []
+        self.appended = 0
+        self.lost: list[tuple[int, int]] = []
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def end(self) -> int:
+        """Byte of the sequence behind the last unit that counts; 0 without a file."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset of the next message."""
+        return self.end // self.unit_size
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message."""
+        return self.min_logic // self.unit_size
+
+    @property
+    def directory(self) -> str:
+        """Where its files lie, relative to the store."""
+        kind, topic, queue_id = self.key
+        return f"{kind}/{topic}/{queue_id}"
+
+    def destroy(self) -> None:
+        """Delete all files, as a broker does when the log has none (``destroyLogics``)."""
+        for file in self.files:
+            self._lose(file.units(self.dtype))
+            self._remove(file)
+        self.files, self.max_physical, self.min_logic = [], -1, 0
+
+    def cuts(self) -> Iterator[CutFile]:
+        """Files on disk that end earlier than their bytes show."""
+        for file in self.files:
+            if file.file is not None and file.wrote < file.size:
+                behind = file.units(self.dtype)[file.wrote // self.unit_size :]
+                if any(behind.tobytes()):
+                    yield CutFile(file.file.name, file.size, file.wrote)
+
+    def recover(self) -> None:
+        """Find the end of the queue in its last three files (``ConsumeQueue.recover``)."""
+        if not self.files:
+            return
+        end = 0
+        for file in self.files[-RECOVERED_FILES:]:
+            count = self._note_units(file.units(self.dtype))
+            end = file.base + count * self.unit_size
+            if count * self.unit_size < file.size:
+                break
+        self._cut_files(end)
+
+    def _note_units(self, units: Units) -> int:
+        """The number of valid units in front; remembers the last of them."""
+        bad = np.flatnonzero(~self.valid(units))
+        count = int(bad[0]) if len(bad) else len(units)
+        if count:
+            self._note(units[count - 1])
+        return count
+
+    def _note(self, unit: np.void) -> None:
+        self.max_physical = int(unit["physical_offset"]) + int(unit["size"])
+
+    def _cut_files(self, end: int) -> None:
+        """``MappedFileQueue.truncateDirtyFiles``."""
+        kept = []
+        for file in self.files:
+            if file.base + file.size <= end:
+                kept.append(file)
+            elif file.base <= end:
+                file.wrote = end % self.file_size
+                kept.append(file)
+            else:
+                self._remove(file)
+        self.files = kept
+
+    def _remove(self, file: FileImage) -> None:
+        if file.file is not None:
+            self.removed.append(file.file)
+
+    def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
+        """Append the units of records in log order, by the rules of dispatch; shape (n,) each."""
+        for first in range(0, len(physical), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            self._put(physical[part], size[part], tags_code[part], queue_offset[part])
+
+    def _put(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
+        begin = self.files[0].base if self.files else -1
+        state = QueueState(self.file_size, begin, self.end, self.max_physical)
+        present = physical + size <= self.max_physical
+        if present.all():
+            return
+        new = slice(int(np.argmin(present)), None)
+        if not self.files and queue_offset[new][0]:  # a queue without a file begins at the message that makes one
+            self.min_logic = int(queue_offset[new][0]) * self.unit_size
+        for found in state.put_many(physical[new], size[new], tags_code[new], queue_offset[new]):
+            self._write(found)
+        self.max_physical = state.max_physical
+
+    def _write(self, found: Appended) -> None:
+        position, data = found.position, found.data
+        self.appended += len(data) // self.unit_size
+        while data:
+            file = self._file_for(position)
+            room = file.size - file.wrote
+            file.overlay.append((file.wrote, data[:room]))
+            file.wrote += len(data[:room])
+            position, data = position + len(data[:room]), data[room:]
+
+    def _file_for(self, position: int) -> FileImage:
+        """The last file, or the one that follows it when it is full."""
+        if not self.files:
+            self.files.append(FileImage(position - position % self.file_size, self.file_size, 0))
+        elif self.files[-1].wrote == self.files[-1].size:
+            self.files.append(FileImage(self.files[-1].base + self.file_size, self.file_size, 0))
+        return self.files[-1]
+
+    def truncate(self, physical: int) -> None:
+        """Cut the queue where units point at or behind ``physical`` (``truncateDirtyLogicFiles``).
+
+        The files are read from their start, so units that an earlier cut left behind count again; the first unit of
+        a file is taken whatever it is.
+        """
+        self.max_physical = physical
+        while self.files:
+            file = self.files[-1]
+            units = file.units(self.dtype)
+            if int(units["physical_offset"][0]) >= physical:
+                self._lose(units)
+                self._remove(self.files.pop())
+                continue
+            bad = np.flatnonzero(~self.valid(units[1:]) | (units["physical_offset"][1:] >= physical))
+            count = 1 + (int(bad[0]) if len(bad) else len(units) - 1)
+            file.wrote = count * self.unit_size
+            self._note(units[count - 1])
+            self._lose(units[count:])
+            return
+
+    def _lose(self, units: Units) -> None:
+        real = units[self.valid(units) & ~is_pre_blank(units)]
+        self.lost += zip(real["physical_offset"].tolist(), real["size"].tolist(), strict=True)
+
+    def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
+        """``ConsumeQueue.correctMinOffset`` of 4.x or 5.x, with the log beginning at ``log_begin``."""
+        if not self.files:
+            return
+        if minimum_5:
+            self._correct_5(log_begin)
+        else:
+            units = self._first_units()
+            live = np.flatnonzero(units["physical_offset"] >= log_begin)
+            if len(live):
+                self.min_logic = self.files[0].base + int(live[0]) * self.unit_size
+
+    def _first_units(self) -> Units:
+        return self.files[0].units(self.dtype)[: self.files[0].wrote // self.unit_size]
+
+    def _correct_5(self, log_begin: int) -> None:
+        last = self.files[-1]
+        if self.min_logic >= self.end:
+            return
+        if last.wrote >= self.unit_size:
+            unit = last.units(self.dtype)[last.wrote // self.unit_size - 1]
+            if int(unit["physical_offset"]) < log_begin:
+                self.min_logic = self.end
+                return
+        start = self.min_logic - self.files[0].base
+        intact, start = start >= 0, max(start, 0)
+        if start > self.files[0].wrote:
+            return
+        physical = self._first_units()["physical_offset"][start // self.unit_size :]
+        if not len(physical) or (intact and int(physical[0]) >= log_begin):
+            return
+        found = _first_at_or_behind(physical, log_begin)
+        if found is not None:
+            self.min_logic = self.files[0].base + start + found * self.unit_size
+
+
+def _first_at_or_behind(physical: Ints, log_begin: int) -> int | None:
+    """The broker's halving, step for step: it may miss where offsets do not ascend."""
+    low, high = 0, len(physical) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        offset = int(physical[middle])
+        if offset == log_begin:
+            low = high = middle
+        elif offset > log_begin:
+            high = middle
+        else:
+            low = middle
+    return next((row for row in range(low, high + 1) if int(physical[row]) >= log_begin), None)

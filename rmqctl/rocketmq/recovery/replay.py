@@ -1,0 +1,282 @@
+"""A broker's start, step by step, on a view of the store that nothing is written to (spec 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from formats.layout import plan_of
+from formats.rocketmq.checkpoint import Checkpoint
+from rmqctl.release import Release
+from rmqctl.rocketmq.broker_conf import flag
+from rmqctl.rocketmq.checkpoint import read_checkpoint
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.geometry import geometry_of
+from rmqctl.rocketmq.index_files import index_files
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.recovery.batch_queue_image import BatchQueueImage
+from rmqctl.rocketmq.recovery.index_image import IndexImage
+from rmqctl.rocketmq.recovery.load import Loaded, LoadFailure, load_store
+from rmqctl.rocketmq.recovery.log_replay import LogWalk, replay_log
+from rmqctl.rocketmq.recovery.losses import find_losses, stop_finding
+from rmqctl.rocketmq.recovery.message_check import Verdict
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.queue_image import CutFile, QueueImage
+from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_images
+from rmqctl.rocketmq.recovery.rules import RecoveryRules
+from rmqctl.rocketmq.recovery.start_file import Known, start_index
+from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+
+UNIT_FIELDS = ("physical_offset", "size", "tags_code")
+_TAKE_EVERY = 1 << 18
+_FIELDS = plan_of(Checkpoint).runs[0].names
+
+
+def recover(store: RocketMQStore, release: Release | None = None, *, index: bool = False) -> Recovery:
+    """What a broker of a release does when it starts on the store.
+
+    Args:
+        release: default: the latest that the store shows.
+        index: build the index entries, too, and do not only count them.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _Replay(store, release or release_range(store).highest, index=index).run()
+
+
+class _NeverStarts(Exception):
+    """start() waits for ever; the text says for what."""
+
+
+class _Replay:
+    """One start. The methods run in the order of ``DefaultMessageStore.load`` and ``start``."""
+
+    def __init__(self, store: RocketMQStore, release: Release, *, index: bool) -> None:
+        self.store, self.rules = store, RecoveryRules.of(release)
+        self.geometry = geometry_of(store)
+        self.dispatch_rules = DispatchRules.of(store, release)
+        found = read_checkpoint(store)
+        self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
+        self.result = Recovery(release, normal=not store.has_abort)
+        self.images: dict[tuple[str, str, int], QueueImage] = {}
+        self.index_end, self.builds_index = 0, index
+        self.body = flag(store.settings, "checkCRCOnRecover", default=True)
+
+    def run(self) -> Recovery:
+        result = self.result
+        try:
+            loaded = load_store(self.store, self.rules, self.geometry)
+            self._set_log(loaded)
+            self._load_index()
+            self._recover_queues(loaded)
+            self._recover_log(loaded.log)
+            self._correct_minimum()
+            self._start()
+            result.end = self._log_end()
+        except (LoadFailure, _NeverStarts) as failure:
+            result.error = str(failure)
+        result.images = list(self.images.values())
+        if result.starts:
+            self._add_up()
+        return result
+
+    def _set_log(self, loaded: Loaded) -> None:
+        result = self.result
+        result.log_files, result.deleted = loaded.log, loaded.deleted
+        result.log_begin = loaded.log[0].base if loaded.log else 0
+        result.end_before = loaded.log[-1].base + loaded.log[-1].size if loaded.log else 0
+
+    # --- load ---------------------------------------------------------------------------------
+
+    def _load_index(self) -> None:
+        """``IndexService.load``: after a crash, files with entries younger than the checkpoint are deleted."""
+        geometry, last = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries), None
+        for file in index_files(self.store, geometry):
+            file.close()
+            if not self.result.normal and file.header["end_timestamp"] > self.checkpoint["index_msg_timestamp"]:
+                self.result.index_deleted.append(file.path)
+            else:
+                self.index_end, last = file.header["end_phy_offset"], file
+        if self.builds_index:
+            self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
+
+    def _recover_queues(self, loaded: Loaded) -> None:
+        if self.store.is_rocksdb:
+            self.images.update(rocksdb_images(self.store))
+            return
+        for key, files in loaded.queues.items():
+            image = self._new_image(key, files)
+            image.recover()
+            self.images[key] = image
+
+    def _new_image(self, key: tuple[str, str, int], files: list[StoreFile]) -> QueueImage:
+        if self.store.is_rocksdb:
+            return RocksQueueImage(key)
+        if key[0] == BATCH_QUEUES:
+            return BatchQueueImage(key, files, self.geometry.batch_queue_file_size)
+        return QueueImage(key, files, self.geometry.queue_file_size)
+
+    def _queues_end(self) -> int:
+        """``getMaxPhyOffsetInConsumeQueue``."""
+        nothing = 0 if self.store.is_rocksdb else -1
+        return max((image.max_physical for image in self.images.values()), default=nothing)
+
+    def _recover_log(self, files: list[StoreFile]) -> None:
+        """``recoverNormally`` or ``recoverAbnormally``."""
+        queues_end = self._queues_end()
+        if not files:
+            for image in self.images.values():
+                image.destroy()
+            return
+        settings = self.store.settings
+        index_safe = flag(settings, "messageIndexSafe", default=False) and flag(
+            settings, "messageIndexEnable", default=True
+        )
+        known = Known(queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body)
+        walk = LogWalk(start_index(files, self.rules, known, normal=self.result.normal))
+        self.result.start_file = files[walk.index].name
+        above = queues_end if self.result.normal else None
+        dispatches = not self.result.normal or self.rules.dispatches_behind_queues
+        self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
+        self._cut(files, walk, self._queues_end() if self.rules.cuts_late else queues_end)
+
+    def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
+        """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
+        dispatcher = Dispatcher(self.dispatch_rules, Wanted(stated=True))
+        waiting = 0
+        for found, _ in replay_log(files, walk, self.rules, body=body):
+            self.result.records += len(found.block)
+            self.result.bytes += int(found.block.total_size.sum())
+            if len(found.block):
+                self.result.last_store_timestamp = int(found.block["store_timestamp"][-1])
+            if not dispatches:
+                continue
+            if above is not None:
+                found = LogBlock(found.block.take(np.flatnonzero(found.block["physical_offset"] > above)))
+            dispatcher.add(found)
+            waiting += len(found.block)
+            if waiting >= _TAKE_EVERY:
+                self._dispatch(dispatcher.take())
+                waiting = 0
+        self._dispatch(dispatcher.take())
+
+    def _dispatch(self, done: Dispatched) -> None:
+        """``doDispatch``: units into the queues, keys into the index."""
+        for piece in done.pieces:
+            units = piece.units
+            offsets = piece.offsets if piece.offsets is not None else piece.first + np.arange(len(units))
+            physical, size, tags = (units[name].astype(np.int64) for name in UNIT_FIELDS)
+            self._image(QUEUES, *piece.key).put_many(physical, size, tags, offsets)
+        for request in done.batches:
+            image = self._image(BATCH_QUEUES, request.topic, request.queue_id)
+            assert isinstance(image, BatchQueueImage)
+            image.put(request)
+        if done.index is None or not len(done.index.physical):
+            return
+        if self.result.index is not None:
+            self.result.index.add(done.index)
+        new = done.index.physical >= self.index_end
+        self.result.index_keys += int(done.index.keys[new].sum())
+        keyed = done.index.physical[new & (done.index.keys > 0)]
+        self.index_end = max(self.index_end, int(keyed[-1])) if len(keyed) else self.index_end
+
+    def _image(self, kind: str, topic: bytes, queue_id: int) -> QueueImage:
+        key = kind, topic.decode("utf-8", "replace"), queue_id
+        image = self.images.get(key)
+        if image is None:
+            image = self.images[key] = self._new_image(key, [])
+        return image
+
+    def _cut(self, files: list[StoreFile], walk: LogWalk, queues_end: int) -> None:
+        """``truncateDirtyFiles`` and ``truncateDirtyLogicFiles``."""
+        end = files[walk.index].base + walk.position
+        self.result.log_cut, self.result.scanned_files = end, walk.files
+        self.result.stopped_by = stop_finding(files[walk.index], walk)
+        if queues_end >= end:
+            for image in self.images.values():
+                image.truncate(end)
+
+    def _log_end(self) -> int:
+        """``MappedFileQueue.getMaxOffset`` after the cut."""
+        last = next(reversed(self._kept_log()), None)
+        return last.base + last.size if last else 0
+
+    def _kept_log(self) -> list[StoreFile]:
+        """Files of the log that remain, each with the bytes of it that count as its size."""
+        cut = self.result.log_cut
+        if cut is None:
+            return []
+        files = (f for f in self.result.log_files if f.base <= cut)
+        return [f if f.base + f.size <= cut else replace(f, size=cut - f.base) for f in files]
+
+    def _correct_minimum(self) -> None:
+        """``recoverTopicQueueTable``."""
+        begin = self.result.log_begin if self.result.log_files else -1
+        for image in self.images.values():
+            image.correct_minimum(begin, minimum_5=self.rules.minimum_5)
+
+    # --- start --------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """``start`` of 4.5.1 to 4.9.8 dispatches from the end of the queues and waits for the end of the log."""
+        if not self.rules.reput_from_queues or not self.result.log_files:
+            return
+        files, end = self._kept_log(), self._log_end()
+        offset = max(self._queues_end(), self.result.log_begin)
+        while offset < end:
+            offset = self._reput(files, offset)
+        self._correct_minimum()
+
+    def _reput(self, files: list[StoreFile], offset: int) -> int:
+        """Dispatch from an offset to the end of its file; where dispatch goes on (``ReputMessageService.doReput``)."""
+        file = next((f for f in files if f.base <= offset < f.base + f.size), None)
+        if file is None:
+            raise _NeverStarts(f"start() never returns: it waits for dispatch, and no file of the log holds {offset}")
+        records, size = self.result.records, self.result.bytes
+        walk = LogWalk(0, offset - file.base)
+        self._walk([file], walk, above=None, dispatches=True, body=False)
+        self.result.records, self.result.bytes = records, size
+        if walk.stopped is not None and walk.stopped.verdict is Verdict.BAD_SIZE:
+            return file.base + walk.position + walk.stopped.size
+        return file.base + file.size
+
+    # --- what it comes to ---------------------------------------------------------------------
+
+    def _add_up(self) -> None:
+        result = self.result
+        result.redispatched = sum(image.appended for image in result.images)
+        made = {f"{i.directory}/{f.base:020d}" for i in result.images for f in i.files}
+        removed = [f.name for image in result.images for f in image.removed if f.name not in made]
+        cut = result.log_cut
+        gone = [f.name for f in result.log_files if cut is not None and f.base > cut]
+        result.deleted = sorted({*result.deleted, *removed, *gone})
+        result.cuts = [*self._log_cuts(), *(c for image in result.images for c in image.cuts())]
+        result.lost = find_losses(result)
+
+    def _log_cuts(self) -> Iterable[CutFile]:
+        for before, after in zip(self.result.log_files, self._kept_log(), strict=False):
+            if after.size < before.size and _holds_data(before, after.size):
+                yield CutFile(before.name, before.size, after.size)
+
+
+def _holds_data(file: StoreFile, begin: int) -> bool:
+    """Whether anything but zeros lies behind a byte of a file."""
+    source = file.open()
+    try:
+        for start, end in source.data_ranges(begin, file.size):
+            while start < end:
+                piece = source.read_at(start, min(end - start, 1 << 22))
+                if not piece:
+                    return False
+                if any(piece):
+                    return True
+                start += len(piece)
+        return False
+    finally:
+        source.close()

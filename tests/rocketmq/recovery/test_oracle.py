@@ -1,0 +1,72 @@
+"""The replay of recovery against what real brokers did with every damaged store (recovery oracle)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import damage, golden
+from rmqctl.files.tree import LocalTree
+from rmqctl.release import Release
+from rmqctl.rocketmq.locate import open_store
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.replay import recover
+from tests.rocketmq.damage_table import Variant, variants
+
+ALL = [variant for release in golden.RELEASES for variant in variants(release)]
+_HEAP = "OutOfMemoryError"  # depends on the heap of the day
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One working copy of each store: every variant damages it and then takes the damage back."""
+    directory = tmp_path_factory.mktemp("recovered")
+    return {name: golden.unpack(name, directory) for name in golden.BROKER_STORES}
+
+
+@pytest.fixture
+def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator[tuple[Variant, Path]]:
+    variant: Variant = request.param
+    recipe = golden.recovery_oracle(variant.release)["variants"][variant.name]["recipe"]
+    root = copies[variant.base]
+    damage.apply(recipe, root)
+    try:
+        yield variant, root
+    finally:
+        damage.undo(recipe, golden.pristine(variant.base), root)
+
+
+@pytest.mark.parametrize("damaged", ALL, indirect=True, ids=lambda v: f"{v.release}-{v.name}")
+def test_the_replay_does_what_the_broker_did(damaged: tuple[Variant, Path]) -> None:
+    variant, root = damaged
+    result = golden.recovery_oracle(variant.release)["variants"][variant.name]["result"]
+    if _HEAP in str(result["load"]):
+        return
+    found = recover(_open(root, variant), Release.parse(variant.release))
+    assert found.starts == (result["outcome"] == "started"), found.error
+    if found.starts:
+        assert _state(found) == _expected(result)
+
+
+def _open(root: Path, variant: Variant) -> Any:
+    return open_store(LocalTree(root), settings=golden.broker_conf(variant.base))
+
+
+def _state(found: Recovery) -> dict[str, Any]:
+    return {
+        "end": found.end,
+        "removed": {*found.deleted, *found.index_deleted},
+        "queues": {f"{topic}/{queue}": [low, high] for topic, queue, low, high in found.ranges()},
+    }
+
+
+def _expected(result: dict[str, Any]) -> dict[str, Any]:
+    after = result["afterStart"]
+    return {
+        "end": after["maxPhy"],
+        "removed": set(result["files"]["removed"]) - {"abort"},
+        "queues": {name: ends for name, ends in after["queues"].items() if ends[1] > 0},
+    }
