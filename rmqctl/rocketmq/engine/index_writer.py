@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,10 @@ from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.index_series import IndexSeries, Slots
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.disk import Disk
-from rmqctl.rocketmq.index_files import Entries
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
+
+if TYPE_CHECKING:
+    from rmqctl.rocketmq.index_files import Entries
 
 _PAGE_SLOTS = 1024
 _HOUR_MS = 3_600_000
