@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from formats.rocketmq.consumequeue_ext import HEAD_SIZE
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
@@ -14,7 +15,7 @@ from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.log_end import LogEnd, last_unit, log_end
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
 
 RawKey = tuple[bytes, int]
 _SIZES = (
@@ -100,7 +101,8 @@ def state_of(store: RocketMQStore, config: StoreConfig) -> OpenState:
         raise TooDamaged(store.root, f"a queue points to offset {furthest}, the log ends at {end.offset}")
     known = [*reached, *(s.last_physical for s in batch.values())]
     start = store.log_files[0].base if store.log_files else 0
-    return OpenState(end, queues, batch, max([start, *(k for k in known if k <= end.offset)]))
+    extension = {_key(q): _extension_end(q) for q in queues_of(store.queues(QUEUES_EXT))}
+    return OpenState(end, queues, batch, max([start, *(k for k in known if k <= end.offset)]), extension)
 
 
 FILLER_END = 0x7FFFFFFF
@@ -116,6 +118,20 @@ def _queue_state(queue: Queue, config: StoreConfig) -> QueueState:
     end, unit = queue.end(), last_unit(queue)
     physical = int(unit["physical_offset"][0]) + int(unit["size"][0]) if unit is not None and len(unit) else -1
     return QueueState(config.queue_file_size, queue.files[0].base, max(end, queue.files[0].base), physical)
+
+
+def _extension_end(queue: Queue) -> int:
+    """Where the units of an extension end, in bytes of its file sequence (ConsumeQueueExt.recover)."""
+    file = queue.files[-1]
+    source = file.open()
+    try:
+        data = source.read_at(0, file.size)
+    finally:
+        source.close()
+    at = 0
+    while at + 2 <= len(data) and (size := int.from_bytes(data[at : at + 2], "big", signed=True)) >= HEAD_SIZE:
+        at += size
+    return file.base + at
 
 
 def _batch_state(queue: Queue) -> BatchQueueState:
