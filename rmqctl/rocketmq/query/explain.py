@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from formats.rocketmq.index import key_hash
 from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
@@ -50,7 +52,7 @@ class KeyExplanation:
     Attributes:
         files: the index files that were asked, oldest first.
         found: messages of the log with the key, under any topic, in log order.
-        damage: damage met in the log.
+        damage: damage met in the log; end: physical offset behind its last record.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class KeyExplanation:
         self.store, self.files, self.query, self.answer, self.trace = store, files, query, answer, trace
         self.found: list[Record] = []
         self.damage: list[Finding] = []
+        self.end = 0
 
     def conclude(self, progress: Progress | None = None) -> Step:
         """Read the log, note what it says, and name the reason.
@@ -76,6 +79,9 @@ class KeyExplanation:
             return self._why_missing(missing[0])
         if self.answer.absent:
             return self._why_absent(self.answer.absent[0])
+        strangers = [r for r in self.answer.raw if r.physical_offset not in seen and not self._is_indexed(r)]
+        if strangers:
+            return self._why_stranger(strangers[0])
         return self._all_is_there() if self.answer.messages else self._why_nothing()
 
     # --- what the log says ----------------------------------------------------------------------
@@ -87,6 +93,7 @@ class KeyExplanation:
         for part in search_log(self.store, Search(wanted, places), progress=progress):
             self.found += part.records
             self.damage += part.findings
+            self.end = self.end if part.end is None else part.end
         counts = Counter(r.topic for r in self.found)
         told = ", ".join(f"{n} under topic {topic}" for topic, n in counts.items()) or "none"
         self.trace.add("", "log", f"read from end to end for {self._wanted}: {told}")
@@ -102,13 +109,15 @@ class KeyExplanation:
 
     @property
     def _span(self) -> dict[str, object]:
-        return {"begin": self.query.begin, "end": self.query.end}
+        return {"span": steps.span(self.query.begin, self.query.end)}
 
     # --- a message of the log that the query does not give --------------------------------------
 
     def _why_missing(self, record: Record) -> Step:
-        self.trace.add(record.file, f"record {record.physical_offset}", f"has {self._wanted}, stored at "
-                       f"{record.store_timestamp}, and is not found")  # fmt: skip
+        stored = steps.instant(record.store_timestamp)
+        self.trace.add(
+            record.file, f"record {record.physical_offset}", f"has {self._wanted}, stored {stored}; not found"
+        )
         lost: dict[str, object] = {"key": self._wanted, "physical_offset": record.physical_offset}
         if not self.files:
             return steps.NO_INDEX.conclude("index", **lost)
@@ -135,12 +144,14 @@ class KeyExplanation:
         return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
 
     def _outside(self, file: IndexFile, time: int) -> Step:
-        return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=time, **self._span)
+        return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=steps.instant(time), **self._span)
 
     def _not_looked_into(self, file: IndexFile) -> Step:
         cut = self.answer.walk.cut_at
         if cut is not None:
-            return steps.FILES_CUT_BY_TIME.conclude(cut.path, file=cut.path, key=self._wanted, begin=self.query.begin)
+            return steps.FILES_CUT_BY_TIME.conclude(
+                cut.path, file=cut.path, key=self._wanted, begin=steps.instant(self.query.begin)
+            )
         return self._limit(file)
 
     def _limit(self, file: IndexFile) -> Step:
@@ -169,7 +180,7 @@ class KeyExplanation:
         if chain.end is End.LIMIT:
             return self._limit(chain.file)
         if chain.end is End.BEFORE:
-            return steps.CHAIN_TIME.conclude(path, **at, begin=self.query.begin, wanted=place.number)
+            return steps.CHAIN_TIME.conclude(path, **at, begin=steps.instant(self.query.begin), wanted=place.number)
         reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
         return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
 
@@ -197,7 +208,27 @@ class KeyExplanation:
     # --- nothing of it is in the log ------------------------------------------------------------
 
     def _why_absent(self, absence: Absence) -> Step:
-        return absent_step(absence, f"the index entry of {self._wanted}", self.store)
+        """Why an entry of the index leads to no record: what the scan of the log says of the place."""
+        at = absence.physical_offset
+        finding = next((f for f in self.damage if f.kind is not kinds.LOG_GAP and _includes(f, at)), None)
+        if finding is not None and absence.miss in {steps.RECORD_GONE, steps.RECORD_DAMAGED}:
+            text = f"{absence.found} ({finding.kind.id})"
+            absence = replace(absence, miss=steps.RECORD_DAMAGED, found=text)
+        elif absence.miss is steps.RECORD_GONE and at >= self.end > 0:
+            absence = replace(absence, miss=steps.BEYOND_LOG)
+        return absent_step(absence, f"the index entry of {self._wanted}", self.store, self.end)
+
+    def _is_indexed(self, record: Record) -> bool:
+        """Whether a key of the record has the hash that was asked for, so that the entry is its own."""
+        return self.query.index_query().hash in map(key_hash, record.index_keys())
+
+    def _why_stranger(self, record: Record) -> Step:
+        """Why an entry leads to a record that has no such key: its properties are damaged, or it is another record."""
+        wanted, at = f"the index entry of {self._wanted}", record.physical_offset
+        if record.damage:
+            return steps.RECORD_DAMAGED.conclude(record.file, wanted=wanted, physical_offset=at, found=record.damage)
+        found = f"topic {record.topic}, queue {record.fields['queue_id']}, queue offset {record.fields['queue_offset']}"
+        return steps.RECORD_REPLACED.conclude(record.file, wanted=wanted, physical_offset=at, found=found)
 
     def _all_is_there(self) -> Step:
         count = len(self.answer.messages)
@@ -254,17 +285,22 @@ def copy_word(topic: str) -> str:
     return next((word for name, word in _COPIES if topic.startswith(name)), "system")
 
 
-def absent_step(absence: Absence, wanted: str, store: RocketMQStore) -> Step:
-    """The last step where an entry, a unit or an id leads to an offset without a record."""
+def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> Step:
+    """The last step where an entry, a unit or an id leads to an offset without a record.
+
+    Args:
+        end: of the log, in bytes; default: of its last file.
+    """
     files = store.log_files
-    ends = {"min_offset": files[0].base if files else 0, "end": files[-1].base + files[-1].size if files else 0}
-    values: dict[str, object] = {
-        "wanted": wanted,
-        "physical_offset": absence.physical_offset,
-        "found": absence.found,
-        **ends,
-    }
-    return replace(absence.miss.conclude(**values), file=absence.file)
+    last = files[-1].base + files[-1].size if files else 0
+    ends = {"min_offset": files[0].base if files else 0, "end": end or last}
+    at = absence.physical_offset
+    return absence.miss.conclude(absence.file, wanted=wanted, physical_offset=at, found=absence.found, **ends)
+
+
+def _includes(finding: Finding, physical: int) -> bool:
+    begin = finding.physical_offset
+    return begin is not None and begin <= physical < begin + max(finding.size, 1)
 
 
 __all__ = ["absent_step", "copy_word", "explain_key"]

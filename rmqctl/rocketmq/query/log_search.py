@@ -50,11 +50,13 @@ class Found:
     Attributes:
         records: those looked for, in log order.
         findings: damage met, warnings and errors.
+        end: physical offset behind the last record, None without one.
         stale: the log ended here, at records that a cut left behind.
     """
 
     records: list[Record] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    end: int | None = None
     stale: bool = False
 
 
@@ -121,7 +123,7 @@ def search_split(split: Split, search: Search) -> Found:
         for part in walk_file(split.context, state, start=split.start, stop=split.stop):
             found.findings += [f for f in part.findings if f.level is not Severity.NOTE]
             found.records += _matches(part.block, search)
-        found.stale = state.stale
+        found.end, found.stale = state.end, state.stale
     except OSError as error:
         found.findings.append(unreadable(split.context.file.name, error))
     return found
