@@ -21,6 +21,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dump": ("commands.dump", "Any file or a whole log, record by record, damage in its place."),
     "verify": ("commands.verify", "Check every file alone, then the files against each other."),
     "topics": ("commands.topics", "Topics and queues with offsets, messages, bytes and times."),
+    "stats": ("commands.stats", "Figures by topic, queue, tag, hour and host, on Spark."),
+    "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines, on Spark."),
+    "sql": ("commands.sql", "Queries over one store or several, on Spark."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
