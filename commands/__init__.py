@@ -31,6 +31,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
+    "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour; on Spark."),
+    "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
+    "sql": ("commands.sql", "Query a store with SQL; on Spark."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
