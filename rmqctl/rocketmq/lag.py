@@ -149,8 +149,8 @@ class _Lag:
     def _queue(self, group: str, view: QueueView, stored: ConsumerOffset | None) -> LagRow:
         low, high = max(view.min_offset, 0), view.max_offset
         if (group, view.topic) not in self.progress.offsets:
-            times = (self._time(view, o) for o in (low - 1, low))
-            return LagRow(group, view.topic, view.queue_id, None, high, None, None, None, None, low, *times)
+            before, first = (self._time(view, o) for o in (low - 1, low))
+            return LagRow(group, view.topic, view.queue_id, None, high, None, None, None, None, low, before, first)
         offset = stored.offset if stored else 0
         lag = high - offset
         previous, wanted = (self._time(view, o) for o in (offset - 1, max(offset, low)))
