@@ -16,18 +16,21 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.index_evidence import Place, covers, places_of
 from rmqctl.rocketmq.query.index_walk import Chain, End
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
 from rmqctl.rocketmq.query.queue_unit import unit_of
-from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Absence, Record
+from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
 from rmqctl.rocketmq.store import RocketMQStore
 
 _ROLLBACK = 0xC
+_LARGEST = 64 << 20
+"""Bytes of one damaged place that are searched for the text of a key."""
 
 
 def explain_key(
@@ -248,6 +251,21 @@ class KeyExplanation:
             return self._elsewhere(elsewhere)
         if self.answer.raw:
             return steps.COLLISION.conclude(count=len(self.answer.raw), key=self._wanted)
+        return self._lost_in_damage() if self.damage else self._nowhere()
+
+    def _lost_in_damage(self) -> Step:
+        """Whether the text of the key stands in the damaged bytes, where they are there at all."""
+        wanted = (self.query.key if self.query.key is not None else self.query.tag or "").encode(*ENCODING)
+        with LogReader(self.store.log_files) as log:
+            held = [f for f in self.damage if wanted in log.read(f.physical_offset or 0, min(f.size, _LARGEST))]
+        for finding in held:
+            self.trace.add(finding.file, f"damage at {finding.offset}", "the text stands in the damaged bytes")
+        places = [f"{f.file} {f.offset}" for f in held or self.damage]
+        told = ", ".join(places[:3]) + (f" and {len(places) - 3} more places" if len(places) > 3 else "")
+        text = "its text stands" if held else "it may have been"
+        return steps.LOG_DAMAGED.conclude(key=self._wanted, places=told, text=text)
+
+    def _nowhere(self) -> Step:
         where = f"under topic {self.query.topic}"
         if self.query.tag is not None and self.query.key is not None:
             where += f" with tags {self.query.tag}"

@@ -160,6 +160,11 @@ KEY_NOWHERE = _miss(
     "The log was read from its first to its last record, and no message carries the key: it was never sent to this "
     "broker, or its log file is gone.",
 )
+LOG_DAMAGED = _miss(
+    "log-damaged",
+    "no readable message of the log has {key}, but the log is damaged at {places}, where {text}",
+    "What lay in damaged or missing parts of the log is lost to every query; no index entry tells of it either.",
+)
 OTHER_TOPIC = _miss(
     "other-topic",
     "{key} is in the log, but under topic {topic}",
