@@ -106,8 +106,6 @@ def _open(store: StoreOptions) -> RocketMQStore | LoneFile:
         return found
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    if found.selection.startswith("consumequeue") and found.is_rocksdb:
-        message("the queues of this store are in a RocksDB database; `rmqctl topics` shows them from the log")
     return found
 
 

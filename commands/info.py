@@ -23,6 +23,7 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
       rmqctl info /data/rocketmq/store
       rmqctl info /data/rocketmq/store --explain
     """
+    from rmqctl.errors import MissingExtra
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.info import store_info
     from rmqctl.rocketmq.releases import release_range
@@ -33,4 +34,7 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
     if explain:
         out.show([e.row() for e in release_range(found).evidence])
     else:
-        out.document(store_info(found))
+        document = store_info(found)
+        out.document(document)
+        if document["queues"] is None:
+            raise MissingExtra("counting topics and queues in RocksDB", "rocksdb")

@@ -7,7 +7,7 @@ unit by unit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, QUEUES, QueueFiles,
 from rmqctl.rocketmq.verify.context import LogContext
 
 Key = tuple[str, int]
+OpenQueue = Callable[[QueueFiles, list[StoreFile]], Queue]
 _SIZE = UNIT.itemsize
 
 
@@ -65,6 +66,10 @@ class Missing:
     expected: tuple[int, int, int] | None = None
 
 
+def _queue_of_files(where: QueueFiles, files: list[StoreFile]) -> Queue:
+    return Queue(where, files, UNIT)
+
+
 def finish_queues(
     store: RocketMQStore,
     listed: dict[str, list[StoreFile]],
@@ -72,12 +77,14 @@ def finish_queues(
     missing: list[Missing],
     context: LogContext,
     file_size: int,
+    queue_of: OpenQueue = _queue_of_files,
 ) -> Iterator[Finding]:
     """Findings of all queues, and of records whose queue has no files.
 
     Args:
         listed: files of each queue by its path.
         file_size: what a file of the log should have, bytes.
+        queue_of: opens a queue from its place and its files.
     """
     lacking: dict[Key, list[Missing]] = defaultdict(list)
     for m in missing:
@@ -90,13 +97,13 @@ def finish_queues(
         if not files:
             continue
         _, topic, queue_id = path.split("/")
-        queue = Queue(QueueFiles(QUEUES, topic, int(queue_id), path, store.tree), files, UNIT)
+        queue = queue_of(QueueFiles(QUEUES, topic, int(queue_id), path, store.tree), files)
         rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
-        yield _no_queue(key, records, context, dispatched)
+        yield _no_queue(key, records, context, context.min_offset if store.is_rocksdb else dispatched)
     if before >= 0:
         yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
@@ -104,7 +111,12 @@ def finish_queues(
 
 
 def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
-    """A queue that the log knows and no directory holds."""
+    """A queue that the log knows and no directory holds.
+
+    Args:
+        dispatched: from where on a broker makes units after a crash; for RocksDB queues, which lose what was in
+            memory, the start of the log.
+    """
     late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
     kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
     low, high = min(m.offset for m in records), max(m.offset for m in records)
@@ -280,7 +292,7 @@ class _Rest:
     def _missing_run(self, run: list[Missing], kind: FindingKind) -> Finding:
         first, size = run[0], self._file_units()
         base = first.offset // size * size * _SIZE
-        name = f"{self.queue.where.path}/{base:0{OFFSET_DIGITS}d}"
+        name = self.queue.file_name(base)
         what = f"{len(run)} records have" if len(run) > 1 else "a record has"
         if kind is kinds.QUEUE_UNIT_MISMATCH and first.actual and first.expected:
             message = (
