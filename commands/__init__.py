@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "repair": ("commands.repair", "Mend what is damaged with the least loss, by a plan that can be taken back."),
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
+    "diff": ("commands.diff", "First divergence and all differences of two stores or logs."),
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour; on Spark."),
