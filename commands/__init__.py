@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
     "salvage": ("commands.salvage", "Every readable message into a new store that brokers start on."),
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
+    "diff": ("commands.diff", "Where two stores or logs differ."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour; on Spark."),
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),

@@ -285,6 +285,8 @@ def _forget(path: Path, layer: FileLayer) -> None:
     """Remove a journal that has changed nothing; what cannot be removed does no harm."""
     try:
         discard(path, layer)
+        if not os.listdir(path.parent):
+            layer.rmdir(str(path.parent))
     except OSError:
         pass
 

