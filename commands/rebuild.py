@@ -95,7 +95,8 @@ def command(
                 _apply(rebuild, rebuilt, journal, force=force)
                 return
     if not rebuilt.is_equal:
-        message("nothing was changed; give --apply to put the new files in place, or --into DIR to keep them elsewhere")
+        in_place = "" if found.is_rocksdb and wanted.queues else "give --apply to put the new files in place, or "
+        message(f"nothing was changed; {in_place}give --into DIR to have them there")
         raise SystemExit(1)
 
 

@@ -103,6 +103,8 @@ class QueueComparison:
         yield from ((directory, []) for directory in built if directory not in seen)
 
     def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
+        if self.store.is_rocksdb and directory.startswith(f"{QUEUES}/"):
+            return
         old = {f.name: f for f in there}
         begins = sorted(int(name.rpartition("/")[2]) for name in built)
         for name in sorted(built | set(old)):
@@ -130,8 +132,12 @@ class QueueComparison:
         written = units[units["size"] > 0]
         if not len(written):
             return FileChange(file.name, Change.KEEP if not begins else Change.REMOVE, "the file holds no unit")
-        if int(written["physical_offset"].max()) < self.log_begin and (not begins or file.base < begins[0]):
+        last = int(written["physical_offset"].max())
+        if last < self.log_begin and (not begins or file.base < begins[0]):
             return FileChange(file.name, Change.KEEP, "its messages have expired; it keeps the queue's counter")
+        if last < self.log_end and not begins:
+            why = "its records are destroyed, and it keeps the queue's counter; mend the log first: rmqctl repair"
+            return FileChange(file.name, Change.KEEP, why)
         return FileChange(file.name, Change.REMOVE, "its units have no records in the log", units=len(written))
 
     def _compared(self, file: StoreFile) -> FileChange:

@@ -26,7 +26,8 @@ from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
 from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
 from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange, QueueComparison, index_changes
-from rmqctl.rocketmq.rebuild.counters import counter_units, lost_counters
+from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
+from rmqctl.rocketmq.rebuild.counters import counter_units, keep_destroyed_tails, lost_counters
 from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter
 from rmqctl.rocketmq.rebuild.times import index_names, set_queue_times
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
@@ -127,7 +128,7 @@ class Rebuild:
         return found
 
     def _keep_counters(self, found: Rebuilt) -> None:
-        """Make files for queues that are known by their consumers only."""
+        """Make files for queues that are known by their consumers only; lengthen those whose end is destroyed."""
         queues, size = found.built.queues, self.geometry.queue_file_size
         found.counters = {
             key: offset
@@ -139,6 +140,7 @@ class Rebuild:
         for key, offset in found.counters.items():
             files.write(QUEUES, key, counter_units(offset, size))
         files.flush()
+        keep_destroyed_tails(self.store, found.built, files)
 
     def _compare(self, found: Rebuilt) -> None:
         undispatched = []
@@ -158,6 +160,8 @@ class Rebuild:
         if self.options.queues or self.options.checkpoint:
             queues = QueueComparison(self.store, found.built, begin, found.built.end)
             yield from queues.changes(KINDS, self.options.topics)
+            if self.store.is_rocksdb:
+                yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
         if self.options.index:
             there = [e.name for e in self.store.index_files if not e.is_directory]
             yield from index_changes(self.store, found.built, index_names(found.built.index, there))

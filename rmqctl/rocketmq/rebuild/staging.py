@@ -56,6 +56,16 @@ class QueueFilesWriter:
         if self._size >= BUFFERED:
             self.flush()
 
+    def read(self, kind: str, key: Key, position: int, size: int) -> bytes:
+        """Bytes of a queue that were flushed, within one file.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        base = position - position % self.file_sizes[kind]
+        with (self.root / queue_path(kind, key) / f"{base:0{OFFSET_DIGITS}d}").open("rb") as file:
+            return os.pread(file.fileno(), size, position - base)
+
     def flush(self) -> None:
         """Write what is held back.
 

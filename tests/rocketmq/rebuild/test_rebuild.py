@@ -114,6 +114,9 @@ def test_rocksdb_queues_become_files(name: str, tmp_path: Path) -> None:
             for number, unit in enumerate(found[: np.count_nonzero(found["size"])].tolist()):
                 units[path.parts[-3], int(path.parts[-2]), number + int(path.name) // UNIT.itemsize] = unit
     assert len(units) == built.built.records == 600
+    is_clean = name.endswith("clean")
+    assert built.counts[Change.EQUAL] == (16 if is_clean else 0) + 2  # an empty database knows no queue
+    assert sum(c.units or 0 for c in built.changes) == (0 if is_clean else 600)
     if name.endswith("clean"):
         expected = rocksdb_units(open_store_at(str(golden.pristine("5.5.0-rocksdb-clean"))))
         assert units == {
@@ -201,6 +204,32 @@ def test_lost_records_leave_no_hole_in_their_queue(tmp_path: Path) -> None:
     assert units["physical_offset"][:7].tolist() == [0, size, 4 * size, 4 * size, 4 * size, 5 * size, 0]
     summary = built.summary()
     assert (summary["filled_units"], summary["damaged_bytes"], summary["records"]) == (2, 2 * size, 4)
+
+
+def test_a_destroyed_end_of_a_queue_keeps_its_counter(tmp_path: Path) -> None:
+    """The last message of a queue is destroyed, another queue goes on behind it."""
+    root = tmp_path / "s"
+    last = [record(queue_offset=2, body=b"x" * 200), record(topic=b"Other")]
+    records = [record(queue_offset=i, body=b"x" * 200) for i in range(2)] + last
+    size = records[0]["total_size"]
+    (root / "commitlog").mkdir(parents=True)
+    log = bytearray(log_of(records).ljust(4096, b"\0"))
+    log[2 * size : 3 * size] = b"\xaa" * size
+    (root / "commitlog" / f"{0:020d}").write_bytes(log)
+    write_units(root, f"TopicTest/1/{0:020d}", *((i * size, size, 2598919) for i in range(3)))
+    alone = write_units(root, f"Gone/0/{0:020d}", (2 * size, size, 5))
+    _, built = rebuild(root, tmp_path / "into", index=False)
+    units = np.fromfile(tmp_path / "into" / "consumequeue/TopicTest/1" / f"{0:020d}", UNIT)
+    assert units["physical_offset"][:4].tolist() == [0, size, size, 0]
+    assert built.built.queues.simple[b"TopicTest", 1].next_offset == 3
+    assert {c.file: c.change for c in built.changes}[str(alone.relative_to(root))] is Change.KEEP
+
+
+def test_missing_log_files_are_damage(tmp_path: Path) -> None:
+    root = expired_store(tmp_path / "s", record())
+    shutil.copy(root / "commitlog" / f"{SIZE:020d}", root / "commitlog" / f"{3 * SIZE:020d}")
+    _, built = rebuild(root, tmp_path / "into", index=False)
+    assert (2 * SIZE, SIZE) in built.built.damage
 
 
 # --- in place --------------------------------------------------------------------------------------
