@@ -15,11 +15,12 @@ import pytest
 
 from fixtures import bulk, golden
 from formats.rocketmq.checkpoint import Checkpoint
+from rmqctl.files.local import LocalFile
 from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.repair.run import apply, undo
 from rmqctl.rocketmq.queue_files import UNIT
-from rmqctl.rocketmq.rebuild.compare import Change
+from rmqctl.rocketmq.rebuild.compare import Change, first_difference, written
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.topics import queue_rows
@@ -319,3 +320,27 @@ def test_index_files_keep_their_names_or_get_times(tmp_path: Path) -> None:
     assert len(new) == len(names)
     assert new == sorted(set(new))
     assert all(len(name) == 17 and name.isdigit() for name in new)
+
+
+@pytest.mark.parametrize("unit", [1, 20])
+def test_comparing_leaves_out_the_holes_of_both(tmp_path: Path, unit: int) -> None:
+    size, page = 1 << 20, 4096
+    for name, places in (("old", (0, 300_000)), ("new", (20_000, 300_500, 900_000))):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+            for place in places:
+                file.seek(place)
+                file.write(b"x" * 100)
+    old, new = (LocalFile(tmp_path / name) for name in ("old", "new"))
+    seen = np.zeros(size, bool)
+    for first, count in written(old, new, 50, unit):
+        assert not seen[first * unit : (first + count) * unit].any()
+        assert count <= 50
+        seen[first * unit : (first + count) * unit] = True
+    data = np.zeros(size, bool)
+    for path in ("old", "new"):
+        data |= np.frombuffer((tmp_path / path).read_bytes(), np.uint8) != 0
+    assert (seen | ~data).all()
+    assert np.count_nonzero(seen) < 40 * page or np.count_nonzero(seen) == size // unit * unit  # no holes here
+    assert first_difference(old, new) == 0
+    assert first_difference(new, LocalFile(tmp_path / "new")) is None
