@@ -86,10 +86,12 @@ def command(
         if into:
             _into(rebuild, Path(into), out, force=force)
             return
+        if apply:
+            rebuild.check_in_place()
         with _stage(found, beside=apply) as directory:
             _check_room(rebuild, directory, force=force)
             rebuilt = rebuild.run(directory)
-            _say_assumptions(rebuild, rebuilt)
+            _remark(rebuild, rebuilt)
             _show(rebuilt, out)
             if apply:
                 _apply(rebuild, rebuilt, journal, force=force)
@@ -125,9 +127,9 @@ def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _say_assumptions(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
-    for sentence in rebuild.assumptions(rebuilt):
-        message(f"{sentence}; give --broker-conf FILE if this broker is set differently")
+def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
+    for sentence in rebuild.remarks(rebuilt):
+        message(sentence)
 
 
 def _check_room(rebuild: Rebuild, directory: Path, *, force: bool) -> None:
@@ -154,7 +156,7 @@ def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> Non
     _check_room(rebuild, directory, force=force)
     directory.mkdir(parents=True, exist_ok=True)
     rebuilt = rebuild.run(directory)
-    _say_assumptions(rebuild, rebuilt)
+    _remark(rebuild, rebuilt)
     rebuild.complete(rebuilt)
     _show(rebuilt, out)
 

@@ -305,6 +305,14 @@ def test_checkpoint_alone_promises_no_more_than_the_queues_hold(tmp_path: Path) 
     assert [c.file for c in built.changes] == ["checkpoint"]
 
 
+def test_after_a_crash_the_rebuilt_index_is_covered(tmp_path: Path) -> None:
+    """Else the broker deletes it when it starts, and makes only a part of it anew (spec 4.5, 6.8)."""
+    last = [t for t in golden.truth("5.3.3-crash") if t["kind"] == "msg"][-1]
+    _, built = rebuild(golden.pristine("5.3.3-crash"), tmp_path, checkpoint=True)
+    assert checkpoint_of(built)["index_msg_timestamp"] == built.built.index[-1].end_timestamp
+    assert checkpoint_of(built)["logics_msg_timestamp"] == last["storeTimestamp"]
+
+
 def names_of(paths: Iterator[Path]) -> list[str]:
     return sorted(p.name for p in paths)
 
