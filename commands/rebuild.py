@@ -86,16 +86,19 @@ def command(
         if into:
             _into(rebuild, Path(into), out, force=force)
             return
+        if apply:
+            rebuild.check_in_place()
         with _stage(found, beside=apply) as directory:
             _check_room(rebuild, directory, force=force)
             rebuilt = rebuild.run(directory)
-            _say_assumptions(rebuild, rebuilt)
+            _remark(rebuild, rebuilt)
             _show(rebuilt, out)
             if apply:
                 _apply(rebuild, rebuilt, journal, force=force)
                 return
     if not rebuilt.is_equal:
-        message("nothing was changed; give --apply to put the new files in place, or --into DIR to keep them elsewhere")
+        in_place = "" if found.is_rocksdb and wanted.queues else "give --apply to put the new files in place, or "
+        message(f"nothing was changed; {in_place}give --into DIR to have them there")
         raise SystemExit(1)
 
 
@@ -124,9 +127,9 @@ def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _say_assumptions(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
-    for sentence in rebuild.assumptions(rebuilt):
-        message(f"{sentence}; give --broker-conf FILE if this broker is set differently")
+def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
+    for sentence in rebuild.remarks(rebuilt):
+        message(sentence)
 
 
 def _check_room(rebuild: Rebuild, directory: Path, *, force: bool) -> None:
@@ -153,7 +156,7 @@ def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> Non
     _check_room(rebuild, directory, force=force)
     directory.mkdir(parents=True, exist_ok=True)
     rebuilt = rebuild.run(directory)
-    _say_assumptions(rebuild, rebuilt)
+    _remark(rebuild, rebuilt)
     rebuild.complete(rebuilt)
     _show(rebuilt, out)
 

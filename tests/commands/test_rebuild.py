@@ -72,6 +72,11 @@ def test_what_nothing_shows_is_said(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert "--broker-conf" in result.stderr
 
 
+def test_after_a_crash_the_next_start_is_thought_of(rmqctl: Rmqctl) -> None:
+    assert "--checkpoint" in rmqctl("rebuild", golden.pristine("5.3.3-crash")).stderr
+    assert "--checkpoint" not in rmqctl("rebuild", golden.pristine("5.3.3-crash"), "--queues").stderr
+
+
 @pytest.mark.parametrize(
     "more", [("--into", "x", "--apply"), ("--topic", "T", "--index"), ("--topic", "T", "--checkpoint")]
 )

@@ -15,11 +15,12 @@ import pytest
 
 from fixtures import bulk, golden
 from formats.rocketmq.checkpoint import Checkpoint
+from rmqctl.files.local import LocalFile
 from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.repair.run import apply, undo
 from rmqctl.rocketmq.queue_files import UNIT
-from rmqctl.rocketmq.rebuild.compare import Change
+from rmqctl.rocketmq.rebuild.compare import Change, first_difference, written
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.topics import queue_rows
@@ -114,6 +115,9 @@ def test_rocksdb_queues_become_files(name: str, tmp_path: Path) -> None:
             for number, unit in enumerate(found[: np.count_nonzero(found["size"])].tolist()):
                 units[path.parts[-3], int(path.parts[-2]), number + int(path.name) // UNIT.itemsize] = unit
     assert len(units) == built.built.records == 600
+    is_clean = name.endswith("clean")
+    assert built.counts[Change.EQUAL] == (16 if is_clean else 0) + 2  # an empty database knows no queue
+    assert sum(c.units or 0 for c in built.changes) == (0 if is_clean else 600)
     if name.endswith("clean"):
         expected = rocksdb_units(open_store_at(str(golden.pristine("5.5.0-rocksdb-clean"))))
         assert units == {
@@ -203,6 +207,32 @@ def test_lost_records_leave_no_hole_in_their_queue(tmp_path: Path) -> None:
     assert (summary["filled_units"], summary["damaged_bytes"], summary["records"]) == (2, 2 * size, 4)
 
 
+def test_a_destroyed_end_of_a_queue_keeps_its_counter(tmp_path: Path) -> None:
+    """The last message of a queue is destroyed, another queue goes on behind it."""
+    root = tmp_path / "s"
+    last = [record(queue_offset=2, body=b"x" * 200), record(topic=b"Other")]
+    records = [record(queue_offset=i, body=b"x" * 200) for i in range(2)] + last
+    size = records[0]["total_size"]
+    (root / "commitlog").mkdir(parents=True)
+    log = bytearray(log_of(records).ljust(4096, b"\0"))
+    log[2 * size : 3 * size] = b"\xaa" * size
+    (root / "commitlog" / f"{0:020d}").write_bytes(log)
+    write_units(root, f"TopicTest/1/{0:020d}", *((i * size, size, 2598919) for i in range(3)))
+    alone = write_units(root, f"Gone/0/{0:020d}", (2 * size, size, 5))
+    _, built = rebuild(root, tmp_path / "into", index=False)
+    units = np.fromfile(tmp_path / "into" / "consumequeue/TopicTest/1" / f"{0:020d}", UNIT)
+    assert units["physical_offset"][:4].tolist() == [0, size, size, 0]
+    assert built.built.queues.simple[b"TopicTest", 1].next_offset == 3
+    assert {c.file: c.change for c in built.changes}[str(alone.relative_to(root))] is Change.KEEP
+
+
+def test_missing_log_files_are_damage(tmp_path: Path) -> None:
+    root = expired_store(tmp_path / "s", record())
+    shutil.copy(root / "commitlog" / f"{SIZE:020d}", root / "commitlog" / f"{3 * SIZE:020d}")
+    _, built = rebuild(root, tmp_path / "into", index=False)
+    assert (2 * SIZE, SIZE) in built.built.damage
+
+
 # --- in place --------------------------------------------------------------------------------------
 
 
@@ -275,6 +305,14 @@ def test_checkpoint_alone_promises_no_more_than_the_queues_hold(tmp_path: Path) 
     assert [c.file for c in built.changes] == ["checkpoint"]
 
 
+def test_after_a_crash_the_rebuilt_index_is_covered(tmp_path: Path) -> None:
+    """Else the broker deletes it when it starts, and makes only a part of it anew (spec 4.5, 6.8)."""
+    last = [t for t in golden.truth("5.3.3-crash") if t["kind"] == "msg"][-1]
+    _, built = rebuild(golden.pristine("5.3.3-crash"), tmp_path, checkpoint=True)
+    assert checkpoint_of(built)["index_msg_timestamp"] == built.built.index[-1].end_timestamp
+    assert checkpoint_of(built)["logics_msg_timestamp"] == last["storeTimestamp"]
+
+
 def names_of(paths: Iterator[Path]) -> list[str]:
     return sorted(p.name for p in paths)
 
@@ -290,3 +328,27 @@ def test_index_files_keep_their_names_or_get_times(tmp_path: Path) -> None:
     assert len(new) == len(names)
     assert new == sorted(set(new))
     assert all(len(name) == 17 and name.isdigit() for name in new)
+
+
+@pytest.mark.parametrize("unit", [1, 20])
+def test_comparing_leaves_out_the_holes_of_both(tmp_path: Path, unit: int) -> None:
+    size, page = 1 << 20, 4096
+    for name, places in (("old", (0, 300_000)), ("new", (20_000, 300_500, 900_000))):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+            for place in places:
+                file.seek(place)
+                file.write(b"x" * 100)
+    old, new = (LocalFile(tmp_path / name) for name in ("old", "new"))
+    seen = np.zeros(size, bool)
+    for first, count in written(old, new, 50, unit):
+        assert not seen[first * unit : (first + count) * unit].any()
+        assert count <= 50
+        seen[first * unit : (first + count) * unit] = True
+    data = np.zeros(size, bool)
+    for path in ("old", "new"):
+        data |= np.frombuffer((tmp_path / path).read_bytes(), np.uint8) != 0
+    assert (seen | ~data).all()
+    assert np.count_nonzero(seen) < 40 * page or np.count_nonzero(seen) == size // unit * unit  # no holes here
+    assert first_difference(old, new) == 0
+    assert first_difference(new, LocalFile(tmp_path / "new")) is None
