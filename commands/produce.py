@@ -113,6 +113,10 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
     asked = _Asked(**given)
     drafts, total = asked.drafts()
     engine = StoreEngine.open(path, asked.config(path, as_release))
+    if engine.recovered is not None and engine.recovered.files:
+        message(
+            f"{path} had crashed; recovered as its broker would; to take that back: {engine.recovered.undo_command}"
+        )
     tally, options = _Tally(path), asked.options()
     with engine, progress("Producing", total, unit="messages") as advance:
         template = asked.template()
@@ -183,7 +187,7 @@ class _Asked:
         from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies, from_jsonl
 
         if self.jsonl is not None:
-            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl)))
+            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
         if self.lines is not None:
             plain = Template(None, None, self.keys, tuple(self.tag or ()), self.properties, self.seed)
             return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines)))

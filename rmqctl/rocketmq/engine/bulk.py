@@ -36,6 +36,7 @@ CHUNK = 4096
 """Messages encoded together."""
 _FLUSH_BYTES = 256 << 20
 _MARK = "\x00"
+_NUMBER = b"{n}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +194,13 @@ class _Text:
         """The template of messages with one tag."""
         sent = client_properties(encoder.template.texts(tag), _MARK)
         text = property_text(broker_properties(sent, encoder.engine.config), encoder.engine.config.release)
-        text = text.replace(b"%", b"%%").replace(b"{n}", b"%d")
         before, mark, after = text.partition(_MARK.encode())
+        numbers = before.count(_NUMBER), after.count(_NUMBER)
+        before, after = (part.replace(b"%", b"%%").replace(_NUMBER, b"%d") for part in (before, after))
         if mark:
             prefix = encoder.client.key_prefix.encode()
-            return cls(
-                before + prefix + b"%08X%08X%04X" + after, before.count(b"%d"), after.count(b"%d"), encoder.client
-            )
-        return cls(text, text.count(b"%d"), -1, encoder.client)
+            return cls(before + prefix + b"%08X%08X%04X" + after, *numbers, encoder.client)
+        return cls(before, numbers[0], -1, encoder.client)
 
     def fill(self, number: int, time: int) -> bytes:
         """The text of one message."""

@@ -154,8 +154,12 @@ def from_bodies(template: Template, bodies: Iterable[bytes]) -> Iterator[Draft]:
         yield Draft(body, properties=template.properties_of(number))
 
 
-def from_jsonl(lines: Iterable[bytes], name: str) -> Iterator[Draft]:
+def from_jsonl(lines: Iterable[bytes], name: str, *, needs_topic: bool = True) -> Iterator[Draft]:
     """One message a line, in the objects that ``dump --body -o jsonl`` prints; other kinds of rows are left out.
+
+    Args:
+        name: what to call the lines in messages.
+        needs_topic: each object must name one.
 
     Raises:
         Refused: a line is no such object; says the line and the field.
@@ -164,7 +168,7 @@ def from_jsonl(lines: Iterable[bytes], name: str) -> Iterator[Draft]:
         if line.strip():
             document = _object(line, f"{name}, line {number}")
             if document.get("kind", "message") == "message":
-                yield _Reader(document, f"{name}, line {number}").draft()
+                yield _Reader(document, f"{name}, line {number}").draft(needs_topic=needs_topic)
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
@@ -183,7 +187,9 @@ class _Reader:
     def __init__(self, document: Json, where: str) -> None:
         self._document, self._where = document, where
 
-    def draft(self) -> Draft:
+    def draft(self, *, needs_topic: bool) -> Draft:
+        if needs_topic and not self._document.get("topic"):
+            raise self._wrong("topic", "is missing (or give --topic)")
         return Draft(
             body=self._bytes("body"),
             topic=self._text("topic"),

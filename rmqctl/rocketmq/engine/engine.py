@@ -28,11 +28,11 @@ from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abor
 from rmqctl.rocketmq.engine.limits import check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
-from rmqctl.rocketmq.engine.opening import OpenState, existing, settled
+from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import GetResult, Reading
 from rmqctl.rocketmq.engine.recovery import recover_before_open
-from rmqctl.rocketmq.engine.reput import Reput
+from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
 from rmqctl.rocketmq.engine.rules import dispatch_rules
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
 from rmqctl.rocketmq.index_geometry import IndexGeometry
@@ -70,6 +70,7 @@ class StoreEngine:
         self._lock = StoreLock(root, disk)
         try:
             self._take_over(store, opened.state if opened is not None else None)
+            self._save_checkpoint()
             write_abort(root, disk, _process_id(config))
         except BaseException:
             self._lock.release()
@@ -99,6 +100,7 @@ class StoreEngine:
                 root = Path(store.root)
                 _check_kind(store)
                 config = settled(store, config)
+                store.settings = settings_of(config)
             return cls(root, config or StoreConfig(), store, disk)
         except OSError as error:
             raise IOFailure.of(error) from error
@@ -125,7 +127,7 @@ class StoreEngine:
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
         self._reading = Reading(self.root, self.config)
-        self._reput_lock = threading.Lock()
+        self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
             self._services = services_of(self.log, self.config)
@@ -168,7 +170,7 @@ class StoreEngine:
         return [_result(r, n, appended, status) for n, r in enumerate(records)]
 
     def _flushed_status(self, message: Message, appended: Appended) -> PutStatus:
-        if self.config.flush is not FlushMode.SYNC or not message.wait_flush:
+        if self.config.flush is not FlushMode.SYNC or not message.waits:
             return PutStatus.PUT_OK
         in_time = self._group.wait(appended.end, self.config.sync_flush_timeout_ms)
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
@@ -176,8 +178,9 @@ class StoreEngine:
     def _know(self, topic: str, queue_id: int) -> None:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
         if queue_id >= (self.topics.queues(topic) or 0):
-            self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
-            self.save_topics()
+            with self._topics_lock:
+                self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
+                self.save_topics()
 
     def save_topics(self) -> None:
         """Write topics.json if topics were added.
@@ -311,6 +314,11 @@ class StoreEngine:
             self._stop_services()
             self.log.commit()
             with self._reput_lock:
+                self.reput.run(self.log.committed - 2 * UNDISPATCHED)
+                self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
+                if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
+                    self.checkpoint.logics_msg_timestamp = self.reput.store_timestamp
+                self._save_checkpoint()
                 self.reput.run(self.log.committed - UNDISPATCHED)
                 self.reput.write_index()
             self.abandon()

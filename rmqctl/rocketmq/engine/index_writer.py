@@ -1,7 +1,8 @@
 """Index files as dispatch fills them (spec 4.3, 4.4; IndexService, IndexFile).
 
 Entries are written as they are made. Header and slots stay in memory until :meth:`IndexWriter.flush`,
-which writes the slots that changed and the header last: what a file on disk counts is there.
+which writes the header in front of the slots: a file that a kill leaves between the two is younger than the
+checkpoint says, so recovery deletes it. Slots ahead of the header would make chains that lead to themselves.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ class IndexWriter:
         self.disk.write(self._fd, [entries.tobytes()], self.geometry.entry_at(first))
 
     def close(self, head: IndexHead, slots: Slots) -> None:
-        """Write slots and header of the current file; one that is complete goes to the disk and is closed."""
+        """Write header and slots of the current file; one that is complete goes to the disk and is closed."""
+        self.disk.write(self._fd, [head.pack()], 0)
         for begin, end in _runs(self._changed):
             piece = slots[begin * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(">i4").tobytes()
             self.disk.write(self._fd, [piece], HEADER_SIZE + begin * _PAGE_SLOTS * SLOT_SIZE)
         self._changed[:] = False
-        self.disk.write(self._fd, [head.pack()], 0)
         if not self._keeps_open:
             self.disk.sync(self._fd)
             self.checkpoint.index_msg_timestamp = head.end_timestamp

@@ -11,12 +11,15 @@ from rmqctl.open import open_store_at
 from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
 from rmqctl.rocketmq.dispatch.queue_units import QueueState
 from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.lifecycle import ABORT, ABORT_BACKUP, LOCK
 from rmqctl.rocketmq.geometry import geometry_of
+from rmqctl.rocketmq.index_geometry import detect_index_geometry
 from rmqctl.rocketmq.log_end import LogEnd, last_unit, log_end
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
 
+_BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP}
 RawKey = tuple[bytes, int]
 _SIZES = (
     "commit_log_file_size",
@@ -46,12 +49,12 @@ class OpenState:
 
 
 def existing(root: Path, config: StoreConfig) -> RocketMQStore | None:
-    """The store at a path, None where nothing is there yet.
+    """The store at a path, None where nothing is there yet, or no more than what an engine makes first.
 
     Raises:
         NotAStore: something else is there.
     """
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+    if not root.exists() or (root.is_dir() and {p.name for p in root.iterdir()} <= _BEFORE_ALL):
         return None
     logs = [str(root / p) for p in config.commit_log_paths if (root / p).is_dir()]
     return open_store_at(str(root), commit_log=logs)
@@ -80,10 +83,32 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
     return replace(asked, **changes)
 
 
+def settings_of(config: StoreConfig) -> dict[str, str]:
+    """What a broker.conf would say, for code that goes by it."""
+    sizes = {
+        "mappedFileSizeCommitLog": config.commit_log_file_size,
+        "mappedFileSizeConsumeQueue": config.queue_file_size,
+        "mappedFileSizeConsumeQueueExt": config.queue_ext_file_size,
+        "mapperFileSizeBatchConsumeQueue": config.batch_queue_file_size,
+        "mappedFileSizeTimerLog": config.timer_log_file_size,
+        "maxHashSlotNum": config.index_slots,
+        "maxIndexNum": config.index_entries,
+    }
+    flags = {
+        "messageIndexEnable": config.index,
+        "enableConsumeQueueExt": config.queue_ext,
+        "enableMultiDispatch": config.multi_dispatch,
+        "enableLmq": config.multi_dispatch,
+    }
+    found = {name: str(size) for name, size in sizes.items()}
+    found |= {name: str(value).lower() for name, value in flags.items()}
+    return {**found, "messageDelayLevel": config.delay_levels}
+
+
 def _has_files(store: RocketMQStore, kind: str) -> bool:
     if kind == "index":
-        return bool(store.index_files)
-    return bool(store.log_files) if kind == "commitlog" else False
+        return detect_index_geometry(store.tree, store.index_files) is not None
+    return any(f.size > 0 for f in store.log_files) if kind == "commitlog" else False
 
 
 def state_of(store: RocketMQStore, config: StoreConfig) -> OpenState:

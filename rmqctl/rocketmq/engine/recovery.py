@@ -49,9 +49,11 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     if store.has_abort:
         now = datetime.fromtimestamp(config.clock.now() / 1000).astimezone().replace(tzinfo=None)
         applied = apply(recovery_plan(store, found, now))
+        settings = store.settings
         store = open_store_at(
             store.root, commit_log=[t.root for _, t in store.log_trees] if config.commit_log_paths else ()
         )
+        store.settings = settings
     state = state_of(store, config)
     if found.end is not None and state.log_end.offset != found.end:
         raise TooDamaged(
