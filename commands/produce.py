@@ -59,6 +59,15 @@ _WHAT = (
 _HOW = (
     click.option("--batch", type=click.IntRange(min=1), default=1, help="Store so many messages together."),
     click.option(
+        "--inner-batch", "inner", is_flag=True, help="A batch is one record, in a topic with batch queues (5.x)."
+    ),
+    click.option("--delay-level", type=click.IntRange(min=1), help="Delay by this level of messageDelayLevel."),
+    click.option("--deliver-at", type=Instant(), help="Deliver at this time, by the timer wheel (5.x)."),
+    click.option("--deliver-due", is_flag=True, help="Then deliver delayed messages whose time has come."),
+    click.option(
+        "--transaction", type=click.Choice(["commit", "rollback", "pending"]), help="Send as transactions that end so."
+    ),
+    click.option(
         "--compress",
         "codec",
         type=click.Choice(["zlib", "lz4", "zstd"]),
@@ -120,7 +129,7 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
     tally, options = _Tally(path), asked.options()
     with engine, progress("Producing", total, unit="messages") as advance:
         template = asked.template()
-        if out.kind == "summary" and template is not None and can_bulk(engine, options):
+        if out.kind == "summary" and template is not None and can_bulk(engine, template, options):
             tally.count(produce_bulk(engine, template, total or 0, options), options.topics, advance)
         else:
             results = tally.watch(produce(engine, drafts, options), advance)
@@ -128,6 +137,8 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
                 deque(results, 0)
             else:
                 out.show(r.row() for r in results)
+        if asked.deliver_due:
+            deque(tally.watch(engine.deliver_due(), advance), 0)
         if asked.crash:
             engine.crash()
     tally.tell(out)
@@ -154,6 +165,11 @@ class _Asked:
     codec: str | None
     compress_over: int
     flush: str
+    inner: bool
+    delay_level: int | None
+    deliver_at: int | None
+    deliver_due: bool
+    transaction: str | None
     writers: int
     rate: float | None
     crash: bool
@@ -175,7 +191,9 @@ class _Asked:
             refuse(sources[1], f"cannot be given together with {sources[0]}.")
         if self.queues is not None and self.queue_id is not None:
             refuse("--queue-id", "cannot be given together with --queues.")
-        if not self.topics and self.jsonl is None:
+        if self.batch > 1 and (self.transaction or self.delay_level or self.deliver_at):
+            refuse("--batch", "holds plain messages only: not delayed, not transactional.")
+        if not self.topics and self.jsonl is None and not (self.deliver_due and not sources and self.count is None):
             refuse("--topic", "is needed; only --jsonl names topics itself.")
         if self.interval is not None and self.start_time is None:
             refuse("--interval", "needs --start-time.")
@@ -189,9 +207,10 @@ class _Asked:
         if self.jsonl is not None:
             return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
         if self.lines is not None:
-            plain = Template(None, None, self.keys, tuple(self.tag or ()), self.properties, self.seed)
+            plain = Template(None, None, self.keys, tuple(self.tag or ()), self._all_properties, self.seed)
             return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines)))
         template, count = self.template(), _DEFAULT_COUNT if self.count is None else self.count
+        count = count if self.topics else 0
         return (counted(template, count) if template else iter(())), count
 
     def template(self) -> Template | None:
@@ -204,7 +223,15 @@ class _Asked:
         if self.body_file is not None:
             self.body_file.seek(0)
             body = self.body_file.read().decode("utf-8", "surrogateescape")
-        return Template(body, self.size, self.keys, tuple(self.tag or ()), self.properties, self.seed)
+        return Template(body, self.size, self.keys, tuple(self.tag or ()), self._all_properties, self.seed)
+
+    @property
+    def _all_properties(self) -> tuple[tuple[str, str], ...]:
+        """The properties asked for, and those that say when to deliver."""
+        found = self.properties
+        if self.delay_level is not None:
+            found = (*found, ("DELAY", str(self.delay_level)))
+        return found if self.deliver_at is None else (*found, ("TIMER_DELIVER_MS", str(self.deliver_at)))
 
     def _cut(self, drafts: Iterator[Draft]) -> tuple[Iterator[Draft], int | None]:
         return (drafts, None) if self.count is None else (itertools.islice(drafts, self.count), self.count)
@@ -215,7 +242,8 @@ class _Asked:
 
         return ProduceOptions(
             _expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
-            self.writers, self.rate, self.seed, keep_times=self.start_time is None,
+            self.writers, self.rate, self.seed, keep_times=self.start_time is None, inner=self.inner,
+            transaction=self.transaction or "",
         )  # fmt: skip
 
     def config(self, path: str, release: Release | None) -> StoreConfig:
@@ -233,6 +261,7 @@ class _Asked:
             release=release or _shown_release(path) or config.release,
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,
+            timer=self.deliver_at is not None,
             default_queues=self.queues or 4,
             services=not self.crash,
             process_id=None if self.start_time is None else self.seed,

@@ -20,6 +20,7 @@ from rmqctl.rocketmq.engine.config import FlushMode
 from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.encode import hosts_of, topic_field
 from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.late import INNER_NUM, NAMES
 from rmqctl.rocketmq.engine.limits import (
     BLANK_ROOM,
     check_body_size,
@@ -29,12 +30,15 @@ from rmqctl.rocketmq.engine.limits import (
 from rmqctl.rocketmq.engine.message import LOCALHOST
 from rmqctl.rocketmq.engine.produce import ProduceOptions, make_topics
 from rmqctl.rocketmq.engine.property_text import property_text
+from rmqctl.rocketmq.engine.routing import DELAY, DELAY_MS, DELAY_SEC, DELIVER_MS
 from rmqctl.rocketmq.engine.stamping import Client, broker_properties, client_properties
 
 Ints = npt.NDArray[np.int64]
 CHUNK = 4096
 """Messages encoded together."""
 _FLUSH_BYTES = 256 << 20
+_ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
+"""Properties that send a message elsewhere than where it says."""
 _MARK = "\x00"
 _NUMBER = b"{n}"
 
@@ -47,8 +51,10 @@ class Run:
     bytes: int
 
 
-def can_bulk(engine: StoreEngine, options: ProduceOptions) -> bool:
+def can_bulk(engine: StoreEngine, template: Template, options: ProduceOptions) -> bool:
     """Whether nothing asks for an answer or an encoding message by message."""
+    if options.transaction or options.inner or any(name in _ROUTED for name, _ in template.properties):
+        return False
     plain = options.batch == 1 and not options.compression and options.writers == 1 and options.rate is None
     config = engine.config
     return plain and config.flush is FlushMode.ASYNC and not config.property_crc and not config.transient_pool

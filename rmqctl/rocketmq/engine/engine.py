@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.repair.run import Applied
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
@@ -19,13 +20,14 @@ from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.delivery import Delivery, text_of
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
-from rmqctl.rocketmq.engine.limits import check_topic
+from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
@@ -33,8 +35,11 @@ from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import GetResult, Reading
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
+from rmqctl.rocketmq.engine.routing import TIMER_TOPIC, route, system_queues
 from rmqctl.rocketmq.engine.rules import dispatch_rules
+from rmqctl.rocketmq.engine.timer import TimerWheel, Waiting
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
+from rmqctl.rocketmq.engine.transaction import Half, Transactions
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.query.offset import PULL_COUNT
@@ -114,6 +119,8 @@ class StoreEngine:
         files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
         self.log = CommitLog(files, QueueOffsets(_counters(state)), _log_end(state), pooled=config.transient_pool)
         index = self._index() if config.index else None
+        self._delivery = Delivery.of(store)
+        self._wheel = TimerWheel(self.root, config, disk) if config.timer and config.is_5 else None
         self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
         if state is not None:
             self.log.store_timestamp = state.log_end.store_timestamp or 0
@@ -126,7 +133,8 @@ class StoreEngine:
 
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
-        self._reading = Reading(self.root, self.config)
+        self.reading = Reading(self.root, self.config)
+        self._transactions = Transactions()
         self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
@@ -144,6 +152,9 @@ class StoreEngine:
         """
         self._check_open()
         self._know(message.topic, message.queue_id)
+        if not message.is_stored:
+            message = route(message, self.config, self.config.clock.now())
+            self._know(message.topic, message.queue_id)
         if is_late(message, self.config, self.topics):
             record, appended = append_late(self.log, message, self.config, self.topics)
         else:
@@ -162,6 +173,7 @@ class StoreEngine:
         records = [prepare(message, self.config) for message in messages]
         if not records:
             return []
+        check_batch(sum(record.size for record in records), self.config)
         self._know(messages[0].topic, messages[0].queue_id)
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
@@ -179,7 +191,8 @@ class StoreEngine:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
         if queue_id >= (self.topics.queues(topic) or 0):
             with self._topics_lock:
-                self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
+                usual = system_queues(topic, self.config) or self.config.default_queues
+                self.topics.ensure(topic, max(usual, queue_id + 1))
                 self.save_topics()
 
     def save_topics(self) -> None:
@@ -208,6 +221,48 @@ class StoreEngine:
         self.rules = dispatch_rules(self.config, self.topics, self.rules)
         self.reput.use_rules(self.rules)
         self.save_topics()
+
+    def prepare(self, message: Message, group: str) -> Half:
+        """Store a transactional message as a half message, to be ended by :meth:`end`.
+
+        Args:
+            group: the producer's group.
+
+        Raises:
+            MessageRefused: the broker would not store it.
+            IOFailure: the system refuses.
+        """
+        return self._transactions.prepare(self, message, group)
+
+    def end(self, half: Half, *, commit: bool) -> PutResult | None:
+        """Commit a half message, which gives its record, or roll it back.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        return self._transactions.end(self, half, commit=commit)
+
+    def deliver_due(self) -> list[PutResult]:
+        """Deliver delayed messages whose time has come, by the engine's clock.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        return list(self._delivery.deliver(self, self.config.clock.now()))
+
+    def delay_queues(self) -> list[int]:
+        """Delay levels that have messages, ascending."""
+        topic = SCHEDULE_TOPIC.encode()
+        return sorted(queue_id + 1 for name, queue_id in self.reput.queues.simple if name == topic)
+
+    def _turn_wheel(self) -> None:
+        """Put timer messages that are dispatched and not yet there into the wheel."""
+        if self._wheel is not None and (TIMER_TOPIC.encode(), 0) in self.reput.queues.simple:
+            for placed in self.reading.placed(TIMER_TOPIC, 0, self._wheel.queue_offset):
+                record = placed.record
+                size = int(record.fields["total_size"])
+                waiting = Waiting(record.physical_offset, size, placed.queue_offset, text_of(record))
+                self._wheel.enqueue(waiting, record.store_timestamp)
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
@@ -238,7 +293,7 @@ class StoreEngine:
             IOFailure: the system refuses.
         """
         self.dispatch()
-        return self._reading.get(topic, queue_id, offset, count, tag)
+        return self.reading.get(topic, queue_id, offset, count, tag)
 
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Smallest and next offset of a queue.
@@ -247,7 +302,7 @@ class StoreEngine:
             IOFailure: the system refuses.
         """
         self.dispatch()
-        return self._reading.offsets(topic, queue_id)
+        return self.reading.offsets(topic, queue_id)
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """The queue offset of a store time, as the broker of the release answers it.
@@ -256,7 +311,7 @@ class StoreEngine:
             IOFailure: the system refuses.
         """
         self.dispatch()
-        return self._reading.offset_by_time(topic, queue_id, time_ms, boundary)
+        return self.reading.offset_by_time(topic, queue_id, time_ms, boundary)
 
     def query(self, query: KeyQuery) -> list[Record]:
         """Messages by key, as a broker and its client find them.
@@ -267,7 +322,7 @@ class StoreEngine:
         self.dispatch()
         with self._reput_lock:
             self.reput.write_index()
-        return self._reading.query(query)
+        return self.reading.query(query)
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -290,8 +345,12 @@ class StoreEngine:
             return
         try:
             self._stop_services()
+            self._transactions.note(self)
             self.log.mend_tail()
             self.flush()
+            if self._wheel is not None:
+                self._turn_wheel()
+                self._wheel.save(self.config.clock.now())
             self.log.files.remove_from(self.log.wrote + (self.log.wrote % self.log.files.file_size > 0))
             self.topics.save(self.root, self.disk, self.config.clock.now())
             remove_abort(self.root, self.disk)
@@ -332,6 +391,8 @@ class StoreEngine:
         self._closed = True
         self.reput.close()
         self.log.files.close()
+        if self._wheel is not None:
+            self._wheel.close()
         self._lock.release()
 
     def _check_open(self) -> None:

@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.index_files import index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
-from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message
+from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record, RecordReader
 from rmqctl.rocketmq.query.started import StartedStore
@@ -39,6 +40,15 @@ class GetResult:
     min_offset: int
     max_offset: int
     messages: list[Record] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A record with what its queue unit says of it."""
+
+    queue_offset: int
+    tags_code: int
+    record: Record
 
 
 class Reading:
@@ -92,6 +102,27 @@ class Reading:
         finally:
             for file in files:
                 file.close()
+
+    def due(self, queue_id: int, offset: int, now_ms: int) -> list[Placed]:
+        """Messages of a queue of the schedule topic that are due, from a queue offset on.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        return [p for p in self.placed(SCHEDULE_TOPIC, queue_id, offset) if p.tags_code <= now_ms]
+
+    def placed(self, topic: str, queue_id: int, offset: int) -> list[Placed]:
+        """All messages of a queue from a queue offset on, or from its smallest.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        with self._view(topic, queue_id) as view:
+            reader = RecordReader(view.log, Trace(on=False))
+            found = (
+                (unit, reader.at(unit.physical_offset)) for _, unit in units_from(view, max(offset, view.min_offset))
+            )
+            return [Placed(u.queue_offset, u.tags_code or 0, r) for u, r in found if isinstance(r, Record)]
 
     def _store(self) -> RocketMQStore:
         paths = self.config.commit_log_paths or (COMMIT_LOG,)
