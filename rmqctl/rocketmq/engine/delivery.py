@@ -53,7 +53,7 @@ class Delivery:
         """
         engine.dispatch()
         moved = False
-        for level in engine.delay_queues():
+        for level in levels_in_use(engine):
             for due in engine.reading.due(level - 1, self.offsets.get(level, 0), now_ms):
                 result = engine.put(delivered(due.record))
                 self.offsets[level] = due.queue_offset + 1
@@ -74,6 +74,12 @@ class Delivery:
         if engine.config.is_5:
             document = versioned(document, release, engine.config.clock.now())
         save_config(Path(engine.root), DELAY_OFFSETS, document, engine.disk, release)
+
+
+def levels_in_use(engine: StoreEngine) -> list[int]:
+    """Delay levels that have messages, ascending."""
+    topic = SCHEDULE_TOPIC.encode()
+    return sorted(queue_id + 1 for name, queue_id in engine.reput.queues.simple if name == topic)
 
 
 def delivered(record: Record) -> Message:

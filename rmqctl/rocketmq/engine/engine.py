@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.repair.run import Applied
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
@@ -20,7 +19,6 @@ from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
-from rmqctl.rocketmq.engine.delivery import Delivery, text_of
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
@@ -32,19 +30,15 @@ from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
-from rmqctl.rocketmq.engine.reading import GetResult, Reading
+from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
-from rmqctl.rocketmq.engine.routing import TIMER_TOPIC, route, system_queues
+from rmqctl.rocketmq.engine.routing import route, system_queues
 from rmqctl.rocketmq.engine.rules import dispatch_rules
-from rmqctl.rocketmq.engine.timer import TimerWheel, Waiting
+from rmqctl.rocketmq.engine.system_topics import SystemTopics
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
-from rmqctl.rocketmq.engine.transaction import Half, Transactions
+from rmqctl.rocketmq.engine.transaction import Half
 from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.query.key import KeyQuery
-from rmqctl.rocketmq.query.offset import PULL_COUNT
-from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.time import Boundary
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
 UNDISPATCHED = 16 << 10
@@ -52,7 +46,7 @@ UNDISPATCHED = 16 << 10
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine:
+class StoreEngine(Reads):
     """A store that is open for writing.
 
     Attributes:
@@ -119,8 +113,7 @@ class StoreEngine:
         files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
         self.log = CommitLog(files, QueueOffsets(_counters(state)), _log_end(state), pooled=config.transient_pool)
         index = self._index() if config.index else None
-        self._delivery = Delivery.of(store)
-        self._wheel = TimerWheel(self.root, config, disk) if config.timer and config.is_5 else None
+        self.system = SystemTopics(self.root, config, disk, store)
         self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
         if state is not None:
             self.log.store_timestamp = state.log_end.store_timestamp or 0
@@ -134,7 +127,6 @@ class StoreEngine:
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
         self.reading = Reading(self.root, self.config)
-        self._transactions = Transactions()
         self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
@@ -232,7 +224,7 @@ class StoreEngine:
             MessageRefused: the broker would not store it.
             IOFailure: the system refuses.
         """
-        return self._transactions.prepare(self, message, group)
+        return self.system.transactions.prepare(self, message, group)
 
     def end(self, half: Half, *, commit: bool) -> PutResult | None:
         """Commit a half message, which gives its record, or roll it back.
@@ -240,7 +232,7 @@ class StoreEngine:
         Raises:
             IOFailure: the system refuses.
         """
-        return self._transactions.end(self, half, commit=commit)
+        return self.system.transactions.end(self, half, commit=commit)
 
     def deliver_due(self) -> list[PutResult]:
         """Deliver delayed messages whose time has come, by the engine's clock.
@@ -248,21 +240,7 @@ class StoreEngine:
         Raises:
             IOFailure: the system refuses.
         """
-        return list(self._delivery.deliver(self, self.config.clock.now()))
-
-    def delay_queues(self) -> list[int]:
-        """Delay levels that have messages, ascending."""
-        topic = SCHEDULE_TOPIC.encode()
-        return sorted(queue_id + 1 for name, queue_id in self.reput.queues.simple if name == topic)
-
-    def _turn_wheel(self) -> None:
-        """Put timer messages that are dispatched and not yet there into the wheel."""
-        if self._wheel is not None and (TIMER_TOPIC.encode(), 0) in self.reput.queues.simple:
-            for placed in self.reading.placed(TIMER_TOPIC, 0, self._wheel.queue_offset):
-                record = placed.record
-                size = int(record.fields["total_size"])
-                waiting = Waiting(record.physical_offset, size, placed.queue_offset, text_of(record))
-                self._wheel.enqueue(waiting, record.store_timestamp)
+        return list(self.system.delivery.deliver(self, self.config.clock.now()))
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
@@ -286,43 +264,14 @@ class StoreEngine:
             self.reput.flush()
         self._save_checkpoint()
 
-    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
-        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+    def write_index(self) -> None:
+        """Write what of the index is only in memory, so that it can be asked.
 
         Raises:
-            IOFailure: the system refuses.
+            IOFailure: the file cannot be written.
         """
-        self.dispatch()
-        return self.reading.get(topic, queue_id, offset, count, tag)
-
-    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Smallest and next offset of a queue.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self.reading.offsets(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The queue offset of a store time, as the broker of the release answers it.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self.reading.offset_by_time(topic, queue_id, time_ms, boundary)
-
-    def query(self, query: KeyQuery) -> list[Record]:
-        """Messages by key, as a broker and its client find them.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
         with self._reput_lock:
             self.reput.write_index()
-        return self.reading.query(query)
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -345,12 +294,10 @@ class StoreEngine:
             return
         try:
             self._stop_services()
-            self._transactions.note(self)
+            self.system.transactions.note(self)
             self.log.mend_tail()
             self.flush()
-            if self._wheel is not None:
-                self._turn_wheel()
-                self._wheel.save(self.config.clock.now())
+            self.system.finish(self)
             self.log.files.remove_from(self.log.wrote + (self.log.wrote % self.log.files.file_size > 0))
             self.topics.save(self.root, self.disk, self.config.clock.now())
             remove_abort(self.root, self.disk)
@@ -391,8 +338,7 @@ class StoreEngine:
         self._closed = True
         self.reput.close()
         self.log.files.close()
-        if self._wheel is not None:
-            self._wheel.close()
+        self.system.close()
         self._lock.release()
 
     def _check_open(self) -> None:

@@ -131,7 +131,8 @@ class _Maker:
         return Message(
             topic, body, queue, self._properties(number, draft), draft.flag, sys_flag,
             draft.born_timestamp if draft.stored else None, draft.born_host, self._store_timestamp(draft),
-            draft.store_host or config.store_host, draft.reconsume_times, draft.prepared_transaction_offset, is_stored=draft.stored,
+            draft.store_host or config.store_host, draft.reconsume_times, draft.prepared_transaction_offset,
+            is_stored=draft.stored,
         )  # fmt: skip
 
     def _body(self, draft: Draft) -> tuple[bytes, int]:

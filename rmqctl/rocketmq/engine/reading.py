@@ -5,6 +5,7 @@ The rules are those of `rmqctl.rocketmq.query`; everything that is committed is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -137,3 +138,54 @@ class Reading:
             open_queue(started, topic, queue_id) as view,
         ):
             yield view
+
+
+class Reads(ABC):
+    """The reading half of an engine: everything that is committed is dispatched before a question is answered."""
+
+    reading: Reading
+
+    @abstractmethod
+    def dispatch(self) -> int:
+        """Put everything that is committed into queues and index."""
+
+    @abstractmethod
+    def write_index(self) -> None:
+        """Write what of the index is only in memory."""
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
+        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self.reading.get(topic, queue_id, offset, count, tag)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next offset of a queue.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self.reading.offsets(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The queue offset of a store time, as the broker of the release answers it.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self.reading.offset_by_time(topic, queue_id, time_ms, boundary)
+
+    def query(self, query: KeyQuery) -> list[Record]:
+        """Messages by key, as a broker and its client find them.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        self.write_index()
+        return self.reading.query(query)

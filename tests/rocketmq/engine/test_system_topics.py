@@ -88,8 +88,8 @@ def test_timer_messages_wait_in_the_wheel(tmp_path: Path) -> None:
         assert caught.value.status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL
     assert complaints(tmp_path) == []
     with StoreEngine.open(tmp_path, config) as engine:
-        assert engine._wheel is not None
-        assert engine._wheel.queue_offset == 5
+        assert engine.system.wheel is not None
+        assert engine.system.wheel.queue_offset == 5
         engine.put(Message("Orders", b"7", 1, {"TIMER_DELAY_SEC": "7"}))
     assert complaints(tmp_path) == []
     assert (tmp_path / "timerlog" / f"{0:020d}").read_bytes()[: 6 * 52].count((52).to_bytes(4, "big")) >= 6
