@@ -12,39 +12,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
-from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import (
+    COMMIT_LOG,
+    OFFSET_DIGITS,
+    QUEUES,
+    QueueFiles,
+    RocketMQStore,
+    StoreFile,
+    listed_files,
+)
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.even_queues import Claim, Key, key_of, live_and_expired, uneven_queues
 
-Key = tuple[str, int]
 _SIZE = UNIT.itemsize
-
-
-@dataclass(slots=True)
-class Claim:
-    """Units of one queue that records of the log have claimed.
-
-    Attributes:
-        count: how many; low, high: smallest and largest queue offset; end: largest physical end.
-    """
-
-    count: int = 0
-    low: int = -1
-    high: int = -1
-    end: int = -1
-
-    def add(self, count: int, low: int, high: int, end: int) -> None:
-        """Add a run of units."""
-        self.low = low if self.low < 0 else min(self.low, low)
-        self.count, self.high, self.end = self.count + count, max(self.high, high), max(self.end, end)
-
-    def join(self, other: Claim) -> None:
-        """Add what another split claimed."""
-        if other.count:
-            self.add(other.count, other.low, other.high, other.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +52,7 @@ class Missing:
 
 def finish_queues(
     store: RocketMQStore,
-    listed: dict[str, list[StoreFile]],
+    listed: dict[str, Listing],
     claims: dict[Key, Claim],
     missing: list[Missing],
     context: LogContext,
@@ -76,7 +61,7 @@ def finish_queues(
     """Findings of all queues, and of records whose queue has no files.
 
     Args:
-        listed: files of each queue by its path.
+        listed: names and sizes of each queue's files by its path.
         file_size: what a file of the log should have, bytes.
     """
     lacking: dict[Key, list[Missing]] = defaultdict(list)
@@ -86,11 +71,10 @@ def finish_queues(
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
     beyond, before = -1, -1
-    for path, files in listed.items():
-        if not files:
-            continue
-        _, topic, queue_id = path.split("/")
-        queue = Queue(QueueFiles(QUEUES, topic, int(queue_id), path, store.tree), files, UNIT)
+    for path in uneven_queues(store.tree, listed, claims, lacking, context.min_offset):
+        topic, queue_id = key_of(path)
+        files = listed_files(store.tree, path, listed[path])
+        queue = Queue(QueueFiles(QUEUES, topic, queue_id, path, store.tree), files, UNIT)
         rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
@@ -170,13 +154,10 @@ class _Rest:
 
     def _count(self, units: Units) -> tuple[int, int]:
         """Live units, and units before the log."""
-        written = units["size"] != 0
-        if not written.any():
+        if not np.any(units["size"]):
             return 0, 0
-        old = written & (units["physical_offset"] < self.context.min_offset) & ~is_pre_blank(units)
-        expired = int(np.count_nonzero(old))
-        filler = int(np.count_nonzero(is_pre_blank(units)))
-        return int(np.count_nonzero(written)) - expired - filler, expired
+        live, expired = live_and_expired(units, self.context.min_offset)
+        return int(np.count_nonzero(live)), int(np.count_nonzero(expired))
 
     def _lowest(self, units: Units) -> int:
         """The smallest physical offset among a chunk's real units."""

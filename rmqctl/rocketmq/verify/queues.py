@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
@@ -20,7 +21,7 @@ from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
-from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
@@ -200,14 +201,14 @@ class QueueChecker:
 def finish(
     store: RocketMQStore,
     geometry: Geometry,
-    listed: dict[str, list[StoreFile]],
+    listed: dict[str, Listing],
     partials: list[QueuePartial],
     context: LogContext,
 ) -> Iterator[Finding]:
     """What only shows when the whole log has been seen: missing units, units of no record, ends of queues.
 
     Args:
-        listed: files of each consume queue by its path.
+        listed: names and sizes of each consume queue's files by its path.
     """
     if store.is_rocksdb:
         return
