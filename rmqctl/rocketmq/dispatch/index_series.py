@@ -20,6 +20,7 @@ BATCH = 1 << 15
 """Entries put at once: so few that slots hardly repeat in a batch, so many that a call costs little an entry."""
 _MAX_SECONDS = (1 << 31) - 1
 Slots = npt.NDArray[np.int32]
+Entries = npt.NDArray[np.void]
 
 
 class IndexSink(Protocol):

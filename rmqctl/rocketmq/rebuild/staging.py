@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
-from rmqctl.rocketmq.dispatch.index_series import Slots
+from rmqctl.rocketmq.dispatch.index_series import Entries, Slots
 from rmqctl.rocketmq.dispatch.queue_units import Appended
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
 from rmqctl.rocketmq.store import INDEX
