@@ -191,6 +191,12 @@ INDEX_EMPTY = _miss(
     "the header of {file} says that it holds no entries; {key} is in the log at offset {physical_offset}",
     "An index file whose header is zero or was lost counts as empty, whatever its entries hold.",
 )
+INDEX_HEADER = _miss(
+    "index-header",
+    "the header of {file} is damaged: {reason}; {key} has an entry in it",
+    "A broker believes the header: times or counts that are wrong keep it from looking into the file, or from its "
+    "newest entries. `rmqctl rebuild --index` makes the index anew.",
+)
 INDEX_TIME = _miss(
     "index-time",
     "no index file covers the time asked for ({span})",
