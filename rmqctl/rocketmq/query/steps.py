@@ -148,12 +148,6 @@ NO_QUEUE = _miss(
     "topic {topic} has no queue {queue_id}; its queues are {queues}",
     "The topic exists, but this queue of it was never written or created.",
 )
-BAD_ID = _miss(
-    "bad-id",
-    "{id} is no message id: {reason}",
-    "An offsetMsgId has 32 hex digits (56 with an IPv6 host); a unique key of a Java client has 32 or 56, "
-    "of a gRPC client 34 that start with 01.",
-)
 KEY_NOWHERE = _miss(
     "key-nowhere",
     "no message of the log has {key} {where}",
