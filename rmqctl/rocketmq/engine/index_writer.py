@@ -10,20 +10,16 @@ from __future__ import annotations
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
-from rmqctl.rocketmq.dispatch.index_series import IndexSeries, Slots
+from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
-
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.index_files import Entries
 
 _PAGE_SLOTS = 1024
 _HOUR_MS = 3_600_000
