@@ -26,6 +26,7 @@ from rmqctl.rocketmq.store import (
     StoreFile,
     listed_files,
 )
+from rmqctl.rocketmq.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.even_queues import Claim, Key, key_of, live_and_expired, uneven_queues
 
@@ -92,18 +93,25 @@ def finish_queues(
         if not explained and m.physical not in context.misplaced:
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
-    beyond, before = -1, -1
+    beyond, before, refusals = -1, -1, refusals_of(store.tree)
     for queue in queues(lacking):
-        rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
+        known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
+        rest = _Rest(queue, claims.get(queue.key, Claim()), known, context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
-        yield _no_queue(key, records, context, context.min_offset if store.is_rocksdb else dispatched)
+        if not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
+            yield _no_queue(key, records, context, context.min_offset if store.is_rocksdb else dispatched)
     if before >= 0:
         yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
         yield lost_file(store, context, beyond)
+
+
+def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
+    """Without records whose unit lies in a file that could not be read: that has been said."""
+    return [m for m in missing if not any(f.base <= m.offset * _SIZE < f.base + f.size for f in unread)]
 
 
 def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
