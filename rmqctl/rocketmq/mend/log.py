@@ -22,10 +22,12 @@ from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properti
 from rmqctl.rocketmq.mend.heal import SMALLEST, heal
 from rmqctl.rocketmq.mend.placeholder import blank, bodiless
 from rmqctl.rocketmq.mend.replica import Replica, Restored
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 
 _MOST_MOVED = 64
 _MOST_SHIFTED = 4
+_MOST_STALE = 256 << 20
+_PIECE = 1 << 20
 
 
 class BodyDamage(StrEnum):
@@ -95,15 +97,12 @@ class LogMender:
     def _pieces(self, gap: Gap) -> list[Piece]:
         """The gap divided into the records that it held, as far as anything says it."""
         found: list[Piece] = []
-        at = gap.begin
-        claims = self.claims.inside(gap.begin, gap.end)
-        for claim in [*claims, None]:
-            begin = claim.physical if claim else gap.end
-            found += self._unclaimed(at, begin)
-            if claim is not None:
-                found.append(Piece(claim.physical, claim.end, claim))
-                at = claim.end
-        return found
+        at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
+        for claim in self.claims.inside(gap.begin, limit):
+            found += self._unclaimed(at, claim.physical)
+            found.append(Piece(claim.physical, claim.end, claim))
+            at = claim.end
+        return found + self._unclaimed(at, gap.end)
 
     def _unclaimed(self, begin: int, end: int) -> list[Piece]:
         """A stretch that no unit points to: divided where a healed record ends."""
@@ -175,11 +174,20 @@ class LogMender:
         return [c for c in self.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
 
     def _cut(self, gap: Gap, at: int, claims: list[Claim]) -> Iterator[Step]:
-        raw = self.log.read(at, gap.file.base + gap.file.size - at)
-        edits = tuple(zeroed(gap.file.name, at - gap.file.base, raw))
+        edits = tuple(self._zeroed(gap.file, at - gap.file.base))
         if edits:
             what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=len(claims))
+
+    def _zeroed(self, file: StoreFile, start: int) -> Iterator[Overwrite]:
+        """Zeros over what is left of a file; its holes are not read."""
+        source = file.open()
+        try:
+            for begin, end in source.data_ranges(start, file.size):
+                for at in range(begin, end, _PIECE):
+                    yield from zeroed(file.name, at, source.read_at(at, min(_PIECE, end - at)))
+        finally:
+            source.close()
 
     # --- records that are whole -------------------------------------------------------------------
 
@@ -331,15 +339,14 @@ class LogMender:
 
     def _stale(self, finding: Finding) -> Step:
         file = next(f for f in self.store.log_files if f.name == finding.file)
-        raw = self.log.read(file.base + finding.offset, file.size - finding.offset)
-        edits = tuple(zeroed(file.name, finding.offset, raw))
-        return Step(
-            finding.kind.id,
-            file.name,
-            f"zero what lies behind the end of the log at {file.base + finding.offset}",
-            finding.message,
-            edits,
-        )
+        source = file.open()
+        size = sum(end - begin for begin, end in source.data_ranges(finding.offset, file.size))
+        source.close()
+        if size > _MOST_STALE:
+            return _left(finding, f"{size:,} bytes: brokers write over them in time")
+        edits = tuple(self._zeroed(file, finding.offset))
+        what = f"zero what lies behind the end of the log at {file.base + finding.offset}"
+        return Step(finding.kind.id, file.name, what, finding.message, edits)
 
     def _edits(self, physical: int, before: bytes, after: bytes) -> tuple[Edit, ...]:
         file = self.log.file_of(physical)
