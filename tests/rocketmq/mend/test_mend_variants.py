@@ -12,9 +12,11 @@ import pytest
 
 from fixtures import damage, golden
 from rmqctl.open import open_store_at
+from rmqctl.release import Release
 from rmqctl.repair.run import apply, undo
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.mend.plan import Repair, RepairOptions, complaints, overlaid, plan_repair
+from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store import RocketMQStore
 
 DESTROYED = {
@@ -103,12 +105,22 @@ def check(base: str, name: str, before: list[int], repair: Repair, after: Rocket
     assert len(lost) <= told(repair)
 
 
+def check_starts(store: RocketMQStore) -> None:
+    """Brokers of both lines start on the store and lose nothing more."""
+    for release in (Release(4, 9, 8), Release(5, 5, 0)):
+        replay = recover(store, release)
+        assert replay.starts, replay.error
+        assert replay.lost == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damaged", ALL, indirect=True)
 def test_every_variant_is_mended(damaged: tuple[str, str, RocketMQStore], tmp_path: Path) -> None:
     base, name, store = damaged
     repair = plan_repair(store, RepairOptions(), tmp_path)
-    check(base, name, lost_records(base, store), repair, overlaid(store, repair.plan.edits))
+    after = overlaid(store, repair.plan.edits)
+    check(base, name, lost_records(base, store), repair, after)
+    check_starts(after)
 
 
 @pytest.mark.parametrize("damaged", EXAMPLES, indirect=True)
@@ -124,6 +136,7 @@ def test_a_repair_is_carried_out_and_taken_back(damaged: tuple[str, str, RocketM
         after = overlaid(store, ())
         assert [hashlib.sha256(f.open().read_at(0, f.size)).hexdigest() for f in after.log_files] == expected
         check(base, name, lost, repair, after)
+        check_starts(after)
         if done.journal is not None:
             undo(done.journal)
     left = listing(Path(store.root))
