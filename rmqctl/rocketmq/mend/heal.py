@@ -44,6 +44,8 @@ class Healed:
 def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None:
     """The record that ``raw`` was, or None if nothing proves what it was.
 
+    Of the ways to lay out the bytes the one with the fewest corrections counts, if it is the only one with so few.
+
     Args:
         raw: the bytes from the record's begin to its end, both known.
         physical: where it lies in the log, bytes.
@@ -52,13 +54,15 @@ def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None
     if len(raw) < SMALLEST:
         return None
     proven: dict[bytes, Healed] = {}
+    fewest = 0
     for layout in layouts(raw, claim.topic_bytes if claim else None):
+        if proven and len(layout.changed) > fewest:
+            break
         found = _laid_out(raw, physical, claim, layout)
         if found is not None:
             proven.setdefault(found.record, found)
-    if len(proven) > 1:
-        return None
-    return next(iter(proven.values()), None)
+            fewest = len(layout.changed)
+    return next(iter(proven.values())) if len(proven) == 1 else None
 
 
 def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) -> Healed | None:

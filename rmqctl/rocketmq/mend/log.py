@@ -223,6 +223,11 @@ class LogMender:
             yield _left(first, "many records of the file say so: the file may belong elsewhere")
             return
         kind = first.kind.id if first else kinds.LOG_QUEUE_OFFSET.id
+        if claim is None and self._is_copy(physical, raw):
+            why = "it is a copy of the record at the offset that it states, left behind the end by a cut"
+            edits = tuple(zeroed(file.name, physical - file.base, raw))
+            yield Step(kind, file.name, f"end the log at {physical}: zero what follows", why, edits)
+            return
         healed = heal(raw, physical, claim)
         if healed is None:
             yield from self._bad_body(physical, raw, findings)
@@ -280,6 +285,11 @@ class LogMender:
         time = self.log.store_timestamp(physical + len(raw)) or self.damage.last_time or fields["born_timestamp"]
         why = "zero makes recovery pass over the file; the true time lies between those of the records beside it"
         return Mended(with_store_time(raw, time), f"set the store time to {time}", why, is_exact=False)
+
+    def _is_copy(self, physical: int, raw: bytes) -> bool:
+        """Whether the last record of the log is an old one whose original lies where it says."""
+        stated = int.from_bytes(raw[28:36], "big", signed=True)
+        return physical + len(raw) == self.damage.end and stated != physical and self.log.record(stated) == raw
 
     def _own_claim(self, physical: int, raw: bytes) -> Claim | None:
         """The one unit that points to a record and has its size."""
