@@ -40,6 +40,10 @@ class Healed:
     fields: tuple[str, ...]
     proof: str
 
+    def what(self, physical: int) -> str:
+        """What was done, for the plan."""
+        return f"heal the record at {physical}: {', '.join(self.fields) or 'nothing to change'}"
+
 
 def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None:
     """The record that ``raw`` was, or None if nothing proves what it was.
@@ -165,6 +169,6 @@ def _proof(layout: Layout, claim: Claim | None, body: Diagnosis) -> str:
     """One sentence on what proves a record."""
     parts = ["all lengths add up to the begin of the next record"]
     if claim is not None and claim.source:
-        parts.append(f"{claim.source} says the same")
+        parts.append(f"topic, queue and queue offset by {claim.source}")
     parts.append(f"body CRC: {body.odds}" if body.correction else f"the CRC of the {layout.body_size}-byte body fits")
     return "; ".join(parts)

@@ -16,12 +16,14 @@ from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Edit, Plan, Step
 from rmqctl.repair.overlay import Overlay
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.mend.config import config_steps
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.derived import index_steps, queue_steps
 from rmqctl.rocketmq.mend.expired import expired_steps
-from rmqctl.rocketmq.mend.log import BodyDamage, LogMender
+from rmqctl.rocketmq.mend.log import LogMender
+from rmqctl.rocketmq.mend.mending import BodyDamage
 from rmqctl.rocketmq.mend.missing import missing_steps
 from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
@@ -110,23 +112,28 @@ class _Planner:
         before = self._findings("verify")
         geometry = geometry_of(self.below)
         if before or self.options.neutralize:
-            self._log(geometry)
+            self._log(
+                geometry, [f.physical_offset for f in before if f.kind is kinds.INDEX_ENTRY and f.physical_offset]
+            )
         if self.store.log_files and (before or self.steps):
             self._derived()
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry)
 
-    def _log(self, geometry: Geometry) -> None:
+    def _log(self, geometry: Geometry, suspects: list[int]) -> None:
         self.advance("files")
         replica = Replica(self.options.replica) if self.options.replica else None
         self._take(stray_steps(self.store, geometry))
         self._take(missing_steps(self.store, geometry, replica))
         for _ in range(_ROUNDS):
             self.advance("log")
-            mender = LogMender(self.store, replica=replica, body_damage=self.options.body_damage)
+            mender = LogMender(
+                self.store, replica=replica, body_damage=self.options.body_damage, suspects=frozenset(suspects)
+            )
             if not self._take(mender.steps()):
                 break
+            suspects = []
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
 
     def _derived(self) -> None:

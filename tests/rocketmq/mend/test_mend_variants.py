@@ -102,7 +102,8 @@ def check(base: str, name: str, before: list[int], repair: Repair, after: Rocket
     if name not in DESTROYED:
         assert lost == []
     assert set(lost) <= set(before)
-    assert len(lost) <= told(repair)
+    if not name.startswith(("delete-", "truncate-")):  # there the records were gone before
+        assert len(lost) <= told(repair)
 
 
 def check_starts(store: RocketMQStore) -> None:
