@@ -11,11 +11,14 @@ from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.mend.claims import Claim
+from rmqctl.rocketmq.mend.syndrome import LONGEST_BURST, span_of
 from rmqctl.rocketmq.verify.continuity import TRANSACTION, inner_counts, signed
 
 _UNQUEUED = (0x4, 0xC)
 _INNER_BATCH = 0x80
 _FEW_BYTES = 3
+_FAR = 1 << 32
+_ALL = (1 << 64) - 1
 Key = tuple[str, int]
 SOURCE = "the queue offsets of the records around it"
 
@@ -102,7 +105,7 @@ class HoleFinder:
         by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
         for own in self.breaks:
             behind = by_first.get((own.topic, own.queue_id, own.before))
-            if behind is not None and behind.offset == own.expected + 1:
+            if _is_flipped(own) or (behind is not None and behind.offset == own.expected + 1):
                 found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
             elif behind is not None and behind.offset == own.expected:
                 homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
@@ -122,6 +125,12 @@ class HoleFinder:
 
     def _name(self, key: tuple[int, int]) -> Key:
         return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
+
+
+def _is_flipped(own: Break) -> bool:
+    """Whether an offset that no queue reaches is a few flipped bits away from the one that was due."""
+    pattern = (own.offset ^ own.expected) & _ALL
+    return abs(own.missing) > _FAR and span_of(pattern.to_bytes(8, "big")) <= LONGEST_BURST
 
 
 def _claim(key: Key, offset: int, physical: int) -> Claim:

@@ -20,7 +20,7 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.mend.config import config_steps
 from rmqctl.rocketmq.mend.damage import survey
-from rmqctl.rocketmq.mend.derived import index_steps, queue_steps
+from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
 from rmqctl.rocketmq.mend.expired import expired_steps
 from rmqctl.rocketmq.mend.log import LogMender
 from rmqctl.rocketmq.mend.mending import BodyDamage
@@ -33,6 +33,8 @@ from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 _ROUNDS = 3
+_CONTRADICTING = (kinds.INDEX_ENTRY, kinds.INDEX_COVERAGE)
+"""Findings of the index that may come from a damaged record."""
 _NEUTRALIZE = "message.neutralize"
 Advance = Callable[[str], object]
 """Called with the name of each stage as it begins."""
@@ -112,9 +114,7 @@ class _Planner:
         before = self._findings("verify")
         geometry = geometry_of(self.below)
         if before or self.options.neutralize:
-            self._log(
-                geometry, [f.physical_offset for f in before if f.kind is kinds.INDEX_ENTRY and f.physical_offset]
-            )
+            self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
         if self.store.log_files and (before or self.steps):
             self._derived()
         after = self._findings("verify the result") if self.steps else before
@@ -144,7 +144,9 @@ class _Planner:
         self._take(checkpoint_steps(self.store, self._findings("checkpoint"), self._room()))
         found = self._findings("config")
         last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
-        self._take(config_steps(self.store, found, last_time))
+        unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not kinds.QUEUE_ORPHAN}
+        settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
+        self._take(config_steps(self.store, settled, last_time))
         self._take(abort_steps(self.store, log_changed=changed))
 
     def _take(self, steps: Iterable[Step]) -> bool:
