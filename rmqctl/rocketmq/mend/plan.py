@@ -18,6 +18,7 @@ from rmqctl.repair.edits import Edit, Plan, Step
 from rmqctl.repair.overlay import Overlay
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.mend.checkpoint import checkpoint_steps
 from rmqctl.rocketmq.mend.config import config_steps
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
@@ -27,7 +28,6 @@ from rmqctl.rocketmq.mend.mending import BodyDamage
 from rmqctl.rocketmq.mend.missing import missing_steps
 from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
-from rmqctl.rocketmq.mend.state import abort_steps, checkpoint_steps
 from rmqctl.rocketmq.mend.strays import stray_steps
 from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
@@ -137,7 +137,6 @@ class _Planner:
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
 
     def _derived(self) -> None:
-        changed = bool(self.steps)
         self._take(expired_steps(self.store, self._findings("expired queues")))
         self._take(queue_steps(self.store, self._findings("queues"), self._room()))
         self._take(index_steps(self.store, self._findings("index"), self._room()))
@@ -147,7 +146,6 @@ class _Planner:
         unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not kinds.QUEUE_ORPHAN}
         settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
         self._take(config_steps(self.store, settled, last_time))
-        self._take(abort_steps(self.store, log_changed=changed))
 
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
