@@ -70,7 +70,7 @@ def command(
       rmqctl repair /data/rocketmq/store --from /backup/store --apply
     """
     from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.mend.log import BodyDamage
+    from rmqctl.rocketmq.mend.mending import BodyDamage
     from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
