@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message
+from commands._apply import stop_if_pending
 from commands._options import StoreOptions, output_option, store_options
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def command(
       rmqctl repair /data/rocketmq/store --from /backup/store --apply
     """
     from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.mend.log import BodyDamage
+    from rmqctl.rocketmq.mend.mending import BodyDamage
     from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
@@ -89,6 +90,7 @@ def command(
 def _check_state(found: RocketMQStore, *, apply: bool) -> None:
     from rmqctl.errors import StoreInUse
 
+    stop_if_pending(found.root)
     if found.is_running:
         if apply:
             raise StoreInUse(found.root)

@@ -13,6 +13,7 @@ from rmqctl.errors import Refused
 from rmqctl.repair.changes import STORE, Changes, DirectoryChange, FileChange
 from rmqctl.repair.draft_file import DraftFile
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes
+from rmqctl.repair.reader import Reader
 from rmqctl.repair.show import step_row
 
 _SHOWN = 5
@@ -65,6 +66,7 @@ class _Draft:
     def __init__(self, root: str, journal: str) -> None:
         self.root, self.journal = root, journal
         self.problems: list[str] = []
+        self._reader = Reader()
         self.files: list[DraftFile] = []
         self._now: dict[str, DraftFile | None] = {}
         self._directories: dict[str, bool] = {}
@@ -132,7 +134,7 @@ class _Draft:
         if size < length:
             self.problems.append(f"{edit.file}: {length:,} bytes of content do not fit into {size:,}")
             return
-        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file))
+        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file), self._reader)
         file.is_at = STORE
         self._make_parents(edit.file)
         self.files.append(file)
@@ -184,7 +186,7 @@ class _Draft:
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode) and os.path.isfile(path):
                 found = os.stat(path)
-            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE)
+            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE, self._reader)
             self.files.append(file)
             self._now[name] = file
         return self._now[name]

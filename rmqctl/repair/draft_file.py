@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqctl.repair.changes import PIECE, STORE, FileChange, Payload, Piece, Region, Side
 from rmqctl.repair.extents import data_extents
+from rmqctl.repair.reader import Reader
 from rmqctl.repair.runs import Runs
 
 
@@ -20,13 +21,15 @@ class DraftFile:
         was_at, is_at: place before and place now, see `Side`.
     """
 
-    def __init__(self, name: str, base: str | bytes, base_size: int, size: int, mtime_ns: int, was_at: str) -> None:
+    def __init__(
+        self, name: str, base: str | bytes, base_size: int, size: int, mtime_ns: int, was_at: str, reader: Reader
+    ) -> None:
         self.name, self.base, self.base_size = name, base, base_size
         self.was_at = self.is_at = was_at
         self.first_size = self.size = self.floor = size
         self.first_mtime = self.mtime_ns = mtime_ns
         self.is_link = was_at == STORE and isinstance(base, str) and Path(base).is_symlink()
-        self._runs = Runs()
+        self._runs, self._reader = Runs(), reader
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes as they are now; less than asked for at the end of the file."""
@@ -101,8 +104,7 @@ class DraftFile:
         if isinstance(self.base, bytes):
             data = self.base[offset : offset + wanted]
         elif wanted:
-            with open(self.base, "rb", buffering=0) as file:
-                data = os.pread(file.fileno(), wanted, offset)
+            data = self._reader.read(self.base, offset, wanted)
         else:
             data = b""
         return data.ljust(size, b"\0")

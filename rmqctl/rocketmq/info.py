@@ -88,9 +88,12 @@ def _first_record(files: list[StoreFile]) -> int | None:
 
 
 def _allocated(tree: Tree, path: str) -> int:
-    """Bytes on disk of a sparse file; its length where the file system cannot tell."""
+    """Bytes on disk of a sparse file, 0 if it is gone; its length where the file system cannot tell."""
     if isinstance(tree, LocalTree):
-        status = os.stat(tree.full(path))
+        try:
+            status = os.stat(tree.full(path))
+        except OSError:
+            return 0
         return getattr(status, "st_blocks", -(-status.st_size // 512)) * 512
     entry = tree.stat(path)
     return entry.size if entry else 0

@@ -133,7 +133,8 @@ class _Lag:
     def _topic(self, group: str, topic: str) -> Iterator[LagRow]:
         stored = self.progress.offsets.get((group, topic), {})
         there = set(queues_of_topic(self.started, topic)) | self.configured.get(topic, set())
-        there |= set(self.started.coming_queues(topic))
+        if self.started.store.state == "crashed":
+            there |= set(self.started.recovered_queues(topic))
         for queue_id in sorted(there | set(stored)):
             offset = stored.get(queue_id)
             if queue_id not in there:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,10 @@ from commands import cli
 from commands._app import Output
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
 from commands._options import output_option
+from fixtures import golden
 from rmqctl.errors import Refused
-from rmqctl.repair import apply, pending
-from tests.repair.faults import Killed, KillingLayer, QuickLayer
+from rmqctl.repair import Overwrite, Plan, Step, apply, pending
+from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import make_store, rich_plan, state_of
 
 
@@ -137,3 +139,29 @@ def test_what_is_no_journal(root: Path) -> None:
     with unchanged(root):
         for path in (root, root / "checkpoint", root / "nothing"):
             assert isinstance(run("undo", path).exception, Refused)
+
+
+WRITING = [
+    ("repair", []),
+    ("repair", ["--apply"]),
+    ("rebuild", ["--apply"]),
+    ("recover", ["--apply"]),
+    ("produce", ["--topic", "T", "--body", "x"]),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), WRITING)
+def test_every_writing_command_stops_at_a_broken_off_run(tmp_path: Path, name: str, options: list[str]) -> None:
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    edit = Overwrite("checkpoint", 0, (root / "checkpoint").read_bytes()[:8], bytes(8))
+    step = Step("test.step", "checkpoint", "w", "y", (edit,))
+    layer = CountingLayer()
+    shutil.copytree(root, tmp_path / "copy" / "store")
+    apply(Plan(tmp_path / "copy" / "store", "test", (step,)), layer=layer)
+    begun = [operation for operation, _ in layer.requests].index("symlink")
+    with pytest.raises(Killed):
+        apply(Plan(root, "test", (step,)), layer=KillingLayer(begun + 3))
+    with unchanged(root):
+        result = run(name, root, *options)
+        assert isinstance(result.exception, Refused), (result.exception, result.output)
+        assert f"rmqctl undo {pending(root)} --resume" in str(result.exception)

@@ -14,7 +14,7 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.diff.differences import Differences
 from rmqctl.rocketmq.diff.logs import Log, LogDiff
 from rmqctl.rocketmq.diff.queues import Common, QueueDiff, StoreQueues
-from rmqctl.rocketmq.rows.guess import FileKind
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.log import is_under
 from rmqctl.rocketmq.rows.one_file import identify
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore
@@ -57,7 +57,7 @@ class Side:
             NotAStore: it is no file of a commit log.
         """
         file, kind = identify(tree, path, path)
-        if kind is not FileKind.LOG:
+        if kind is not FileKind.COMMIT_LOG:
             raise NotAStore(name, "the file is no commit log", "give a store, its log, or a log file")
         return cls(Log(name, [file]))
 

@@ -134,7 +134,7 @@ class Reading:
     @contextmanager
     def _view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
         with (
-            StartedStore(self._store(), self.config.release, (topic,)) as started,
+            StartedStore(self._store(), self.config.release) as started,
             open_queue(started, topic, queue_id) as view,
         ):
             yield view

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from rmqctl.errors import TooDamaged
 from rmqctl.open import open_store_at
+from rmqctl.repair.may import refuse_pending
 from rmqctl.repair.run import Applied, apply
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.opening import OpenState, state_of
@@ -39,10 +41,11 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     Raises:
         TooDamaged: the broker would not start, or would give up messages.
         StoreInUse: a broker runs on it.
-        Refused: its files cannot be changed by a plan.
+        Refused: its files cannot be changed by a plan, or an earlier run on it was broken off.
         IOFailure: the system refuses.
         OSError: a file cannot be read.
     """
+    refuse_pending(Path(store.root))
     found = recover(store, config.release, index=store.has_abort)
     _refuse_damaged(store, found)
     applied = None

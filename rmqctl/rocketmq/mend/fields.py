@@ -47,16 +47,16 @@ def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:
     if closed and text.find(b"\0") == len(text) - 1:
         why = "the records beside it end their properties with 0x02, and every pair in front is whole"
         return Mended(
-            _resealed(raw[:-1] + PAIR_END), "put the last separator of the properties back", why, is_exact=True
+            resealed(raw[:-1] + PAIR_END), "put the last separator of the properties back", why, is_exact=True
         )
     pieces = [PAIR_END * len(p) if b"\0" in p else p for p in text.split(PAIR_END)]
     lost = sum(b"\0" in p for p in text.split(PAIR_END))
     why = "nothing proves what they were; the body is sound, and every decoder passes over empty pairs"
     what = f"blank {lost} destroyed propert{'y' if lost == 1 else 'ies'}"
-    return Mended(_resealed(raw[:at] + PAIR_END.join(pieces)), what, why, is_exact=False)
+    return Mended(resealed(raw[:at] + PAIR_END.join(pieces)), what, why, is_exact=False)
 
 
-def _resealed(record: bytes) -> bytes:
+def resealed(record: bytes) -> bytes:
     """The record with its own CRC computed anew, if it carries one."""
     return record[:-SIZE] + _digits(record) if record[-SIZE:].startswith(NAME) else record
 
@@ -107,4 +107,4 @@ def _in_record(raw: bytes) -> list[Mended]:
 def with_store_time(raw: bytes, time: int) -> bytes:
     """The record with another STORETIMESTAMP, in ms."""
     at = int(head_offsets("store_timestamp")[layout_variant(raw)])
-    return _resealed(raw[:at] + struct.pack(">q", time) + raw[at + 8 :])
+    return resealed(raw[:at] + struct.pack(">q", time) + raw[at + 8 :])

@@ -13,7 +13,8 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.mend.bridge import bridge
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim, Claims, claims_into
 from rmqctl.rocketmq.mend.damage import setting_of, survey
-from rmqctl.rocketmq.mend.holes import Hole
+from rmqctl.rocketmq.mend.heal import SMALLEST
+from rmqctl.rocketmq.mend.holes import Break
 from rmqctl.rocketmq.mend.placeholder import Setting
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import pointless_files
@@ -78,7 +79,7 @@ class _Filler:
     def __init__(self, store: RocketMQStore, files: list[StoreFile], size: int, replica: Replica | None) -> None:
         self.files, self.size, self.replica = files, size, replica
         self.store = store
-        self._holes: list[Hole] = []
+        self._holes: list[Break] = []
         self._claims = Claims(())
 
     def steps(self, gaps: list[Finding]) -> Iterator[Step]:
@@ -106,7 +107,7 @@ class _Filler:
             Claim(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
             for h in self._holes
             if h.after < base and h.before >= end
-            for offset in range(h.first, h.first + min(h.count, self.size // 92))
+            for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
             if (h.topic, h.queue_id, offset) not in known
         ]
         made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light)

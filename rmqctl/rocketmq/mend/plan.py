@@ -16,21 +16,25 @@ from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Edit, Plan, Step
 from rmqctl.repair.overlay import Overlay
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.mend.checkpoint import checkpoint_steps
 from rmqctl.rocketmq.mend.config import config_steps
 from rmqctl.rocketmq.mend.damage import survey
-from rmqctl.rocketmq.mend.derived import index_steps, queue_steps
+from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
 from rmqctl.rocketmq.mend.expired import expired_steps
-from rmqctl.rocketmq.mend.log import BodyDamage, LogMender
+from rmqctl.rocketmq.mend.log import LogMender
+from rmqctl.rocketmq.mend.mending import BodyDamage
 from rmqctl.rocketmq.mend.missing import missing_steps
 from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
-from rmqctl.rocketmq.mend.state import abort_steps, checkpoint_steps
 from rmqctl.rocketmq.mend.strays import stray_steps
 from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 _ROUNDS = 3
+_CONTRADICTING = (kinds.INDEX_ENTRY, kinds.INDEX_COVERAGE)
+"""Findings of the index that may come from a damaged record."""
 _NEUTRALIZE = "message.neutralize"
 Advance = Callable[[str], object]
 """Called with the name of each stage as it begins."""
@@ -110,35 +114,38 @@ class _Planner:
         before = self._findings("verify")
         geometry = geometry_of(self.below)
         if before or self.options.neutralize:
-            self._log(geometry)
+            self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
         if self.store.log_files and (before or self.steps):
             self._derived()
         after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry)
 
-    def _log(self, geometry: Geometry) -> None:
+    def _log(self, geometry: Geometry, suspects: list[int]) -> None:
         self.advance("files")
         replica = Replica(self.options.replica) if self.options.replica else None
         self._take(stray_steps(self.store, geometry))
         self._take(missing_steps(self.store, geometry, replica))
         for _ in range(_ROUNDS):
             self.advance("log")
-            mender = LogMender(self.store, replica=replica, body_damage=self.options.body_damage)
+            mender = LogMender(
+                self.store, replica=replica, body_damage=self.options.body_damage, suspects=frozenset(suspects)
+            )
             if not self._take(mender.steps()):
                 break
+            suspects = []
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
 
     def _derived(self) -> None:
-        changed = bool(self.steps)
         self._take(expired_steps(self.store, self._findings("expired queues")))
         self._take(queue_steps(self.store, self._findings("queues"), self._room()))
         self._take(index_steps(self.store, self._findings("index"), self._room()))
         self._take(checkpoint_steps(self.store, self._findings("checkpoint"), self._room()))
         found = self._findings("config")
         last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
-        self._take(config_steps(self.store, found, last_time))
-        self._take(abort_steps(self.store, log_changed=changed))
+        unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not kinds.QUEUE_ORPHAN}
+        settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
+        self._take(config_steps(self.store, settled, last_time))
 
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""

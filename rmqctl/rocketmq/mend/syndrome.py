@@ -118,12 +118,11 @@ def _windows(syndrome: int, size: int) -> Words:
     """The four bytes (little-endian) from place ``size - 1 - row`` on that have this syndrome, shape (size,)."""
     words = np.empty(size, np.uint32)
     words[0] = _step_back(syndrome)
-    done, tables = 1, _back_tables()
-    while done < size:
+    done = 1
+    for power in range(size.bit_length()):
         take = min(done, size - done)
-        words[done : done + take] = _apply(tables, words[:take])
+        words[done : done + take] = _apply(_back_tables(power), words[:take])
         done += take
-        tables = np.stack([_apply(tables, row) for row in tables])
     return words
 
 
@@ -146,8 +145,11 @@ def _step_back(register: int) -> int:
 
 
 @cache
-def _back_tables() -> Words:
-    """One step back as four tables of 256, one a byte of the register; shape (4, 256)."""
+def _back_tables(power: int) -> Words:
+    """``2 ** power`` steps back as four tables of 256, one a byte of the register; shape (4, 256)."""
+    if power:
+        half = _back_tables(power - 1)
+        return np.stack([_apply(half, row) for row in half])
     rows = [[_step_back(value << shift) for value in range(256)] for shift in (0, 8, 16, 24)]
     return np.array(rows, np.uint32)
 

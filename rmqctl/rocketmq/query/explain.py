@@ -29,6 +29,7 @@ from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
 from rmqctl.rocketmq.store import RocketMQStore
 
 _ROLLBACK = 0xC
+_SECOND = 1000
 _LARGEST = 64 << 20
 """Bytes of one damaged place that are searched for the text of a key."""
 
@@ -82,9 +83,8 @@ class KeyExplanation:
             return self._why_missing(missing[0])
         if self.answer.absent:
             return self._why_absent(self.answer.absent[0])
-        strangers = [r for r in self.answer.raw if r.physical_offset not in seen and not self._is_indexed(r)]
-        if strangers:
-            return self._why_stranger(strangers[0])
+        if self._strangers():
+            return self._why_stranger(self._strangers()[0])
         return self._all_is_there() if self.answer.messages else self._why_nothing()
 
     # --- what the log says ----------------------------------------------------------------------
@@ -127,8 +127,9 @@ class KeyExplanation:
         places = places_of(self.files, record.physical_offset, self.query.index_query().hash)
         for place in places:
             self.trace.add(place.file.path, f"entry {place.number}", f"leads to record {record.physical_offset}")
-        reasons = [self._why_not_reached(place, record) for place in places]
-        return reasons[0] if reasons else self._never_indexed(record, lost)
+        if places:
+            return self._why_not_reached(places[0], record)
+        return self._why_stranger(self._strangers()[0]) if self._strangers() else self._never_indexed(record, lost)
 
     def _why_not_reached(self, place: Place, record: Record) -> Step:
         """Why the walk did not take an entry that is there."""
@@ -139,12 +140,22 @@ class KeyExplanation:
         if chain is None:
             return self._not_looked_into(file)
         if chain.end in {End.NO_ENTRIES, End.TIME}:
-            lost = {"key": self._wanted, "physical_offset": record.physical_offset, "file": file.path}
-            empty = chain.end is End.NO_ENTRIES or not _is_timed(file)
-            return (steps.INDEX_EMPTY if empty else steps.INDEX_TIME).conclude(file.path, **lost, **self._span)
+            return self._bad_header(file, record)
         if not file.is_whole:
             return self._unreadable(file)
         return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
+
+    def _bad_header(self, file: IndexFile, record: Record) -> Step:
+        """The header says that the file has no entries, or none of the time asked for."""
+        header = file.header
+        begin, end = header["begin_timestamp"], header["end_timestamp"]
+        if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
+            at = record.physical_offset
+            return steps.INDEX_EMPTY.conclude(file.path, file=file.path, key=self._wanted, physical_offset=at)
+        if begin <= end and 0 < begin <= record.store_timestamp + _SECOND and end > 0:
+            return steps.INDEX_TIME.conclude(file.path, **self._span)
+        reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
+        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self._wanted, reason=reason)
 
     def _outside(self, file: IndexFile, time: int) -> Step:
         return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=steps.instant(time), **self._span)
@@ -221,9 +232,10 @@ class KeyExplanation:
             absence = replace(absence, miss=steps.BEYOND_LOG)
         return absent_step(absence, f"the index entry of {self._wanted}", self.store, self.end)
 
-    def _is_indexed(self, record: Record) -> bool:
-        """Whether a key of the record has the hash that was asked for, so that the entry is its own."""
-        return self.query.index_query().hash in map(key_hash, record.index_keys())
+    def _strangers(self) -> list[Record]:
+        """Candidates none of whose keys has the hash that was asked for, so that the entry cannot be theirs."""
+        wanted = self.query.index_query().hash
+        return [r for r in self.answer.raw if wanted not in map(key_hash, r.index_keys())]
 
     def _why_stranger(self, record: Record) -> Step:
         """Why an entry leads to a record that has no such key: its properties are damaged, or it is another record."""
@@ -280,11 +292,6 @@ class KeyExplanation:
     def _elsewhere(self, records: Iterable[Record]) -> Step:
         topics = dict.fromkeys(r.topic for r in records)
         return steps.OTHER_TOPIC.conclude(key=self._wanted, topic=", ".join(topics))
-
-
-def _is_timed(file: IndexFile) -> bool:
-    """Whether the header names times at all."""
-    return 0 < file.header["begin_timestamp"] <= file.header["end_timestamp"]
 
 
 _COPIES = (

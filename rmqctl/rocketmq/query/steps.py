@@ -148,12 +148,6 @@ NO_QUEUE = _miss(
     "topic {topic} has no queue {queue_id}; its queues are {queues}",
     "The topic exists, but this queue of it was never written or created.",
 )
-BAD_ID = _miss(
-    "bad-id",
-    "{id} is no message id: {reason}",
-    "An offsetMsgId has 32 hex digits (56 with an IPv6 host); a unique key of a Java client has 32 or 56, "
-    "of a gRPC client 34 that start with 01.",
-)
 KEY_NOWHERE = _miss(
     "key-nowhere",
     "no message of the log has {key} {where}",
@@ -190,6 +184,12 @@ INDEX_EMPTY = _miss(
     "index-empty",
     "the header of {file} says that it holds no entries; {key} is in the log at offset {physical_offset}",
     "An index file whose header is zero or was lost counts as empty, whatever its entries hold.",
+)
+INDEX_HEADER = _miss(
+    "index-header",
+    "the header of {file} is damaged: {reason}; {key} has an entry in it",
+    "A broker believes the header: times or counts that are wrong keep it from looking into the file, or from its "
+    "newest entries. `rmqctl rebuild --index` makes the index anew.",
 )
 INDEX_TIME = _miss(
     "index-time",

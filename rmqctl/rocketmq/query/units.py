@@ -53,8 +53,7 @@ class UnitFile:
         name: relative to the store.
         base: offset of the file's first byte in the sequence.
         capacity: units that fit.
-        stored: units on disk that count.
-        added: units behind them that a broker's start would add.
+        stored: units that count.
         mtime_ms: last modification; None for a file that a broker's start would write.
         is_batch: units of a batch queue.
     """
@@ -65,9 +64,8 @@ class UnitFile:
     stored: int
     mtime_ms: int | None
     is_batch: bool = False
-    added: list[Unit] = field(default_factory=list)
-    _file: StoreFile | None = None
     _source: ByteSource | None = None
+    _file: StoreFile | None = None
     _pages: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
@@ -83,7 +81,7 @@ class UnitFile:
         return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
 
     def __len__(self) -> int:
-        return self.stored + len(self.added)
+        return self.stored
 
     def __iter__(self) -> Iterator[Unit]:
         return map(self.unit, range(len(self)))
@@ -94,8 +92,6 @@ class UnitFile:
         Raises:
             OSError: the file cannot be read.
         """
-        if number >= self.stored:
-            return self.added[number - self.stored]
         data = self._read(number * self.unit_size, self.unit_size)
         if self.is_batch:
             physical, size, tags, stored, base, count = _BATCH.unpack(data)[:6]
@@ -123,7 +119,7 @@ class UnitFile:
         Raises:
             OSError: the file cannot be read.
         """
-        total = sum(unit.size for unit in self.added[max(number - self.stored, 0) :] if not unit.is_filler)
+        total = 0
         while number < self.stored:
             count = min(_CHUNK, self.stored - number)
             total += _sizes(self._open().read_at(number * self.unit_size, count * self.unit_size), self.unit_size)
@@ -132,7 +128,7 @@ class UnitFile:
 
     def close(self) -> None:
         """Close the file."""
-        if self._source is not None:
+        if self._source is not None and self._file is not None:
             self._source.close()
             self._source = None
 

@@ -12,7 +12,7 @@ from rmqctl.files.tree import Entry, Tree
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.rows.guess import FileKind
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.log import LogDump, is_under
 from rmqctl.rocketmq.rows.one_file import (
     Request,

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
@@ -24,14 +25,15 @@ from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 from rmqctl.rocketmq.rocksdb_queues import QueueDatabase, open_queues
-from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.continuity import TRANSACTION
+from rmqctl.rocketmq.verify.even_queues import Claim
 from rmqctl.rocketmq.verify.queue_ext import real_tags
-from rmqctl.rocketmq.verify.queue_rest import Claim, Missing, finish_queues
+from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
 from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
 _UNQUEUED = (0x4, 0xC)
@@ -217,14 +219,14 @@ class QueueChecker:
 def finish(
     store: RocketMQStore,
     geometry: Geometry,
-    listed: dict[str, list[StoreFile]],
+    listed: dict[str, Listing],
     partials: list[QueuePartial],
     context: LogContext,
 ) -> Iterator[Finding]:
     """What only shows when the whole log has been seen: missing units, units of no record, ends of queues.
 
     Args:
-        listed: files of each consume queue by its path.
+        listed: names and sizes of each consume queue's files by its path.
     """
     claims: dict[Key, Claim] = {}
     batches: dict[Key, Claim] = {}
@@ -236,5 +238,6 @@ def finish(
     if store.is_rocksdb:
         yield from finish_database(store, claims, missing, context, geometry.commit_log_file_size)
         return
-    yield from finish_queues(store, listed, claims, missing, context, geometry.commit_log_file_size)
+    file_size = geometry.commit_log_file_size
+    yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
     yield from finish_batches(store, batches, context)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.database_queue import DatabaseQueue, can_read
 from rmqctl.rocketmq.rocksdb_queues import open_queues
-from rmqctl.rocketmq.store import QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.queue_rest import Claim, Key, Missing, finish_queues
 
@@ -24,10 +24,7 @@ def finish_database(
     if not can_read():
         return
     with open_queues(store) as database:
-        queues = {key: DatabaseQueue.of(database, *key, store) for key in database.queues()}
-        listed = {queue.where.path: queue.files for queue in queues.values()}
-
-        def queue_of(where: QueueFiles, _: list[StoreFile]) -> DatabaseQueue:
-            return queues[where.topic, where.queue_id]
-
-        yield from finish_queues(store, listed, claims, missing, context, file_size, queue_of)
+        opened = (DatabaseQueue.of(database, *key, store) for key in database.queues())
+        yield from finish_queues(
+            store, lambda _: (queue for queue in opened if queue.files), claims, missing, context, file_size
+        )

@@ -15,7 +15,7 @@ from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.mend.placeholder import MARK
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.salvage.salvage import SalvageOptions, Salvaged, salvage
+from rmqctl.rocketmq.salvage.salvage import Salvaged, SalvageOptions, salvage
 from rmqctl.rocketmq.store import RocketMQStore
 
 DAMAGED = (
@@ -95,7 +95,7 @@ def test_renumbered_queues_count_from_zero(tmp_path: Path) -> None:
     offsets: dict[tuple[str, int], list[int]] = {}
     for topic, queue, offset, _ in sorted(_messages(tmp_path / "into")):
         offsets.setdefault((topic, queue), []).append(offset)
-    counted = {key: found for key, found in offsets.items() if key[0] not in ("LabBatchCq",)}
+    counted = {key: found for key, found in offsets.items() if key[0] != "LabBatchCq"}
     assert all(found == list(range(len(found))) for found in counted.values())
 
 

@@ -1,4 +1,4 @@
-"""Checkpoint and abort: what the broker takes its next start from (spec 5, 6.4, 12)."""
+"""The checkpoint, which the broker takes its next start from (spec 5, 6.4)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.repair.edits import Create, Step
-from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.checkpoint import PATH
 from rmqctl.rocketmq.mend.config import replaced
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
@@ -33,12 +32,3 @@ def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], director
         if edits:
             why = f"times of the last record of the log and of the last one with a queue unit; {wrong[0].message}"
             yield Step(wrong[0].kind.id, PATH, "write the checkpoint anew", why, edits)
-
-
-def abort_steps(store: RocketMQStore, *, log_changed: bool) -> Iterator[Step]:
-    """Ask the broker for an abnormal recovery where only it can bring the queues in line with the log."""
-    if log_changed and store.is_rocksdb and not store.has_abort:
-        why = (
-            "the queues are a RocksDB database: with the file `abort` there the broker dispatches the log to them again"
-        )
-        yield Step(kinds.STORE_ABORT.id, "abort", "create the file", why, (Create("abort"),))
