@@ -77,9 +77,12 @@ def test_same_seed_same_bytes(options: tuple[str, ...], rmqctl: Rmqctl, tmp_path
     assert tree(tmp_path / "a") != tree(tmp_path / "c")
 
 
-def test_bulk_and_single_puts_make_the_same_bytes(rmqctl: Rmqctl, tmp_path: Path) -> None:
-    args = ("--topic", "T{0..2}", "--count", "3000", "--size", "0-700", "--key", "a-{n}-{n}", "--small", *CLOCK)
-    args = (*args, "--tag", "A=2,B=1,C=1", "--property", "u={n}%d%s", "--property", "v=w")
+@pytest.mark.parametrize(
+    "options", [("--size", "0-700", "--tag", "A=2,B=1,C=1"), ("--size", "300", "--tag", "A"), ("--size", "0")]
+)
+def test_bulk_and_single_puts_make_the_same_bytes(options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    args = ("--topic", "T{0..2}", "--count", "3000", "--key", "a-{n}-{n}", "--small", *CLOCK)
+    args = (*args, *options, "--property", "u={n}%d%s", "--property", "v=w")
     rmqctl("produce", tmp_path / "bulk", *args)
     assert len(rows(rmqctl("produce", tmp_path / "single", *args, "-o", "jsonl"))) == 3000
     assert tree(tmp_path / "bulk") == tree(tmp_path / "single")
