@@ -67,6 +67,11 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
         return outside
     place = view.at(offset)
     unit = place[0].unit(place[1]) if place else None
+    if unit is not None and unit.is_filler and not view.is_sound:
+        with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
+            unqueued = _in_log(disk, offset)
+        if unqueued is not None:
+            return unqueued
     if unit is not None:
         wrong = messages.why_not(unit) or (_by_tag(messages, unit, question.tag) if question.tag else None)
         if wrong is not None:
