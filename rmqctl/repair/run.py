@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class Applied:
     @property
     def undo_command(self) -> str:
         """What to type to take this back."""
-        return f"rmqctl undo {self.journal}" + (" --resume" if self.is_undone else "")
+        return f"rmqctl undo {shlex.quote(str(self.journal))}" + (" --resume" if self.is_undone else "")
 
 
 def apply(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,45 @@ def test_all_requests_fail_from_one_on(shop: Workshop, number: int, way_on: obje
             undo(done.journal, layer=QuickLayer())
         assert shop.state() == before
     assert left > 20 // stride
+
+
+class InterruptedLayer(FailingLayer):
+    """Ctrl-C at a request."""
+
+    def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
+        if len(self.requests) == self.at:
+            self.requests.append((operation, path))
+            raise KeyboardInterrupt
+        return super().request(operation, path, act)
+
+
+def test_ctrl_c_takes_everything_back(shop: Workshop, stride: int) -> None:
+    before, plan = shop.state(), rich_plan(shop.root)
+    shop.save()
+    layer = CountingLayer()
+    apply(plan, layer=layer)
+    for at, _ in chosen(layer.requests, stride):
+        shop.restore()
+        with pytest.raises(KeyboardInterrupt):
+            apply(plan, layer=InterruptedLayer(at, errno.EINTR))
+        if (journal := pending(shop.root)) is not None:  # everything was on the disk already
+            undo(journal, layer=QuickLayer())
+        assert shop.state() == before
+
+
+def test_the_journal_is_on_the_disk_before_the_store_changes(shop: Workshop) -> None:
+    layer = CountingLayer()
+    apply(rich_plan(shop.root), layer=layer)
+    inside = f"{shop.root}/"
+    first = next(i for i, (_, path) in enumerate(layer.requests) if path.startswith(inside) and "pending" not in path)
+    synced = {path for operation, path in layer.requests[:first] if operation == "fsync"}
+    journal = shop.base / "0001"
+    written = {path for operation, path in layer.requests[:first] if operation in {"create", "write", "truncate"}}
+    assert written and written <= synced
+    assert {str(journal / name) for name in ("data", "journal.part", "state.jsonl")} <= written
+    assert {str(shop.home), str(shop.base), str(journal), str(shop.root)} <= synced
+    changed = {path for operation, path in layer.requests[first:] if operation in {"write", "truncate"}}
+    assert changed <= {path for operation, path in layer.requests[first:] if operation == "fsync"}
 
 
 def test_going_on_fails_and_can_be_tried_again(shop: Workshop, stride: int) -> None:
