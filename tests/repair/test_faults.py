@@ -97,7 +97,8 @@ def test_ctrl_c_takes_everything_back(shop: Workshop, stride: int) -> None:
             apply(plan, layer=InterruptedLayer(at, errno.EINTR))
         if (journal := pending(shop.root)) is not None:  # everything was on the disk already
             undo(journal, layer=QuickLayer())
-        assert shop.state() == before
+        is_last = at == len(layer.requests) - 1
+        assert shop.state() == before or (is_last and state_of_journal(shop) == "done")
 
 
 def test_the_journal_is_on_the_disk_before_the_store_changes(shop: Workshop) -> None:
