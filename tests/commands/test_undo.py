@@ -162,6 +162,7 @@ def test_every_writing_command_stops_at_a_broken_off_run(tmp_path: Path, name: s
     with pytest.raises(Killed):
         apply(Plan(root, "test", (step,)), layer=KillingLayer(begun + 3))
     with unchanged(root):
+        assert "was broken off; first type: rmqctl undo" in run("verify", root).stderr
         result = run(name, root, *options)
         assert isinstance(result.exception, Refused), (result.exception, result.output)
         assert f"rmqctl undo {pending(root)} --resume" in str(result.exception)
