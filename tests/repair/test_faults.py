@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -74,6 +75,23 @@ def test_all_requests_fail_from_one_on(shop: Workshop, number: int, way_on: obje
             undo(done.journal, layer=QuickLayer())
         assert shop.state() == before
     assert left > 20 // stride
+
+
+def test_file_systems_without_links(shop: Workshop) -> None:
+    class Layer(CountingLayer):
+        def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
+            if operation in {"link", "symlink"}:
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+            return super().request(operation, path, act)
+
+    before, plan = shop.state(), rich_plan(shop.root)
+    first = apply(plan, layer=Layer())
+    assert first.journal is not None and first.complaints == ()
+    assert undo(first.journal, layer=Layer()).complaints == ()
+    assert shop.state() == before
+    with pytest.raises(IOFailure):  # nobody would find a journal elsewhere after a kill
+        apply(plan, journal_dir=shop.home / "elsewhere", layer=Layer())
+    assert shop.state() == before
 
 
 class InterruptedLayer(FailingLayer):
