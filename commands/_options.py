@@ -105,11 +105,14 @@ _FILTERS = (
     click.option("--damaged", is_flag=True, help="Only what is damaged."),
 )
 
-as_release_option = click.option(
-    "--as-release",
-    type=Release(),
-    metavar="RELEASE",
-    help="Answer as a broker of this release would, such as 5.3.3; default: the release that the store shows.",
+
+def as_release(text: str) -> Decorator:
+    """Add ``--as-release`` with what it means to the command; gives ``as_release``: a `Release` or None."""
+    return click.option("--as-release", type=Release(), metavar="RELEASE", help=text)
+
+
+as_release_option = as_release(
+    "Answer as a broker of this release would, such as 5.3.3; default: the release that the store shows."
 )
 """Gives the command ``as_release``: a `rmqctl.release.Release` or None."""
 

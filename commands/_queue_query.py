@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def started_store(store: StoreOptions, queue: Queue, release: Release | None) -> Iterator[StartedStore]:
+def started_store(store: StoreOptions, release: Release | None) -> Iterator[StartedStore]:
     """The store as a broker of the release, or of the one the store shows, has it."""
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.query.started import StartedStore
@@ -25,7 +25,7 @@ def started_store(store: StoreOptions, queue: Queue, release: Release | None) ->
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    with StartedStore(found, release or release_range(found, quick=True).highest, {queue.topic}) as started:
+    with StartedStore(found, release or release_range(found, quick=True).highest) as started:
         yield started
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
+    from rmqctl.rocketmq.engine.bulk import Run
     from rmqctl.rocketmq.engine.config import StoreConfig
-    from rmqctl.rocketmq.engine.drafts import Draft
+    from rmqctl.rocketmq.engine.drafts import Draft, Template
     from rmqctl.rocketmq.engine.message import PutResult
     from rmqctl.rocketmq.engine.produce import ProduceOptions
 
@@ -105,19 +107,27 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
       rmqctl dump store --body -o jsonl | rmqctl produce /tmp/copy --jsonl -
     """
     from rmqctl.rocketmq.engine import StoreEngine
+    from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
     from rmqctl.rocketmq.engine.produce import produce
 
     asked = _Asked(**given)
     drafts, total = asked.drafts()
     engine = StoreEngine.open(path, asked.config(path, as_release))
-    tally = _Tally(path)
+    if engine.recovered is not None and engine.recovered.files:
+        message(
+            f"{path} had crashed; recovered as its broker would; to take that back: {engine.recovered.undo_command}"
+        )
+    tally, options = _Tally(path), asked.options()
     with engine, progress("Producing", total, unit="messages") as advance:
-        results = tally.watch(produce(engine, drafts, asked.options()), advance)
-        if out.kind == "summary":
-            for _ in results:
-                pass
+        template = asked.template()
+        if out.kind == "summary" and template is not None and can_bulk(engine, options):
+            tally.count(produce_bulk(engine, template, total or 0, options), options.topics, advance)
         else:
-            out.show(r.row() for r in results)
+            results = tally.watch(produce(engine, drafts, options), advance)
+            if out.kind == "summary":
+                deque(results, 0)
+            else:
+                out.show(r.row() for r in results)
         if asked.crash:
             engine.crash()
     tally.tell(out)
@@ -174,19 +184,27 @@ class _Asked:
 
     def drafts(self) -> tuple[Iterator[Draft], int | None]:
         """The messages, and how many there are if that is known."""
-        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies, from_jsonl, seeded
+        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies, from_jsonl
 
-        random = seeded(self.seed)
         if self.jsonl is not None:
-            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl)))
+            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
+        if self.lines is not None:
+            plain = Template(None, None, self.keys, tuple(self.tag or ()), self.properties, self.seed)
+            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines)))
+        template, count = self.template(), _DEFAULT_COUNT if self.count is None else self.count
+        return (counted(template, count) if template else iter(())), count
+
+    def template(self) -> Template | None:
+        """What each message has, None where they come from a file one by one."""
+        from rmqctl.rocketmq.engine.drafts import Template
+
+        if self.lines is not None or self.jsonl is not None:
+            return None
         body = self.body
         if self.body_file is not None:
+            self.body_file.seek(0)
             body = self.body_file.read().decode("utf-8", "surrogateescape")
-        template = Template(body, self.size, self.keys, tuple(self.tag or ()), self.properties)
-        if self.lines is not None:
-            return self._cut(from_bodies(template, (line.rstrip(b"\r\n") for line in self.lines), random))
-        count = _DEFAULT_COUNT if self.count is None else self.count
-        return counted(template, count, random), count
+        return Template(body, self.size, self.keys, tuple(self.tag or ()), self.properties, self.seed)
 
     def _cut(self, drafts: Iterator[Draft]) -> tuple[Iterator[Draft], int | None]:
         return (drafts, None) if self.count is None else (itertools.islice(drafts, self.count), self.count)
@@ -246,6 +264,13 @@ class _Tally:
             self.topics.add(result.topic)
             advance(1)
             yield result
+
+    def count(self, runs: Iterable[Run], topics: tuple[str, ...], advance: Advance) -> None:
+        for run in runs:
+            self.messages += run.messages
+            self.bytes += run.bytes
+            advance(run.messages)
+        self.topics.update(topics[: self.messages])
 
     def tell(self, out: Output) -> None:
         """The summary: on stdout where nothing else is there, else on stderr."""

@@ -66,7 +66,7 @@ def command(
     question = OffsetQuestion(
         offset, filters.limit, filters.tag, as_release is not None, explain, show, _filter(filters, strict=show.strict)
     )
-    with started_store(store, queue, as_release) as started:
+    with started_store(store, as_release) as started:
         assert queue.queue_id is not None
         queues_meant(started, queue, out, explain=explain)
         with open_queue(started, queue.topic, queue.queue_id) as view:

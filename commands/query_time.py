@@ -62,7 +62,7 @@ def command(
     from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary
     from rmqctl.rocketmq.rows.show import Show
 
-    with started_store(store, queue, as_release) as started:
+    with started_store(store, as_release) as started:
         if boundary == "upper" and started.release < BOUNDARIES_SINCE:
             message(f"a broker of {started.release} knows no boundary: the message nearest to the time is the answer")
         ids = queues_meant(started, queue, out, explain=explain)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
+from commands._apply import stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, store_options
 from commands._types import refuse
 
@@ -107,6 +108,7 @@ def _check_state(found: RocketMQStore, *, apply: bool) -> None:
 
     if not found.log_files:
         raise NotAStore(found.root, "no file of a commit log is there to rebuild from")
+    stop_if_pending(found.root)
     if found.is_running:
         if apply:
             raise StoreInUse(found.root)

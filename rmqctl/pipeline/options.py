@@ -67,7 +67,8 @@ def table_options(given: Mapping[str, str]) -> TableOptions:
         BadOption: one is not known, or its value is no such thing.
     """
     values = {name.lower().replace("_", ""): text for name, text in given.items()}
-    values.pop("table", None)
+    for name in ("table", "view"):
+        values.pop(name, None)
     path = values.pop("path", "")
     if not path:
         raise BadOption("no store is given; say .load(PATH) or .option('path', PATH)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import tempfile
@@ -97,11 +98,18 @@ def start(cluster: Cluster) -> SparkSession:
 
     from rmqctl.pipeline import data_source
 
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # writes each failed query with its trace
     spark = SparkSession.getActiveSession() if cluster.remote is None else None
     if spark is None:
         spark = _connect(cluster) if cluster.remote else _launch(cluster)
     data_source.register(spark)
     return spark
+
+
+def is_running() -> bool:
+    """Whether this process has a session already."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
 def log_file() -> Path | None:

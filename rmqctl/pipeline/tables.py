@@ -10,8 +10,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from rmqctl.pipeline.index_table import IndexTable
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import BadOption, TableOptions
+from rmqctl.pipeline.small_tables import ConsumerTable, FindingTable, TopicTable
+from rmqctl.pipeline.unit_table import UnitTable
 
 
 class Table(Protocol):
@@ -32,6 +35,11 @@ class Table(Protocol):
 
 TABLES: dict[str, Callable[[TableOptions], Table]] = {
     "messages": MessageTable,
+    "queue_units": UnitTable,
+    "index_entries": IndexTable,
+    "findings": FindingTable,
+    "topics": TopicTable,
+    "consumer_offsets": ConsumerTable,
 }
 
 

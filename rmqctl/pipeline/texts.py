@@ -37,6 +37,11 @@ def times(milliseconds: npt.NDArray[np.int64]) -> Any:
     return pa.array(milliseconds * 1000, TIME)
 
 
+def in_calendar(milliseconds: int) -> bool:
+    """Whether a time lies in the years 1 to 9999."""
+    return _FIRST_MS <= milliseconds <= _LAST_MS
+
+
 def chosen(values: Sequence[Any], which: npt.NDArray[Any], kind: Any = None) -> Any:
     """``values[which]`` as an Arrow array."""
     return pa.array(values, kind or pa.string()).take(pa.array(which.astype(np.int64)))

@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from rmqctl.files.local import LocalFile
 from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, Tree, join
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
@@ -20,14 +22,15 @@ class _File:
     """What edits made of one file.
 
     Attributes:
-        under: bytes of the file below that still count, from its start; 0 for a file made new.
+        under: bytes of the file below, or of the one that a new file is made from, that still count, from its start.
+        source: what a new file is made from.
         size: bytes now.
         pieces: bytes laid over, by where they start; ascending, never overlapping.
     """
 
     under: int
     size: int
-    created: bool = False
+    source: Path | None = None
     mtime_ms: int = 0
     starts: list[int] = field(default_factory=list)
     pieces: list[bytes] = field(default_factory=list)
@@ -171,10 +174,10 @@ class _State:
 
     def apply(self, edit: Edit) -> None:
         if isinstance(edit, Create):
-            content = edit.content if edit.source is None else edit.source.read_bytes()
-            size = len(content) if edit.size is None else edit.size
-            self.files[edit.file] = made = _File(0, size, created=True)
-            made.put(0, content)
+            under = edit.source.stat().st_size if edit.source is not None else 0
+            size = max(under, len(edit.content)) if edit.size is None else edit.size
+            self.files[edit.file] = made = _File(under, size, edit.source)
+            made.put(0, edit.content)
         elif isinstance(edit, Quarantine):
             self.files = {n: f for n, f in self.files.items() if not _is_in(n, edit.file)}
             self.gone.add(edit.file)
@@ -227,6 +230,8 @@ class _State:
     def open(self, path: str) -> ByteSource:
         if path in self.files:
             file = self.files[path]
+            if file.source is not None:
+                return OverlayFile(path, file, LocalFile(str(file.source), path))
             return OverlayFile(path, file, self.below.open(path) if file.under else None)
         if self.is_gone(path):
             raise FileNotFoundError(2, "moved into quarantine", path)

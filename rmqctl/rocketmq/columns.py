@@ -141,7 +141,7 @@ def bytes_of(data: Bytes8, at: Ints, size: Ints) -> npt.NDArray[np.object_]:
     views = np.zeros((len(at), 4), np.int32)
     views[:, 0], views[:, 3] = size, at
     short = np.flatnonzero(size <= _INLINE)
-    if len(short):
+    if len(short) and len(data):
         inside = np.arange(_INLINE)
         text = data[np.minimum(at[short, None] + inside, len(data) - 1)]
         views[short, 1:] = np.where(inside < size[short, None], text, 0).astype(np.uint8).view(np.int32)

@@ -97,6 +97,23 @@ def _candidates(source: ByteSource, size: int, count: int, header: dict[str, int
             slots, rest = divmod(at - before, SLOT_SIZE)
             if rest == 0:
                 yield slots
+    if header["end_phy_offset"] == 0:  # keys of the log's first record alone: its offset is no pattern to look for
+        for at in _words(source, size):
+            yield (at - HEADER.packer.size - ENTRY.packer.size) // SLOT_SIZE
+
+
+def _words(source: ByteSource, size: int) -> Iterator[int]:
+    """Places behind the header of the first 32-bit words that are not zero."""
+    found = 0
+    for begin, end in source.data_ranges(HEADER.packer.size, size):
+        for position in range(begin, end, _CHUNK):
+            chunk = source.read_at(position, min(_CHUNK, end - position))
+            for at in range(-position % SLOT_SIZE, len(chunk) if any(chunk) else 0, SLOT_SIZE):
+                if any(chunk[at : at + SLOT_SIZE]):
+                    yield position + at
+                    found += 1
+                    if found == _PROBES:
+                        return
 
 
 def _find(source: ByteSource, size: int, pattern: bytes, start: int) -> Iterator[int]:

@@ -66,6 +66,14 @@ class KeyHashes:
             source, owner, hashes = source[kept], owner[kept], hashes[kept]
         return KeyColumns(owner, index_hashes(hashes), source == _TAGS)
 
+    def counts(self, block: Block, pairs: Pairs, *, tags: bool = True) -> npt.NDArray[np.int32]:
+        """How many entries each record has, shape (n,): the same without the work of hashing."""
+        owners = [pairs.named(b"UNIQ_KEY").owner, _parts(pairs.named(b"KEYS")).owner]
+        owners += [pairs.named(b"TAGS").owner] if tags else []
+        found = np.bincount(np.concatenate(owners), minlength=len(block)).astype(np.int32)
+        found[(block["sys_flag"] & _ROLLBACK) == _ROLLBACK] = 0
+        return found
+
     def _learn(self, names: list[bytes]) -> None:
         for name in names[len(self._prefix) :]:
             topic = name.decode("utf-8", "replace")

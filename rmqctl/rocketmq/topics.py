@@ -19,7 +19,7 @@ from rmqctl.rocketmq.queue_range import LogRange, QueueRange, queue_range
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
-from rmqctl.rocketmq.undispatched import Tail, TailUnit, tail_units, undispatched
+from rmqctl.rocketmq.undispatched import Tail, undispatched
 
 Key = tuple[str, int]
 _NO_DISPATCH, _DISPATCH_BEHIND = Release(5, 0, 0), Release(5, 3, 2)  # spec 6.3, 6.7
@@ -116,33 +116,10 @@ def _ranges(
 
 
 def _tails(store: RocketMQStore, release: Release, dispatched: int, log: LogReader) -> dict[Key, Tail]:
-    but_first = _skips_first(store, release)
-    return {} if but_first is None else undispatched(store, dispatched, log, but_first=but_first)
-
-
-def _skips_first(store: RocketMQStore, release: Release) -> bool | None:
-    """Whether the next start leaves out the first record without a unit; None where it dispatches nothing.
-
-    After a clean stop 5.0.0 to 5.3.1 dispatch nothing, later releases all but the first record.
-    """
+    """What the next start dispatches: after a clean stop 5.0.0 to 5.3.1 nothing, later all but the first record."""
     if store.state != "clean" or release < _NO_DISPATCH:
-        return False
-    return True if release >= _DISPATCH_BEHIND else None
-
-
-def coming_units(store: RocketMQStore, release: Release, log: LogReader) -> tuple[int, Iterator[TailUnit]]:
-    """The end of the log, and the queue units that the next start of a broker would make, in log order.
-
-    Raises:
-        OSError: a file cannot be read.
-        MissingExtra: the queues are in RocksDB, and its package is not installed.
-    """
-    extent = LogRange(log.min_offset, log_end(store).offset, release >= _NO_DISPATCH)
-    but_first = _skips_first(store, release)
-    if but_first is None:
-        return extent.end, iter(())
-    _, reached = _ranges(store, extent, (), look_at_all=True)
-    return extent.end, tail_units(store, reached, log, but_first=but_first)
+        return undispatched(store, dispatched, log)
+    return undispatched(store, dispatched, log, but_first=True) if release >= _DISPATCH_BEHIND else {}
 
 
 def _queues(store: RocketMQStore) -> Iterator[Queue]:
@@ -203,4 +180,4 @@ def _new_row(key: Key, tail: Tail, log: LogReader) -> QueueRow:
     return QueueRow(*key, tail.first_offset, tail.next_offset, tail.messages, tail.bytes, *times)
 
 
-__all__ = ["QueueRow", "by_topic", "coming_units", "queue_rows"]
+__all__ = ["QueueRow", "by_topic", "queue_rows"]

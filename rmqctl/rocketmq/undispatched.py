@@ -37,14 +37,8 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class TailUnit:
-    """A queue unit that dispatch would make.
-
-    Attributes:
-        key: topic and queue id.
-        offset, count: queue offset of the first message, and how many the record holds.
-        physical, size: where the record lies in the log, and its length, in bytes.
-    """
+class _Unit:
+    """A queue unit that dispatch would make."""
 
     key: Key
     offset: int
@@ -65,48 +59,39 @@ def undispatched(store: RocketMQStore, dispatched: int, log: LogReader, *, but_f
         OSError: a file of the log cannot be read.
     """
     tails: dict[Key, Tail] = {}
-    for unit in tail_units(store, dispatched, log, but_first=but_first):
-        tail = tails.setdefault(unit.key, Tail(unit.offset, unit.offset, unit.physical, unit.physical))
-        tail.next_offset, tail.last = unit.offset + unit.count, unit.physical
-        tail.messages, tail.bytes = tail.messages + unit.count, tail.bytes + unit.size
-    return tails
-
-
-def tail_units(store: RocketMQStore, dispatched: int, log: LogReader, *, but_first: bool = False) -> Iterator[TailUnit]:
-    """The units themselves, in log order; arguments as for :func:`undispatched`.
-
-    Raises:
-        OSError: a file of the log cannot be read.
-    """
     file = log.file_of(dispatched) if dispatched >= 0 else None
     if file is None:
-        return
+        return tails
     contexts = CommitLog(store.log_files, crashed=True).contexts()
     state, ids = LogState(), TextIds()
     for context in contexts[store.log_files.index(file) :]:
         start = dispatched - file.base if context.file is file else 0
         for unit in _units(context, state, start, ids, store):
-            if not (but_first and unit.physical == dispatched):
-                yield unit
+            if but_first and unit.physical == dispatched:
+                continue
+            tail = tails.setdefault(unit.key, Tail(unit.offset, unit.offset, unit.physical, unit.physical))
+            tail.next_offset, tail.last = unit.offset + unit.count, unit.physical
+            tail.messages, tail.bytes = tail.messages + unit.count, tail.bytes + unit.size
+    return tails
 
 
-def _units(context: FileContext, state: LogState, start: int, ids: TextIds, store: RocketMQStore) -> Iterator[TailUnit]:
+def _units(context: FileContext, state: LogState, start: int, ids: TextIds, store: RocketMQStore) -> Iterator[_Unit]:
     for found in walk_file(context, state, start=start):
         if len(found.block):
             yield from _own_units(found, ids)
             yield from _extra_units(found, store)
 
 
-def _own_units(found: LogBlock, ids: TextIds) -> Iterator[TailUnit]:
+def _own_units(found: LogBlock, ids: TextIds) -> Iterator[_Unit]:
     block, topics = found.block, found.topics(ids)
     counts = dict(inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)))
     for row in np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, _UNQUEUED)).tolist():
         key = ids.texts[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
         offset, physical = int(block["queue_offset"][row]), int(block.physical[row])
-        yield TailUnit(key, offset, counts.get(row, 1), physical, int(block.total_size[row]))
+        yield _Unit(key, offset, counts.get(row, 1), physical, int(block.total_size[row]))
 
 
-def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[TailUnit]:
+def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[_Unit]:
     """Units of INNER_MULTI_DISPATCH."""
     names, offsets = (found.pairs.named(n) for n in (b"INNER_MULTI_DISPATCH", b"INNER_MULTI_QUEUE_OFFSET"))
     places = {int(row): i for i, row in enumerate(offsets.owner)}
@@ -119,4 +104,4 @@ def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[TailUnit]:
         for topic, text in zip(topics, texts, strict=True):
             if text.isdigit() and "/" not in topic and store.tree.stat(f"consumequeue/{topic}") is not None:
                 queue = 0 if topic.startswith("%LMQ%") else int(block["queue_id"][row])
-                yield TailUnit((topic, queue), int(text), 1, int(block.physical[row]), int(block.total_size[row]))
+                yield _Unit((topic, queue), int(text), 1, int(block.physical[row]), int(block.total_size[row]))

@@ -107,6 +107,7 @@ class Wanted:
     Attributes:
         queues, index: queue units, index entries.
         topics: only records of these topics, and units of extra queues of these names; None for all.
+        hashes: of index entries; without, they are only counted (not together with ``topics``).
         stated: use PHYSICALOFFSET as a record states it, as brokers do, not where the record lies.
     """
 
@@ -114,6 +115,7 @@ class Wanted:
     index: bool = True
     topics: frozenset[bytes] | None = None
     stated: bool = False
+    hashes: bool = True
 
 
 class Dispatcher:
@@ -271,6 +273,10 @@ class Dispatcher:
     # --- index --------------------------------------------------------------------------------
 
     def _add_index(self, block: Block, topics: Ints, pairs: Pairs, physical: Ints) -> None:
+        if not self.wanted.hashes:
+            count, none = self._hashes.counts(block, pairs, tags=self.rules.tag_entries), np.zeros(0, np.int32)
+            self._indexed.append(IndexColumns(physical, block["store_timestamp"], count, none))
+            return
         keys = self._hashes.columns(block, pairs, topics, self._ids.texts, tags=self.rules.tag_entries)
         owner, hashes = keys.owner, keys.hash
         if self.wanted.topics is not None:

@@ -6,7 +6,7 @@ occur twice in a batch, a few among many, are put in order. Memory is the table 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,11 @@ from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_put import IndexHead
 from rmqctl.rocketmq.index_geometry import ENTRY, IndexGeometry
 
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.index_files import Entries
-
 BATCH = 1 << 15
 """Entries put at once: so few that slots hardly repeat in a batch, so many that a call costs little an entry."""
 _MAX_SECONDS = (1 << 31) - 1
 Slots = npt.NDArray[np.int32]
+Entries = npt.NDArray[np.void]
 
 
 class IndexSink(Protocol):

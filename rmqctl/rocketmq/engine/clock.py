@@ -6,12 +6,19 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 
 class Clock(Protocol):
     """Gives times in epoch milliseconds."""
 
     def stamp(self) -> int:
         """The store time of the next record; asked once a record, or once a batch, under the append lock."""
+        ...
+
+    def stamps(self, count: int) -> npt.NDArray[np.int64]:
+        """Store times of the next records together, shape (count,)."""
         ...
 
     def now(self) -> int:
@@ -26,6 +33,9 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     now = stamp
+
+    def stamps(self, count: int) -> npt.NDArray[np.int64]:
+        return np.full(count, self.now())
 
 
 @dataclass(slots=True)
@@ -43,6 +53,10 @@ class MadeUpClock:
     def stamp(self) -> int:
         found, self.time = self.time, self.time + self.interval
         return found
+
+    def stamps(self, count: int) -> npt.NDArray[np.int64]:
+        first, self.time = self.time, self.time + count * self.interval
+        return first + np.arange(count) * self.interval
 
     def now(self) -> int:
         return self.time

@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqctl.errors import IOFailure
 
 Buffer = bytes | bytearray | memoryview
-_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _MAX_PIECES = 512
 _MODE = 0o644
 
@@ -29,13 +29,18 @@ class Disk:
     def open(self, path: Path, size: int | None = None) -> int:
         """A descriptor for reading and writing; a file that is missing or shorter is extended to ``size``, sparse."""
         with _told(f"cannot create {path}" if size is not None else f"cannot open {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, _FLAGS, _MODE)
+            try:
+                fd, is_new = os.open(path, _FLAGS), False
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                fd, is_new = os.open(path, _FLAGS | os.O_CREAT, _MODE), True
             try:
                 if size is not None and os.fstat(fd).st_size < size:
                     self.resize(fd, size)
             except OSError:
                 os.close(fd)
+                if is_new:  # a file of another length would stop a broker
+                    path.unlink()
                 raise
             return fd
 

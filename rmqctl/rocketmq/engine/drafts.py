@@ -9,6 +9,7 @@ import json
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -64,23 +65,44 @@ class Template:
     keys: tuple[str, ...] = ()
     tags: tuple[tuple[str, float], ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+    seed: int = 0
 
-    def properties_of(self, number: int, random: Random) -> dict[str, str]:
-        """The client's properties of message ``number``."""
-        found = {name: fill(value, number) for name, value in self.properties}
+    def texts(self, tag: str | None) -> dict[str, str]:
+        """The client's properties as templates, in the order in which a client puts them."""
+        found = {} if tag is None else {"TAGS": tag}
         if self.keys:
-            found["KEYS"] = " ".join(fill(key, number) for key in self.keys)
-        if self.tags:
-            found["TAGS"] = fill(_weighted(self.tags, random), number)
-        return found
+            found["KEYS"] = " ".join(self.keys)
+        return {**found, **dict(self.properties)}
 
-    def body_of(self, number: int, random: Random) -> bytes:
+    def properties_of(self, number: int) -> dict[str, str]:
+        """The client's properties of message ``number``."""
+        return {name: fill(value, number) for name, value in self.texts(self.tag_of(number)).items()}
+
+    def tag_of(self, number: int) -> str | None:
+        """The tag of message ``number``, by weight."""
+        if len(self.tags) < 2:
+            return self.tags[0][0] if self.tags else None
+        sums = list(accumulate(weight for _, weight in self.tags))
+        place = mixed(self.seed, number, _TAG) / (1 << 64) * sums[-1]
+        return self.tags[min(bisect(sums, place), len(self.tags) - 1)][0]
+
+    def size_of(self, number: int) -> int:
+        """Bytes of the random body of message ``number``."""
+        low, high = self.sizes or (0, 0)
+        return low if low == high else low + mixed(self.seed, number, _SIZE) % (high - low + 1)
+
+    def body_of(self, number: int) -> bytes | memoryview:
         """The body of message ``number``."""
         if self.body is not None:
             return fill(self.body, number).encode("utf-8", "surrogateescape")
         if self.sizes is not None:
-            return random.randbytes(random.randint(*self.sizes))
+            return noise(self.seed, number, self.size_of(number))
         return b"message %d" % number
+
+
+_TAG, _SIZE = 1, 2
+_NOISE = 1 << 22
+_STEP = 1031
 
 
 def seeded(seed: int) -> Random:
@@ -88,32 +110,56 @@ def seeded(seed: int) -> Random:
     return Random(seed)  # noqa: S311 - made-up data
 
 
+def mixed(seed: int, number: int, what: int) -> int:
+    """64 bits that look random and depend on nothing else (splitmix64)."""
+    value = (seed * 0x9E3779B97F4A7C15 + number * 0xD1B54A32D192ED03 + what) & _MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    return value ^ value >> 31
+
+
+_MASK = (1 << 64) - 1
+
+
+def noise(seed: int, number: int, size: int) -> memoryview:
+    """A random body: a stretch of 4 MiB of random bytes, another for each number."""
+    pool = _pool(seed, size)
+    at = number * _STEP % (len(pool) - size)
+    return pool[at : at + size]
+
+
+@lru_cache(maxsize=2)
+def _pool_of(seed: int, size: int) -> memoryview:
+    return memoryview(seeded(seed).randbytes(size))
+
+
+def _pool(seed: int, size: int) -> memoryview:
+    return _pool_of(seed, _NOISE if size <= _NOISE // 2 else 4 * size)
+
+
 def fill(text: str, number: int) -> str:
     """A template with its number."""
     return text.replace("{n}", str(number)) if "{n}" in text else text
 
 
-def _weighted(tags: tuple[tuple[str, float], ...], random: Random) -> str:
-    if len(tags) == 1:
-        return tags[0][0]
-    sums = list(accumulate(weight for _, weight in tags))
-    return tags[min(bisect(sums, random.random() * sums[-1]), len(tags) - 1)][0]
-
-
-def counted(template: Template, count: int, random: Random) -> Iterator[Draft]:
+def counted(template: Template, count: int) -> Iterator[Draft]:
     """``count`` messages from a template."""
     for number in range(count):
-        yield Draft(template.body_of(number, random), properties=template.properties_of(number, random))
+        yield Draft(bytes(template.body_of(number)), properties=template.properties_of(number))
 
 
-def from_bodies(template: Template, bodies: Iterable[bytes], random: Random) -> Iterator[Draft]:
+def from_bodies(template: Template, bodies: Iterable[bytes]) -> Iterator[Draft]:
     """One message a body, with the template's keys, tags and properties."""
     for number, body in enumerate(bodies):
-        yield Draft(body, properties=template.properties_of(number, random))
+        yield Draft(body, properties=template.properties_of(number))
 
 
-def from_jsonl(lines: Iterable[bytes], name: str) -> Iterator[Draft]:
+def from_jsonl(lines: Iterable[bytes], name: str, *, needs_topic: bool = True) -> Iterator[Draft]:
     """One message a line, in the objects that ``dump --body -o jsonl`` prints; other kinds of rows are left out.
+
+    Args:
+        name: what to call the lines in messages.
+        needs_topic: each object must name one.
 
     Raises:
         Refused: a line is no such object; says the line and the field.
@@ -122,7 +168,7 @@ def from_jsonl(lines: Iterable[bytes], name: str) -> Iterator[Draft]:
         if line.strip():
             document = _object(line, f"{name}, line {number}")
             if document.get("kind", "message") == "message":
-                yield _Reader(document, f"{name}, line {number}").draft()
+                yield _Reader(document, f"{name}, line {number}").draft(needs_topic=needs_topic)
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
@@ -141,7 +187,9 @@ class _Reader:
     def __init__(self, document: Json, where: str) -> None:
         self._document, self._where = document, where
 
-    def draft(self) -> Draft:
+    def draft(self, *, needs_topic: bool) -> Draft:
+        if needs_topic and not self._document.get("topic"):
+            raise self._wrong("topic", "is missing (or give --topic)")
         return Draft(
             body=self._bytes("body"),
             topic=self._text("topic"),

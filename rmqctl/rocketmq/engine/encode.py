@@ -20,7 +20,7 @@ from formats.rocketmq.property_crc import SIZE as CRC_SIZE
 from formats.rocketmq.property_crc import property_crc_bytes
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
-from rmqctl.rocketmq.engine.limits import TOPIC_MAX, check_body, check_properties, check_record, check_topic
+from rmqctl.rocketmq.engine.limits import TOPIC_MAX, check_body_size, check_properties, check_record, check_topic
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.property_text import property_text
 
@@ -97,7 +97,7 @@ def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> P
     if extra and text and not is_closed(text):
         text += PAIR_END
     if checked:
-        check_body(message, config)
+        check_body_size(len(message.body), config)
         check_topic(message.topic, config)
         check_properties(len(text) + extra)
     prepared = _prepared(message, text, extra, config)
@@ -107,9 +107,9 @@ def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> P
 
 
 def _prepared(message: Message, text: bytes, extra: int, config: StoreConfig) -> Prepared:
-    magic, topic = _topic(message.topic)
+    magic, topic = topic_field(message.topic)
     host = message.store_host or config.store_host
-    hosts = (_BORN_V6 if message.born_host.is_v6 else 0) | (_STORE_V6 if host.is_v6 else 0)
+    hosts = hosts_of(message.born_host, host)
     pack = _head(magic == _V2, hosts)
     tail = topic + _PROPERTIES_SIZE.pack(len(text) + extra) + text
     size = _head_size(hosts) + len(message.body) + len(tail) + extra
@@ -119,12 +119,17 @@ def _prepared(message: Message, text: bytes, extra: int, config: StoreConfig) ->
 
 
 @lru_cache(maxsize=4096)
-def _topic(topic: str) -> tuple[int, bytes]:
+def topic_field(topic: str) -> tuple[int, bytes]:
     """The magic of the record version that a topic needs, and the topic as stored."""
     raw = topic.encode("utf-8", "surrogateescape")
     is_v2 = len(topic) > TOPIC_MAX
     width = record_plan(is_v2, 0).runs[1].packer
     return _V2 if is_v2 else _V1, width.pack(len(raw)) + raw
+
+
+def hosts_of(born: Host, store: Host) -> int:
+    """The SysFlag bits that say which hosts are IPv6."""
+    return (_BORN_V6 if born.is_v6 else 0) | (_STORE_V6 if store.is_v6 else 0)
 
 
 @cache

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rmqctl.errors import IOFailure, Refused, RmqctlError
+from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
+from rmqctl.repair.run import Applied
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
@@ -27,13 +28,18 @@ from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abor
 from rmqctl.rocketmq.engine.limits import check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
-from rmqctl.rocketmq.engine.opening import OpenState, existing, settled
+from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
+from rmqctl.rocketmq.engine.reading import GetResult, Reading
 from rmqctl.rocketmq.engine.recovery import recover_before_open
-from rmqctl.rocketmq.engine.reput import Reput
+from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
 from rmqctl.rocketmq.engine.rules import dispatch_rules
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
 from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.query.key import KeyQuery
+from rmqctl.rocketmq.query.offset import PULL_COUNT
+from rmqctl.rocketmq.query.records import Record
+from rmqctl.rocketmq.query.time import Boundary
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
 UNDISPATCHED = 16 << 10
@@ -49,15 +55,22 @@ class StoreEngine:
         config: the settings in force; sizes are those of the files.
         log: the commit log; its ``wrote``, ``committed`` and ``flushed`` are the flush positions, bytes.
         topics: the topics a broker will know.
+        recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
     """
 
     def __init__(self, root: Path, config: StoreConfig, store: RocketMQStore | None, disk: Disk) -> None:
         """Use :meth:`open`."""
         self.root, self.config, self.disk = root, config, disk
+        self.recovered: Applied | None = None
+        if store is not None and store.is_running:
+            raise StoreInUse(root)
+        opened = recover_before_open(store, config) if store is not None else None
+        if opened is not None:
+            store, self.recovered = opened.store, opened.applied
         self._lock = StoreLock(root, disk)
         try:
-            state = recover_before_open(store, config) if store is not None else None
-            self._take_over(store, state)
+            self._take_over(store, opened.state if opened is not None else None)
+            self._save_checkpoint()
             write_abort(root, disk, _process_id(config))
         except BaseException:
             self._lock.release()
@@ -87,6 +100,7 @@ class StoreEngine:
                 root = Path(store.root)
                 _check_kind(store)
                 config = settled(store, config)
+                store.settings = settings_of(config)
             return cls(root, config or StoreConfig(), store, disk)
         except OSError as error:
             raise IOFailure.of(error) from error
@@ -112,7 +126,8 @@ class StoreEngine:
 
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
-        self._reput_lock = threading.Lock()
+        self._reading = Reading(self.root, self.config)
+        self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
             self._services = services_of(self.log, self.config)
@@ -155,7 +170,7 @@ class StoreEngine:
         return [_result(r, n, appended, status) for n, r in enumerate(records)]
 
     def _flushed_status(self, message: Message, appended: Appended) -> PutStatus:
-        if self.config.flush is not FlushMode.SYNC or not message.wait_flush:
+        if self.config.flush is not FlushMode.SYNC or not message.waits:
             return PutStatus.PUT_OK
         in_time = self._group.wait(appended.end, self.config.sync_flush_timeout_ms)
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
@@ -163,8 +178,9 @@ class StoreEngine:
     def _know(self, topic: str, queue_id: int) -> None:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
         if queue_id >= (self.topics.queues(topic) or 0):
-            self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
-            self.save_topics()
+            with self._topics_lock:
+                self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
+                self.save_topics()
 
     def save_topics(self) -> None:
         """Write topics.json if topics were added.
@@ -189,7 +205,8 @@ class StoreEngine:
         if batch and not self.config.is_5:
             raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
         self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
-        self.reput.rules = dispatch_rules(self.config, self.topics, self.rules)
+        self.rules = dispatch_rules(self.config, self.topics, self.rules)
+        self.reput.use_rules(self.rules)
         self.save_topics()
 
     def dispatch(self) -> int:
@@ -213,6 +230,44 @@ class StoreEngine:
         with self._reput_lock:
             self.reput.flush()
         self._save_checkpoint()
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
+        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self._reading.get(topic, queue_id, offset, count, tag)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next offset of a queue.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self._reading.offsets(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The queue offset of a store time, as the broker of the release answers it.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self._reading.offset_by_time(topic, queue_id, time_ms, boundary)
+
+    def query(self, query: KeyQuery) -> list[Record]:
+        """Messages by key, as a broker and its client find them.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        with self._reput_lock:
+            self.reput.write_index()
+        return self._reading.query(query)
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -259,6 +314,11 @@ class StoreEngine:
             self._stop_services()
             self.log.commit()
             with self._reput_lock:
+                self.reput.run(self.log.committed - 2 * UNDISPATCHED)
+                self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
+                if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
+                    self.checkpoint.logics_msg_timestamp = self.reput.store_timestamp
+                self._save_checkpoint()
                 self.reput.run(self.log.committed - UNDISPATCHED)
                 self.reput.write_index()
             self.abandon()

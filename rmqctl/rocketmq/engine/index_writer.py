@@ -1,8 +1,8 @@
-"""Index files as dispatch writes them (spec 4.3, 4.4; IndexService, IndexFile).
+"""Index files as dispatch fills them (spec 4.3, 4.4; IndexService, IndexFile).
 
-The header, the slot table and entries not yet written are kept in memory; :meth:`IndexWriter.flush`
-writes entries first, then the slots that changed, the header last, so that a file never counts an
-entry that is not there.
+Entries are written as they are made. Header and slots stay in memory until :meth:`IndexWriter.flush`,
+which writes the header in front of the slots: a file that a kill leaves between the two is younger than the
+checkpoint says, so recovery deletes it. Slots ahead of the header would make chains that lead to themselves.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead, put_key
+from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
+from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
 
 _PAGE_SLOTS = 1024
-_READ = 8 << 20
-_MAX_WAITING = 4 << 20
+_HOUR_MS = 3_600_000
 NAME_DIGITS = 17
 
 
 class IndexWriter:
-    """The newest index file, and those that follow it.
+    """The index files of a store that is written to; the sink of its `IndexSeries`.
 
     Attributes:
-        files: index files there are, by name.
+        names: index files there are, ascending.
+        series: headers and slots in memory.
     """
 
     def __init__(
@@ -43,52 +45,47 @@ class IndexWriter:
             OSError: the newest file cannot be read.
         """
         self.directory, self.geometry, self.disk, self.checkpoint = directory, geometry, disk, checkpoint
-        self._counts_slots = counts_slots
-        names = [p.name for p in directory.iterdir() if p.name.isdigit()] if directory.is_dir() else []
-        self.files = sorted(names)
-        self._file: _File | None = None
-        if self.files:
-            self._file = _File.load(directory / self.files[-1], geometry, disk)
+        self.names = sorted(p.name for p in directory.iterdir() if p.name.isdigit()) if directory.is_dir() else []
+        self._fd, self._keeps_open = -1, False
+        self._changed = np.zeros(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
+        head, slots = self._load() if self.names else (None, None)
+        self.series = IndexSeries(geometry, counts_slots=counts_slots, sink=self, head=head, slots=slots)
 
-    def put(self, key_hashes: tuple[int, ...], physical: int, store_timestamp: int, *, indexed: bool = True) -> None:
-        """Put the keys of one record, which may be none: the file is made all the same.
+    def _load(self) -> tuple[IndexHead, Slots]:
+        """Header and slots of the newest file, which entries go on in."""
+        self._fd = self.disk.open(self.directory / self.names[-1], self.geometry.file_size)
+        head = IndexHead.parse(os.pread(self._fd, HEADER_SIZE, 0))
+        data = os.pread(self._fd, self.geometry.slots * SLOT_SIZE, HEADER_SIZE)
+        return head, np.frombuffer(data, ">i4").astype(np.int32)
 
-        Args:
-            indexed: False for rollback records.
+    def add(self, columns: IndexColumns) -> None:
+        """Put the keys of records that follow each other in the log.
 
         Raises:
             IOFailure: a file cannot be made or written.
         """
-        file = self._writable(store_timestamp)
-        if physical < file.head.end_phy_offset or not indexed:
-            return
-        for key_hash in key_hashes:
-            file = self._writable(store_timestamp)
-            file.put(key_hash, physical, store_timestamp, counts_slots=self._counts_slots)
+        self.series.add(columns)
+        if self.series.heads and self._fd < 0:  # made for a record without keys
+            self._open(int(columns.store_timestamp[-1]))
 
-    def _writable(self, store_timestamp: int) -> _File:
-        file = self._file
-        if file is not None and not file.head.is_full(self.geometry):
-            return file
-        head = IndexHead()
-        if file is not None:
-            head = file.head.successor()
-            file.flush(sync=True)
-            file.close()
-            self.checkpoint.index_msg_timestamp = file.head.end_timestamp
-        name = self._name(store_timestamp)
-        self.files.append(name)
-        self._file = _File(self.directory / name, self.geometry, self.disk, head)
-        return self._file
+    def entries(self, first: int, entries: Entries) -> None:
+        """Write entries of the current file."""
+        if self._fd < 0:
+            self._open(self.series.heads[-1].begin_timestamp)
+        self._changed[entries["key_hash"] % self.geometry.slots // _PAGE_SLOTS] = True
+        self.disk.write(self._fd, [entries.tobytes()], self.geometry.entry_at(first))
 
-    def _name(self, store_timestamp: int) -> str:
-        """Local time of the record that makes the file, moved on until it is behind all names there are."""
-        last = self.files[-1] if self.files else ""
-        while (name := _time_name(store_timestamp)) <= last:
-            store_timestamp += 1
-            if _time_name(store_timestamp + 3_600_000) <= last:  # clock set back: go on behind the last name
-                return f"{int(last) + 1:0{NAME_DIGITS}d}"
-        return name
+    def close(self, head: IndexHead, slots: Slots) -> None:
+        """Write header and slots of the current file; one that is complete goes to the disk and is closed."""
+        self.disk.write(self._fd, [head.pack()], 0)
+        for begin, end in _runs(self._changed):
+            piece = slots[begin * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(">i4").tobytes()
+            self.disk.write(self._fd, [piece], HEADER_SIZE + begin * _PAGE_SLOTS * SLOT_SIZE)
+        self._changed[:] = False
+        if not self._keeps_open:
+            self.disk.sync(self._fd)
+            self.checkpoint.index_msg_timestamp = head.end_timestamp
+            self.release()
 
     def flush(self, *, sync: bool = False) -> None:
         """Write what is only in memory.
@@ -96,77 +93,39 @@ class IndexWriter:
         Raises:
             IOFailure: the file cannot be written.
         """
-        if self._file is not None:
-            self._file.flush(sync=sync)
-
-    def close(self) -> None:
-        """Close the newest file without writing."""
-        if self._file is not None:
-            self._file.close()
-
-
-class _File:
-    """The index file that is written to."""
-
-    def __init__(self, path: Path, geometry: IndexGeometry, disk: Disk, head: IndexHead) -> None:
-        self.head, self.geometry, self.disk = head, geometry, disk
-        self.slots = np.zeros(geometry.slots, ">i4")
-        self._fd = disk.open(path, geometry.file_size)
-        self._first = head.index_count
-        self._entries: list[bytes] = []
-        self._changed = np.zeros(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
-        self._bytes = memoryview(self.slots.view(np.uint8).data)
-        self._dirty = True
-
-    @classmethod
-    def load(cls, path: Path, geometry: IndexGeometry, disk: Disk) -> _File:
-        """The file as it lies on disk."""
-        head = IndexHead.parse(path.read_bytes()[:HEADER_SIZE]) if path.stat().st_size < _READ else _head(path)
-        found = cls(path, geometry, disk, head)
-        at, size = 0, geometry.slots * SLOT_SIZE
-        while at < size:
-            data = os.pread(found._fd, min(_READ, size - at), HEADER_SIZE + at)
-            found._bytes[at : at + len(data)] = data
-            at += max(len(data), 1)
-        found._dirty = False
-        return found
-
-    def put(self, key_hash: int, physical: int, store_timestamp: int, *, counts_slots: bool) -> None:
-        """Put one key; the file is not full."""
-        found = put_key(
-            self.head, self.geometry, key_hash, physical, store_timestamp, self._read_slot, counts_slots=counts_slots
-        )
-        self._entries.append(found.entry)
-        at = found.slot_at - HEADER_SIZE
-        self._bytes[at : at + SLOT_SIZE] = found.slot
-        self._changed[at // SLOT_SIZE // _PAGE_SLOTS] = True
-        self._dirty = True
-        if len(self._entries) * len(found.entry) > _MAX_WAITING:
-            self.flush(sync=False)
-
-    def _read_slot(self, at: int) -> bytes:
-        return bytes(self._bytes[at - HEADER_SIZE : at - HEADER_SIZE + SLOT_SIZE])
-
-    def flush(self, *, sync: bool) -> None:
-        if self._dirty:
-            if self._entries:
-                self.disk.write(self._fd, [b"".join(self._entries)], self.geometry.entry_at(self._first))
-            for begin, end in _runs(self._changed):
-                piece = self._bytes[begin * _PAGE_SLOTS * SLOT_SIZE : end * _PAGE_SLOTS * SLOT_SIZE]
-                self.disk.write(self._fd, [piece], HEADER_SIZE + begin * _PAGE_SLOTS * SLOT_SIZE)
-            self.disk.write(self._fd, [self.head.pack()], 0)
-            self._first, self._entries, self._dirty = self.head.index_count, [], False
-            self._changed[:] = False
+        if self._fd < 0:
+            return
+        self._keeps_open = True
+        try:
+            self.series.finish()
+        finally:
+            self._keeps_open = False
         if sync:
             self.disk.sync(self._fd)
 
-    def close(self) -> None:
-        os.close(self._fd)
+    def release(self) -> None:
+        """Close the current file without writing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self, milliseconds: int) -> None:
+        name = next_name(self.names[-1] if self.names else "", milliseconds)
+        self._fd = self.disk.open(self.directory / name, self.geometry.file_size)
+        self.names.append(name)
 
 
-def _head(path: Path) -> IndexHead:
-    with path.open("rb") as file:
-        return IndexHead.parse(file.read(HEADER_SIZE))
+def next_name(last: str, milliseconds: int) -> str:
+    """Local time as a file name, moved on until it comes behind the last one.
+
+    A broker takes its clock; here it is the store time of the first record, so that the same messages
+    make the same files.
+    """
+    while (name := _time_name(milliseconds)) <= last:
+        if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on behind the last name
+            return f"{int(last) + 1:0{NAME_DIGITS}d}"
+        milliseconds += 1
+    return name
 
 
 def _runs(changed: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -176,6 +135,5 @@ def _runs(changed: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def _time_name(milliseconds: int) -> str:
-    """A file name: local time with milliseconds."""
     moment = datetime.fromtimestamp(milliseconds // 1000).astimezone()
     return f"{moment:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"

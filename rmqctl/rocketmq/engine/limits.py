@@ -10,7 +10,7 @@ import re
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
+from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 
 TOPIC_MAX, RETRY_TOPIC_MAX, PROPERTIES_MAX = 127, 255, 32767
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
@@ -48,13 +48,12 @@ def topic_limit(topic: str, release: Release) -> int:
     return RETRY_TOPIC_MAX if release >= _V2 and topic.startswith(RETRY_PREFIX) else TOPIC_MAX
 
 
-def check_body(message: Message, config: StoreConfig) -> None:
+def check_body_size(size: int, config: StoreConfig) -> None:
     """Refuse a body that is too large (maxMessageSize).
 
     Raises:
         MessageRefused: MESSAGE_ILLEGAL.
     """
-    size = len(message.body)
     if config.release >= _BODY_RULE and size > config.max_message_size:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,

@@ -65,7 +65,11 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     property_bytes: bytes | None = None
-    wait_flush: bool = True
+
+    @property
+    def waits(self) -> bool:
+        """With sync flush the producer wants to be answered only when the bytes are down (property WAIT)."""
+        return self.properties.get("WAIT") != "false"
 
 
 @dataclass(frozen=True, slots=True)

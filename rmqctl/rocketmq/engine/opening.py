@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from formats.rocketmq.consumequeue_ext import HEAD_SIZE
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
 from rmqctl.rocketmq.dispatch.queue_units import QueueState
 from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.lifecycle import ABORT, ABORT_BACKUP, LOCK
 from rmqctl.rocketmq.geometry import geometry_of
+from rmqctl.rocketmq.index_geometry import detect_index_geometry
 from rmqctl.rocketmq.log_end import LogEnd, last_unit, log_end
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
 
+_BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP}
 RawKey = tuple[bytes, int]
 _SIZES = (
     "commit_log_file_size",
@@ -45,12 +49,12 @@ class OpenState:
 
 
 def existing(root: Path, config: StoreConfig) -> RocketMQStore | None:
-    """The store at a path, None where nothing is there yet.
+    """The store at a path, None where nothing is there yet, or no more than what an engine makes first.
 
     Raises:
         NotAStore: something else is there.
     """
-    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+    if not root.exists() or (root.is_dir() and {p.name for p in root.iterdir()} <= _BEFORE_ALL):
         return None
     logs = [str(root / p) for p in config.commit_log_paths if (root / p).is_dir()]
     return open_store_at(str(root), commit_log=logs)
@@ -79,10 +83,32 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
     return replace(asked, **changes)
 
 
+def settings_of(config: StoreConfig) -> dict[str, str]:
+    """What a broker.conf would say, for code that goes by it."""
+    sizes = {
+        "mappedFileSizeCommitLog": config.commit_log_file_size,
+        "mappedFileSizeConsumeQueue": config.queue_file_size,
+        "mappedFileSizeConsumeQueueExt": config.queue_ext_file_size,
+        "mapperFileSizeBatchConsumeQueue": config.batch_queue_file_size,
+        "mappedFileSizeTimerLog": config.timer_log_file_size,
+        "maxHashSlotNum": config.index_slots,
+        "maxIndexNum": config.index_entries,
+    }
+    flags = {
+        "messageIndexEnable": config.index,
+        "enableConsumeQueueExt": config.queue_ext,
+        "enableMultiDispatch": config.multi_dispatch,
+        "enableLmq": config.multi_dispatch,
+    }
+    found = {name: str(size) for name, size in sizes.items()}
+    found |= {name: str(value).lower() for name, value in flags.items()}
+    return {**found, "messageDelayLevel": config.delay_levels}
+
+
 def _has_files(store: RocketMQStore, kind: str) -> bool:
     if kind == "index":
-        return bool(store.index_files)
-    return bool(store.log_files) if kind == "commitlog" else False
+        return detect_index_geometry(store.tree, store.index_files) is not None
+    return any(f.size > 0 for f in store.log_files) if kind == "commitlog" else False
 
 
 def state_of(store: RocketMQStore, config: StoreConfig) -> OpenState:
@@ -100,7 +126,8 @@ def state_of(store: RocketMQStore, config: StoreConfig) -> OpenState:
         raise TooDamaged(store.root, f"a queue points to offset {furthest}, the log ends at {end.offset}")
     known = [*reached, *(s.last_physical for s in batch.values())]
     start = store.log_files[0].base if store.log_files else 0
-    return OpenState(end, queues, batch, max([start, *(k for k in known if k <= end.offset)]))
+    extension = {_key(q): _extension_end(q) for q in queues_of(store.queues(QUEUES_EXT))}
+    return OpenState(end, queues, batch, max([start, *(k for k in known if k <= end.offset)]), extension)
 
 
 FILLER_END = 0x7FFFFFFF
@@ -116,6 +143,20 @@ def _queue_state(queue: Queue, config: StoreConfig) -> QueueState:
     end, unit = queue.end(), last_unit(queue)
     physical = int(unit["physical_offset"][0]) + int(unit["size"][0]) if unit is not None and len(unit) else -1
     return QueueState(config.queue_file_size, queue.files[0].base, max(end, queue.files[0].base), physical)
+
+
+def _extension_end(queue: Queue) -> int:
+    """Where the units of an extension end, in bytes of its file sequence (ConsumeQueueExt.recover)."""
+    file = queue.files[-1]
+    source = file.open()
+    try:
+        data = source.read_at(0, file.size)
+    finally:
+        source.close()
+    at = 0
+    while at + 2 <= len(data) and (size := int.from_bytes(data[at : at + 2], "big", signed=True)) >= HEAD_SIZE:
+        at += size
+    return file.base + at
 
 
 def _batch_state(queue: Queue) -> BatchQueueState:

@@ -50,6 +50,7 @@ def produce(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOption
     Raises:
         MessageRefused, Refused, IOFailure: one of them cannot be stored; those yielded are.
     """
+    make_topics(engine, options)
     messages = _paced(_messages(engine, drafts, options), options.rate)
     groups = _groups(messages, options.batch)
     if options.writers > 1:
@@ -57,6 +58,17 @@ def produce(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOption
         return
     for group in groups:
         yield from _put(engine, group)
+
+
+def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
+    """Make the topics known before their first message.
+
+    Raises:
+        MessageRefused: one has no name for a topic.
+        IOFailure: topics.json cannot be written.
+    """
+    for topic in options.topics:
+        engine.make_topic(topic, options.queues if options.queue_id is None else options.queue_id + 1)
 
 
 def _put(engine: StoreEngine, group: list[Message]) -> list[PutResult]:

@@ -11,36 +11,40 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.errors import IOFailure
 from rmqctl.files.local import LocalFile
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.ext_units import ExtState
+from rmqctl.rocketmq.dispatch.queue_series import QueueSeries, QueueSizes
 from rmqctl.rocketmq.dispatch.queue_units import Appended, QueueState
-from rmqctl.rocketmq.dispatch.request import DispatchRequest, request_of
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
-from rmqctl.rocketmq.engine.opening import OpenState
+from rmqctl.rocketmq.engine.opening import OpenState, RawKey
 from rmqctl.rocketmq.engine.queue_writer import UnitFiles
 from rmqctl.rocketmq.scan import Extent, scan
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES
 
-RawKey = tuple[bytes, int]
 LOGICS_OFFSET = Release(5, 5, 0)
 """Since when the checkpoint has ``logics_physical_offset``."""
 _OPEN_QUEUES = 256
+_ROUND = 32 << 20
+"""Bytes of log whose units are written together."""
+Name = tuple[str, RawKey]
 
 
 class Reput:
-    """Dispatches records of a log.
+    """Dispatches the records of a log; the sink of its `QueueSeries`.
 
     Attributes:
         position: physical offset up to which records are dispatched.
-        queues, batch_queues: what is known of each queue, by topic (bytes) and id.
-        last: start of the last dispatched record, bytes; its store time is ``store_timestamp``, ms.
+        queues: the state of each queue.
+        last, store_timestamp: start of the last dispatched record in bytes, and its store time in ms.
     """
 
     def __init__(
@@ -53,105 +57,88 @@ class Reput:
         index: IndexWriter | None,
         checkpoint: Checkpoint,
     ) -> None:
-        self.root, self.log, self.config, self.rules, self.disk = root, log, config, rules, disk
+        self.root, self.log, self.config, self.disk = root, log, config, disk
         self.index, self.checkpoint = index, checkpoint
         self.position = log.files.min_offset
-        self.queues: dict[RawKey, QueueState] = {}
-        self.batch_queues: dict[RawKey, BatchQueueState] = {}
         self.last = self.store_timestamp = 0
-        self._writers: OrderedDict[tuple[str, RawKey], UnitFiles] = OrderedDict()
-        self._dirty: dict[tuple[str, RawKey], int] = {}
-        self.ext_ends: dict[RawKey, int] = {}
+        self.use_rules(rules)
+        self.queues = QueueSeries(QueueSizes(config.queue_file_size, config.queue_ext_file_size), self)
+        self._writers: OrderedDict[Name, UnitFiles] = OrderedDict()
+        self._dirty: dict[Name, int] = {}
+        self._failure: IOFailure | None = None
+
+    def use_rules(self, rules: DispatchRules) -> None:
+        """Dispatch by these rules from now on."""
+        self._dispatcher = Dispatcher(rules, Wanted(index=self.index is not None, stated=True))
 
     def take_over(self, state: OpenState) -> None:
         """Go on where a store was left."""
-        self.queues, self.batch_queues = state.queues, state.batch_queues
+        self.queues.simple.update(state.queues)
+        self.queues.batch.update(state.batch_queues)
+        sizes = self.queues.sizes
+        self.queues.extension.update({key: ExtState(sizes.extension, end) for key, end in state.ext_ends.items()})
         self.position = state.dispatched
-        self.ext_ends = state.ext_ends
 
     def run(self, until: int | None = None) -> int:
         """Dispatch everything that is committed, or the records below ``until``; returns their number.
 
         Raises:
-            IOFailure: a queue or index file cannot be written; what was dispatched is not dispatched again.
+            IOFailure: a queue or index file cannot be written. Dispatch then stays where it is, since its
+                memory is ahead of the files; the next open starts it again.
         """
+        if self._failure is not None:
+            raise self._failure
         end, count = self.log.committed if until is None else min(until, self.log.committed), 0
-        for record in self._records(end):
-            request = request_of(record, self.rules)
-            self.dispatch(request)
-            self.position = request.physical_offset + request.size
-            count += 1
-        self.position = max(self.position, end)
+        while self.position < end:
+            reached = self._collect(min(end, self.position + _ROUND))
+            count += self._apply()
+            self.position = reached
         return count
 
-    def _records(self, end: int) -> Iterator[bytes]:
+    def _collect(self, end: int) -> int:
+        """Give the dispatcher the records that start below ``end``; returns where the next one starts."""
+        reached = self.position
+        for found in self._blocks(reached, end):
+            self._dispatcher.add(found)
+            block = found.block
+            if len(block):
+                reached = int(block.physical[-1] + block.total_size[-1])
+                self.last, self.store_timestamp = int(block.physical[-1]), int(block["store_timestamp"][-1])
+            if block.blanks:
+                reached = block.base + block.blanks[-1].end
+        return reached if reached > self.position else end
+
+    def _blocks(self, position: int, end: int) -> Iterator[LogBlock]:
         files = self.log.files
-        while self.position < end:
-            file = files.find(self.position)
-            if file is None:
-                return
+        while position < end and (file := files.find(position)) is not None:
             stop = min(end - file.base, files.file_size)
             source = LocalFile(file.path)
-            extent = Extent(file.path.name, file.base, self.position - file.base, stop, chained=True)
             try:
+                extent = Extent(file.path.name, file.base, position - file.base, stop, chained=True)
                 for block in scan(source, extent):
-                    for row in range(len(block)):
-                        yield block.raw(row)
+                    yield LogBlock(block)
             finally:
                 source.close()
-            self.position = max(self.position, file.base + stop)
+            position = file.base + stop
 
-    def dispatch(self, request: DispatchRequest) -> None:
-        """Put one record into its queues and its keys into the index.
+    def _apply(self) -> int:
+        found = self._dispatcher.take()
+        try:
+            self.queues.apply(found)
+            if self.index is not None and found.index is not None:
+                self.index.add(found.index)
+        except IOFailure as error:
+            self._failure = error
+            raise
+        return found.records
 
-        Raises:
-            IOFailure: a file cannot be written.
-        """
-        if request.is_queued:
-            self._queue(request)
-        if self.index is not None:
-            self.index.put(
-                request.key_hashes, request.physical_offset, request.store_timestamp, indexed=request.is_indexed
-            )
-        self.last, self.store_timestamp = request.physical_offset, request.store_timestamp
-
-    def _queue(self, request: DispatchRequest) -> None:
-        key = request.topic, request.queue_id
-        if self.is_batch(request):
-            state = self.batch_queues.setdefault(key, BatchQueueState())
-            if found := state.put(request):
-                self._write(BATCH_QUEUES, key, found)
-            return
-        code = request.tags_code
-        if self.rules.extension:
-            code = self._extend(key, request)
-        self._unit(key, request, code, request.queue_offset)
-        for extra in request.extra:
-            self._unit((extra.topic, extra.queue_id), request, request.tags_code, extra.queue_offset)
-
-    def is_batch(self, request: DispatchRequest) -> bool:
-        """Whether a record goes to a batch queue."""
-        return self.rules.is_batch_topic(request.topic) or (self.rules.batch_topics is None and request.is_inner_batch)
-
-    def _unit(self, key: RawKey, request: DispatchRequest, code: int, queue_offset: int) -> None:
-        state = self.queues.setdefault(key, QueueState(self.config.queue_file_size))
-        if found := state.put(request.physical_offset, request.size, code, queue_offset):
-            self._write(QUEUES, key, found)
-
-    def _extend(self, key: RawKey, request: DispatchRequest) -> int:
-        state = ExtState(self.config.queue_ext_file_size, self.ext_ends.get(key, 0))
-        code, found = state.put(request.tags_code, request.store_timestamp)
-        for piece in found:
-            self._write(QUEUES_EXT, key, piece)
-        self.ext_ends[key] = state.end
-        return code
-
-    def _write(self, kind: str, key: RawKey, found: Appended) -> None:
+    def write(self, kind: str, key: RawKey, found: Appended) -> None:
+        """Write units of a queue."""
         name = kind, key
         self._files(name).write(found)
         self._dirty.setdefault(name, found.position)
 
-    def _files(self, name: tuple[str, RawKey]) -> UnitFiles:
+    def _files(self, name: Name) -> UnitFiles:
         kind, key = name
         files = self._writers.get(name)
         if files is None:
@@ -169,6 +156,10 @@ class Reput:
     def directory(self, kind: str, key: RawKey) -> Path:
         """Where a queue's files lie."""
         return self.root / kind / key[0].decode("utf-8", "surrogateescape") / str(key[1])
+
+    def simple(self, key: RawKey) -> QueueState | None:
+        """The state of a simple queue, None where it does not exist."""
+        return self.queues.simple.get(key)
 
     def flush(self) -> None:
         """The thorough flush: queues and index to the disk, and the checkpoint says so (spec 5).
@@ -202,4 +193,4 @@ class Reput:
             files.close()
         self._writers.clear()
         if self.index is not None:
-            self.index.close()
+            self.index.release()

@@ -18,6 +18,8 @@ from rmqctl.rocketmq.engine.property_text import batch_item_text, java_map_order
 _CLUSTER, _UNWAITED, _FIVE = Release(4, 6, 0), Release(4, 9, 1), Release(5, 0, 0)
 _MONTH_MS = 31 * 86_400_000
 _COUNTER_BITS = 16
+_CHANGING = 10
+"""Bytes at the end of a key: loader hash, time, counter."""
 
 
 @dataclass
@@ -36,19 +38,27 @@ class Client:
         random = seeded(self.seed)
         return random.getrandbits(_COUNTER_BITS), random.getrandbits(31)
 
+    @cached_property
+    def key_prefix(self) -> str:
+        """What all its keys begin with: address and process id."""
+        layout = UniqueKeyV6 if self.host.is_v6 else UniqueKeyV4
+        fields = {"ip": self.host.ip, "pid": self._identity[0], "class_loader_hash": 0, "time": 0, "counter": 0}
+        raw: bytes = layout.build(fields)
+        return raw[:-_CHANGING].hex().upper()
+
+    def key_parts(self, number: int, born_timestamp: int) -> tuple[int, int, int]:
+        """The rest of the key of message ``number``: loader hash, time and counter.
+
+        The counter has 16 bits; what is above goes into the loader hash, so that keys stay unique under a
+        clock that stands still.
+        """
+        loader = self._identity[1] ^ number >> _COUNTER_BITS
+        return loader, born_timestamp % _MONTH_MS, number & (1 << _COUNTER_BITS) - 1
+
     def unique_key(self, number: int, born_timestamp: int) -> str:
         """UNIQ_KEY of message ``number``, in the shape of the Java client (spec 2.15)."""
-        pid, loader = self._identity
-        layout = UniqueKeyV6 if self.host.is_v6 else UniqueKeyV4
-        fields = {
-            "ip": self.host.ip,
-            "pid": pid,
-            "class_loader_hash": loader ^ number >> _COUNTER_BITS,
-            "time": born_timestamp % _MONTH_MS,
-            "counter": number & (1 << _COUNTER_BITS) - 1,
-        }
-        raw: bytes = layout.build(fields)
-        return raw.hex().upper()
+        loader, time, counter = self.key_parts(number, born_timestamp)
+        return f"{self.key_prefix}{loader:08X}{time:08X}{counter:04X}"
 
 
 def client_properties(properties: dict[str, str], unique_key: str) -> dict[str, str]:

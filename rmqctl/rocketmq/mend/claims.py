@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqctl.rocketmq.block import Ints
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, queues_of
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
 LIGHT_QUEUE = "%LMQ%"
@@ -56,6 +57,15 @@ class Claims:
         for claim in claims:
             self._at.setdefault(claim.physical, []).append(claim)
         self._starts = sorted(self._at)
+
+    def __len__(self) -> int:
+        """Records that are claimed."""
+        return len(self._starts)
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last claimed record; 0 without one."""
+        return max((claim.end for claims in self._at.values() for claim in claims), default=0)
 
     def at(self, physical: int) -> list[Claim]:
         """Claims on the record at an offset; those of light queues last."""
@@ -106,10 +116,15 @@ def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
                     yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, begin, end)
 
 
+def _is_filler(queue: Queue, units: Units) -> npt.NDArray[np.bool_]:
+    """Units in front of the first real one; batch queues have none."""
+    return is_pre_blank(units) if queue.dtype is UNIT else np.zeros(len(units), bool)
+
+
 def _of_chunk(queue: Queue, name: str, first: int, units: Units, begin: Ints, end: Ints) -> Iterator[Claim]:
     physical = units["physical_offset"].astype(np.int64)
     place = np.searchsorted(begin, physical, side="right") - 1
-    hit = queue.valid(units) & (place >= 0) & (physical < end[np.maximum(place, 0)])
+    hit = queue.valid(units) & ~_is_filler(queue, units) & (place >= 0) & (physical < end[np.maximum(place, 0)])
     for row in np.flatnonzero(hit).tolist():
         unit, (topic, queue_id) = units[row], queue.key
         batch = queue.dtype is BATCH_UNIT

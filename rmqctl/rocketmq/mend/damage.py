@@ -12,8 +12,8 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.mend.claims import Range
-from rmqctl.rocketmq.mend.holes import Hole, HoleFinder
+from rmqctl.rocketmq.mend.claims import Claim, Range
+from rmqctl.rocketmq.mend.holes import Break, HoleFinder
 from rmqctl.rocketmq.mend.placeholder import Setting
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
@@ -60,7 +60,8 @@ class LogDamage:
         blanks: blank records that state a wrong size.
         stale: old records behind the end of the log.
         missing: records whose queue unit is not there, or wrong.
-        holes: queue offsets that no record carries.
+        holes: places with queue offsets that no record carries.
+        strayed: records that the ones around prove to belong elsewhere, with the right place.
         end: physical offset behind the last record, 0 without one.
         last_time: its store time, ms.
     """
@@ -70,7 +71,8 @@ class LogDamage:
     blanks: list[Finding] = field(default_factory=list)
     stale: list[Finding] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
-    holes: list[Hole] = field(default_factory=list)
+    holes: list[Break] = field(default_factory=list)
+    strayed: dict[int, Claim] = field(default_factory=dict)
     end: int = 0
     last_time: int = 0
 
@@ -109,6 +111,7 @@ class _Survey:
             self._sort(findings, found.block)
             self._note(found.block)
         self.found.missing, self.found.holes = queues.partial().missing, holes.holes
+        self.found.strayed = holes.strayed()
         self._merge()
         return self.found
 

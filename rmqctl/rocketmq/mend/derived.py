@@ -14,11 +14,14 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.mend.changes import changes
+from rmqctl.rocketmq.mend.damage import survey
+from rmqctl.rocketmq.mend.holes import Break
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.store import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
 
 _CHUNK = 20 * 46 << 10
+_LARGEST_HOLE = 10_000_000
 _NAMES = {kinds.INDEX_FILE_NAME.id}
 _KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
 
@@ -44,7 +47,12 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     if store.is_rocksdb:
         yield _rocksdb(next(iter(first.values())))
         return
+    for hole in survey(store).holes:
+        if hole.topic in first and hole.missing > _LARGEST_HOLE:
+            yield _endless(first.pop(hole.topic), hole)
     topics = frozenset(t.encode("utf-8", "surrogateescape") for t in first)
+    if not topics:
+        return
     rebuild = Rebuild(store, RebuildOptions(index=False, topics=topics))
     for change in rebuild.run(directory).changes:
         parts = change.file.split("/")
@@ -85,6 +93,14 @@ def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
 
 def _rocksdb(finding: Finding) -> Step:
     why = "the queues are a RocksDB database, which only the broker may change; its recovery dispatches the log again"
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _endless(finding: Finding, hole: Break) -> Step:
+    why = (
+        f"the record at {hole.before} carries queue offset {hole.offset}, {hole.missing:,} behind the one in front: "
+        "its field is damaged, and a queue built by it would fill the disk; --neutralize or restore it first"
+    )
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 

@@ -40,9 +40,15 @@ class Healed:
     fields: tuple[str, ...]
     proof: str
 
+    def what(self, physical: int) -> str:
+        """What was done, for the plan."""
+        return f"heal the record at {physical}: {', '.join(self.fields) or 'nothing to change'}"
+
 
 def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None:
     """The record that ``raw`` was, or None if nothing proves what it was.
+
+    Of the ways to lay out the bytes the one with the fewest corrections counts, if it is the only one with so few.
 
     Args:
         raw: the bytes from the record's begin to its end, both known.
@@ -52,13 +58,15 @@ def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None
     if len(raw) < SMALLEST:
         return None
     proven: dict[bytes, Healed] = {}
+    fewest = 0
     for layout in layouts(raw, claim.topic_bytes if claim else None):
+        if proven and len(layout.changed) > fewest:
+            break
         found = _laid_out(raw, physical, claim, layout)
         if found is not None:
             proven.setdefault(found.record, found)
-    if len(proven) > 1:
-        return None
-    return next(iter(proven.values()), None)
+            fewest = len(layout.changed)
+    return next(iter(proven.values())) if len(proven) == 1 else None
 
 
 def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) -> Healed | None:
@@ -161,6 +169,6 @@ def _proof(layout: Layout, claim: Claim | None, body: Diagnosis) -> str:
     """One sentence on what proves a record."""
     parts = ["all lengths add up to the begin of the next record"]
     if claim is not None and claim.source:
-        parts.append(f"{claim.source} says the same")
+        parts.append(f"topic, queue and queue offset by {claim.source}")
     parts.append(f"body CRC: {body.odds}" if body.correction else f"the CRC of the {layout.body_size}-byte body fits")
     return "; ".join(parts)

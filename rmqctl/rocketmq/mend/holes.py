@@ -1,47 +1,76 @@
-"""Queue offsets that no record of the log carries although later ones of the queue do."""
+"""How queue offsets run through the log: where they break, and which record strayed (spec 2.16)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.mend.claims import Claim
+from rmqctl.rocketmq.mend.syndrome import LONGEST_BURST, span_of
 from rmqctl.rocketmq.verify.continuity import TRANSACTION, inner_counts, signed
 
 _UNQUEUED = (0x4, 0xC)
 _INNER_BATCH = 0x80
+_FEW_BYTES = 3
+_FAR = 1 << 32
+_ALL = (1 << 64) - 1
+Key = tuple[str, int]
+SOURCE = "the queue offsets of the records around it"
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
-    """Messages of one queue that are missing between two of its records.
+class Break:
+    """Two records of a queue, one behind the other in the log, whose offsets do not follow.
 
     Attributes:
-        first, count: queue offsets ``first`` to ``first + count - 1``.
-        after, before: physical offsets of the record in front and of the one behind.
+        expected, offset: what the second should carry, and what it does.
+        after, before: physical offsets of the first and the second record.
     """
 
     topic: str
     queue_id: int
-    first: int
-    count: int
+    expected: int
+    offset: int
     after: int
     before: int
+
+    @property
+    def missing(self) -> int:
+        """Queue offsets between the two that no record carries; negative for a repeat."""
+        return self.offset - self.expected
+
+
+@dataclass(slots=True)
+class _Run:
+    """A queue so far: next offset, last record, and how many records there were."""
+
+    next: int
+    last: int
+    count: int
+    first: int
 
 
 class HoleFinder:
     """Follows the queue offsets of the whole log, block by block.
 
     Attributes:
-        holes: found so far, by where they end in the log.
+        breaks: found so far, each queue's in log order.
     """
 
     def __init__(self, ids: TextIds) -> None:
-        self.holes: list[Hole] = []
+        self.breaks: list[Break] = []
         self._ids = ids
-        self._next: dict[tuple[int, int], tuple[int, int]] = {}
+        self._runs: dict[tuple[int, int], _Run] = {}
+
+    @property
+    def holes(self) -> list[Break]:
+        """Breaks with queue offsets missing."""
+        return [b for b in self.breaks if b.missing > 0]
 
     def block(self, found: LogBlock) -> None:
         """Look at the records of one block."""
@@ -49,23 +78,79 @@ class HoleFinder:
         if not len(block):
             return
         rows = np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, _UNQUEUED))
-        topics = found.topics(self._ids)[rows]
-        queues = block["queue_id"][rows].astype(np.int64)
-        order = np.lexsort((queues, topics))
-        rows, topics, queues = rows[order], topics[order], queues[order]
-        offset, step = block["queue_offset"][rows], np.ones(len(rows), np.int64)
-        for row, count in inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)):
-            step[rows == row] = count
         if not len(rows):
             return
+        topics, queues = found.topics(self._ids)[rows], block["queue_id"][rows].astype(np.int64)
+        order = np.lexsort((queues, topics))
+        rows, topics, queues = rows[order], topics[order], queues[order]
+        offset, after = block["queue_offset"][rows], block["queue_offset"][rows] + _steps(block)[rows]
         first = np.flatnonzero(np.r_[True, (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])])
-        expected, physical = np.r_[0, (offset + step)[:-1]], block.physical[rows]
+        expected, physical = np.r_[0, after[:-1]], block.physical[rows]
         before = np.r_[0, physical[:-1]]
         for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
             key = int(topics[start]), int(queues[start])
-            expected[start], before[start] = self._next.get(key, (offset[start], -1))
-            self._next[key] = int(offset[stop - 1] + step[stop - 1]), int(physical[stop - 1])
-        for i in np.flatnonzero(offset > expected).tolist():
-            name = self._ids.texts[int(topics[i])].decode("utf-8", "surrogateescape")
-            hole = (int(expected[i]), int(offset[i]) - int(expected[i]), int(before[i]), int(physical[i]))
-            self.holes.append(Hole(name, signed(int(queues[i]) & 0xFFFFFFFF), *hole))
+            run = self._runs.setdefault(key, _Run(int(offset[start]), -1, 0, int(physical[start])))
+            expected[start], before[start] = run.next, run.last
+            run.next, run.last, run.count = int(after[stop - 1]), int(physical[stop - 1]), run.count + stop - start
+        for i in np.flatnonzero(offset != expected).tolist():
+            name = self._name((int(topics[i]), int(queues[i])))
+            self.breaks.append(Break(*name, int(expected[i]), int(offset[i]), int(before[i]), int(physical[i])))
+
+    def strayed(self) -> dict[int, Claim]:
+        """Records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
+
+        Only single records count: both neighbours in the queue must agree on what is missing.
+        """
+        found: dict[int, list[Claim]] = {}
+        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        for own in self.breaks:
+            behind = by_first.get((own.topic, own.queue_id, own.before))
+            if _is_flipped(own) or (behind is not None and behind.offset == own.expected + 1):
+                found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
+            elif behind is not None and behind.offset == own.expected:
+                homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
+                found.setdefault(own.before, []).extend(homes)
+        for key, run in self._runs.items():
+            if run.count == 1:
+                homes = self._homes(self._name(key), run.next - 1, run.first)
+                found.setdefault(run.first, []).extend(homes)
+        return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
+
+    def _homes(self, key: Key, offset: int, physical: int) -> Iterator[Claim]:
+        """Queues in which exactly this record is missing at this place, but for its topic or its queue id."""
+        for hole in self.holes:
+            fits = hole.missing == 1 and hole.expected == offset and hole.after < physical < hole.before
+            if fits and _is_near(key, (hole.topic, hole.queue_id)):
+                yield _claim((hole.topic, hole.queue_id), offset, physical)
+
+    def _name(self, key: tuple[int, int]) -> Key:
+        return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
+
+
+def _is_flipped(own: Break) -> bool:
+    """Whether an offset that no queue reaches is a few flipped bits away from the one that was due."""
+    pattern = (own.offset ^ own.expected) & _ALL
+    return abs(own.missing) > _FAR and span_of(pattern.to_bytes(8, "big")) <= LONGEST_BURST
+
+
+def _claim(key: Key, offset: int, physical: int) -> Claim:
+    return Claim(*key, offset, physical, source=SOURCE)
+
+
+def _is_near(one: Key, other: Key) -> bool:
+    """Whether two queues differ in the queue id only, or in a few bytes of the topic only."""
+    a, b = (key[0].encode("utf-8", "surrogateescape") for key in (one, other))
+    if a == b:
+        return one[1] != other[1]
+    return one[1] == other[1] and len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= _FEW_BYTES
+
+
+def _steps(block: Block) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """By how much each record advances its queue."""
+    steps = np.ones(len(block), np.int64)
+    for row, count in inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)):
+        steps[row] = count
+    return steps
+
+
+__all__ = ["SOURCE", "Break", "HoleFinder"]

@@ -13,11 +13,12 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.mend.bridge import bridge
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim, Claims, claims_into
 from rmqctl.rocketmq.mend.damage import setting_of, survey
-from rmqctl.rocketmq.mend.holes import Hole
+from rmqctl.rocketmq.mend.heal import SMALLEST
+from rmqctl.rocketmq.mend.holes import Break
 from rmqctl.rocketmq.mend.placeholder import Setting
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import pointless_files
-from rmqctl.rocketmq.store import OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, RocketMQStore, StoreFile
 
 
 def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
@@ -27,8 +28,7 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
         OSError: a file cannot be read.
     """
     if not store.log_files:
-        why = "without a log no message is left; give --from REPLICA, or --commitlog if it lies elsewhere"
-        yield Step(kinds.LOG_MISSING.id, "commitlog", "left as it is: no file of the commit log is there", why)
+        yield from _no_log(store, geometry, replica)
         return
     for name in pointless_files(store):
         why = "the file in front of it is missing, and nothing sound follows"
@@ -41,11 +41,45 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
         yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps)
 
 
+def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+    """A log where there is none: the replica's files, else an empty one behind all that queues point to.
+
+    With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
+    and give their offsets out again.
+    """
+    if replica is not None:
+        for file in replica.store.log_files:
+            name = f"{COMMIT_LOG}/{file.base:0{OFFSET_DIGITS}d}"
+            data = replica.file(file.base, file.size, is_last=file is replica.store.log_files[-1])
+            if data is not None:
+                why = f"{replica.store.root} has the file, and all its records are sound"
+                yield Step(
+                    kinds.LOG_MISSING.id,
+                    name,
+                    "take the file from the replica",
+                    why,
+                    (Create(name, data, size=file.size),),
+                )
+        return
+    claims = claims_into(store, [(0, 1 << 62)])
+    size, end = geometry.commit_log_file_size, claims.end
+    if "mappedFileSizeCommitLog" not in store.settings or not end:
+        why = (
+            "give --from REPLICA, --commitlog DIR if it lies elsewhere, or --broker-conf FILE for the size of its files"
+        )
+        yield Step(kinds.LOG_MISSING.id, COMMIT_LOG, "left as it is: no file of the commit log is there", why)
+        return
+    name = f"{COMMIT_LOG}/{-(-end // size) * size:0{OFFSET_DIGITS}d}"
+    what = "begin an empty log behind everything that queues point to"
+    why = "all messages are lost, but queues keep their offsets: a broker without a log would destroy the queues"
+    yield Step(kinds.LOG_MISSING.id, name, what, why, (Create(name, size=size),), loses=len(claims))
+
+
 class _Filler:
     def __init__(self, store: RocketMQStore, files: list[StoreFile], size: int, replica: Replica | None) -> None:
         self.files, self.size, self.replica = files, size, replica
         self.store = store
-        self._holes: list[Hole] = []
+        self._holes: list[Break] = []
         self._claims = Claims(())
 
     def steps(self, gaps: list[Finding]) -> Iterator[Step]:
@@ -73,7 +107,7 @@ class _Filler:
             Claim(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
             for h in self._holes
             if h.after < base and h.before >= end
-            for offset in range(h.first, h.first + min(h.count, self.size // 92))
+            for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
             if (h.topic, h.queue_id, offset) not in known
         ]
         made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light)

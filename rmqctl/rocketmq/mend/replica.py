@@ -59,8 +59,11 @@ class Replica:
             f"{self.store.root} has sound records there, and the bytes {' and '.join(sides)} are equal in both stores",
         )
 
-    def file(self, base: int, size: int) -> bytes | None:
+    def file(self, base: int, size: int, *, is_last: bool = False) -> bytes | None:
         """The whole file that begins at an offset; None if it is not there or has damage.
+
+        Args:
+            is_last: it is the last of its log, and need not be full.
 
         Raises:
             OSError: it cannot be read.
@@ -69,7 +72,7 @@ class Replica:
         if file is None:
             return None
         state = LogState()
-        for found in walk_file(FileContext(file, followed=True), state):
+        for found in walk_file(FileContext(file, followed=not is_last), state):
             if any(f.level is not Severity.NOTE for f in found.findings) or len(_body_crc_rows(found.block)):
                 return None
         return self._log.read(base, size)

@@ -85,7 +85,7 @@ def diagnose(body: bytes, stored: int) -> Diagnosis:
 def _in_field(difference: int) -> list[Correction]:
     """The correction of the CRC field itself."""
     pattern = difference.to_bytes(4, "big")
-    span = _span(pattern)
+    span = span_of(pattern)
     return [Correction(-1, pattern, span)] if span <= LONGEST_BURST else []
 
 
@@ -99,12 +99,12 @@ def _in_body(size: int, difference: int) -> list[Correction]:
         rows = np.flatnonzero((words < 1 << 24) & (words & 0xFF != 0))
         for row in rows.tolist():
             at, pattern = size - 1 - row, int(words[row]).to_bytes(4, "little").rstrip(b"\0")
-            if at + len(pattern) <= size and _span(pattern) <= LONGEST_BURST:
-                found.append(Correction(at, pattern, _span(pattern)))
+            if at + len(pattern) <= size and span_of(pattern) <= LONGEST_BURST:
+                found.append(Correction(at, pattern, span_of(pattern)))
     return found
 
 
-def _span(pattern: bytes) -> int:
+def span_of(pattern: bytes) -> int:
     """Bits from the first to the last wrong one, counted from either end of the bytes: the smaller of both."""
     spans = []
     orders: tuple[Literal["big", "little"], ...] = ("big", "little")
@@ -118,12 +118,11 @@ def _windows(syndrome: int, size: int) -> Words:
     """The four bytes (little-endian) from place ``size - 1 - row`` on that have this syndrome, shape (size,)."""
     words = np.empty(size, np.uint32)
     words[0] = _step_back(syndrome)
-    done, tables = 1, _back_tables()
-    while done < size:
+    done = 1
+    for power in range(size.bit_length()):
         take = min(done, size - done)
-        words[done : done + take] = _apply(tables, words[:take])
+        words[done : done + take] = _apply(_back_tables(power), words[:take])
         done += take
-        tables = np.stack([_apply(tables, row) for row in tables])
     return words
 
 
@@ -146,8 +145,11 @@ def _step_back(register: int) -> int:
 
 
 @cache
-def _back_tables() -> Words:
-    """One step back as four tables of 256, one a byte of the register; shape (4, 256)."""
+def _back_tables(power: int) -> Words:
+    """``2 ** power`` steps back as four tables of 256, one a byte of the register; shape (4, 256)."""
+    if power:
+        half = _back_tables(power - 1)
+        return np.stack([_apply(half, row) for row in half])
     rows = [[_step_back(value << shift) for value in range(256)] for shift in (0, 8, 16, 24)]
     return np.array(rows, np.uint32)
 

@@ -10,22 +10,28 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from formats.rocketmq.index import key_hash
 from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.index_evidence import Place, covers, places_of
 from rmqctl.rocketmq.query.index_walk import Chain, End
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
 from rmqctl.rocketmq.query.queue_unit import unit_of
-from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Absence, Record
+from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
 from rmqctl.rocketmq.store import RocketMQStore
 
 _ROLLBACK = 0xC
+_SECOND = 1000
+_LARGEST = 64 << 20
+"""Bytes of one damaged place that are searched for the text of a key."""
 
 
 def explain_key(
@@ -50,7 +56,7 @@ class KeyExplanation:
     Attributes:
         files: the index files that were asked, oldest first.
         found: messages of the log with the key, under any topic, in log order.
-        damage: damage met in the log.
+        damage: damage met in the log; end: physical offset behind its last record.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class KeyExplanation:
         self.store, self.files, self.query, self.answer, self.trace = store, files, query, answer, trace
         self.found: list[Record] = []
         self.damage: list[Finding] = []
+        self.end = 0
 
     def conclude(self, progress: Progress | None = None) -> Step:
         """Read the log, note what it says, and name the reason.
@@ -76,6 +83,8 @@ class KeyExplanation:
             return self._why_missing(missing[0])
         if self.answer.absent:
             return self._why_absent(self.answer.absent[0])
+        if self._strangers():
+            return self._why_stranger(self._strangers()[0])
         return self._all_is_there() if self.answer.messages else self._why_nothing()
 
     # --- what the log says ----------------------------------------------------------------------
@@ -87,6 +96,7 @@ class KeyExplanation:
         for part in search_log(self.store, Search(wanted, places), progress=progress):
             self.found += part.records
             self.damage += part.findings
+            self.end = self.end if part.end is None else part.end
         counts = Counter(r.topic for r in self.found)
         told = ", ".join(f"{n} under topic {topic}" for topic, n in counts.items()) or "none"
         self.trace.add("", "log", f"read from end to end for {self._wanted}: {told}")
@@ -102,21 +112,24 @@ class KeyExplanation:
 
     @property
     def _span(self) -> dict[str, object]:
-        return {"begin": self.query.begin, "end": self.query.end}
+        return {"span": steps.span(self.query.begin, self.query.end)}
 
     # --- a message of the log that the query does not give --------------------------------------
 
     def _why_missing(self, record: Record) -> Step:
-        self.trace.add(record.file, f"record {record.physical_offset}", f"has {self._wanted}, stored at "
-                       f"{record.store_timestamp}, and is not found")  # fmt: skip
+        stored = steps.instant(record.store_timestamp)
+        self.trace.add(
+            record.file, f"record {record.physical_offset}", f"has {self._wanted}, stored {stored}; not found"
+        )
         lost: dict[str, object] = {"key": self._wanted, "physical_offset": record.physical_offset}
         if not self.files:
             return steps.NO_INDEX.conclude("index", **lost)
         places = places_of(self.files, record.physical_offset, self.query.index_query().hash)
         for place in places:
             self.trace.add(place.file.path, f"entry {place.number}", f"leads to record {record.physical_offset}")
-        reasons = [self._why_not_reached(place, record) for place in places]
-        return reasons[0] if reasons else self._never_indexed(record, lost)
+        if places:
+            return self._why_not_reached(places[0], record)
+        return self._why_stranger(self._strangers()[0]) if self._strangers() else self._never_indexed(record, lost)
 
     def _why_not_reached(self, place: Place, record: Record) -> Step:
         """Why the walk did not take an entry that is there."""
@@ -127,20 +140,32 @@ class KeyExplanation:
         if chain is None:
             return self._not_looked_into(file)
         if chain.end in {End.NO_ENTRIES, End.TIME}:
-            lost = {"key": self._wanted, "physical_offset": record.physical_offset, "file": file.path}
-            empty = chain.end is End.NO_ENTRIES or not _is_timed(file)
-            return (steps.INDEX_EMPTY if empty else steps.INDEX_TIME).conclude(file.path, **lost, **self._span)
+            return self._bad_header(file, record)
         if not file.is_whole:
             return self._unreadable(file)
         return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
 
+    def _bad_header(self, file: IndexFile, record: Record) -> Step:
+        """The header says that the file has no entries, or none of the time asked for."""
+        header = file.header
+        begin, end = header["begin_timestamp"], header["end_timestamp"]
+        if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
+            at = record.physical_offset
+            return steps.INDEX_EMPTY.conclude(file.path, file=file.path, key=self._wanted, physical_offset=at)
+        if begin <= end and 0 < begin <= record.store_timestamp + _SECOND and end > 0:
+            return steps.INDEX_TIME.conclude(file.path, **self._span)
+        reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
+        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self._wanted, reason=reason)
+
     def _outside(self, file: IndexFile, time: int) -> Step:
-        return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=time, **self._span)
+        return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=steps.instant(time), **self._span)
 
     def _not_looked_into(self, file: IndexFile) -> Step:
         cut = self.answer.walk.cut_at
         if cut is not None:
-            return steps.FILES_CUT_BY_TIME.conclude(cut.path, file=cut.path, key=self._wanted, begin=self.query.begin)
+            return steps.FILES_CUT_BY_TIME.conclude(
+                cut.path, file=cut.path, key=self._wanted, begin=steps.instant(self.query.begin)
+            )
         return self._limit(file)
 
     def _limit(self, file: IndexFile) -> Step:
@@ -169,7 +194,7 @@ class KeyExplanation:
         if chain.end is End.LIMIT:
             return self._limit(chain.file)
         if chain.end is End.BEFORE:
-            return steps.CHAIN_TIME.conclude(path, **at, begin=self.query.begin, wanted=place.number)
+            return steps.CHAIN_TIME.conclude(path, **at, begin=steps.instant(self.query.begin), wanted=place.number)
         reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
         return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
 
@@ -197,7 +222,28 @@ class KeyExplanation:
     # --- nothing of it is in the log ------------------------------------------------------------
 
     def _why_absent(self, absence: Absence) -> Step:
-        return absent_step(absence, f"the index entry of {self._wanted}", self.store)
+        """Why an entry of the index leads to no record: what the scan of the log says of the place."""
+        at = absence.physical_offset
+        finding = next((f for f in self.damage if f.kind is not kinds.LOG_GAP and _includes(f, at)), None)
+        if finding is not None and absence.miss in {steps.RECORD_GONE, steps.RECORD_DAMAGED}:
+            text = f"{absence.found} ({finding.kind.id})"
+            absence = replace(absence, miss=steps.RECORD_DAMAGED, found=text)
+        elif absence.miss is steps.RECORD_GONE and at >= self.end > 0:
+            absence = replace(absence, miss=steps.BEYOND_LOG)
+        return absent_step(absence, f"the index entry of {self._wanted}", self.store, self.end)
+
+    def _strangers(self) -> list[Record]:
+        """Candidates none of whose keys has the hash that was asked for, so that the entry cannot be theirs."""
+        wanted = self.query.index_query().hash
+        return [r for r in self.answer.raw if wanted not in map(key_hash, r.index_keys())]
+
+    def _why_stranger(self, record: Record) -> Step:
+        """Why an entry leads to a record that has no such key: its properties are damaged, or it is another record."""
+        wanted, at = f"the index entry of {self._wanted}", record.physical_offset
+        if record.damage:
+            return steps.RECORD_DAMAGED.conclude(record.file, wanted=wanted, physical_offset=at, found=record.damage)
+        found = f"topic {record.topic}, queue {record.fields['queue_id']}, queue offset {record.fields['queue_offset']}"
+        return steps.RECORD_REPLACED.conclude(record.file, wanted=wanted, physical_offset=at, found=found)
 
     def _all_is_there(self) -> Step:
         count = len(self.answer.messages)
@@ -217,6 +263,21 @@ class KeyExplanation:
             return self._elsewhere(elsewhere)
         if self.answer.raw:
             return steps.COLLISION.conclude(count=len(self.answer.raw), key=self._wanted)
+        return self._lost_in_damage() if self.damage else self._nowhere()
+
+    def _lost_in_damage(self) -> Step:
+        """Whether the text of the key stands in the damaged bytes, where they are there at all."""
+        wanted = (self.query.key if self.query.key is not None else self.query.tag or "").encode(*ENCODING)
+        with LogReader(self.store.log_files) as log:
+            held = [f for f in self.damage if wanted in log.read(f.physical_offset or 0, min(f.size, _LARGEST))]
+        for finding in held:
+            self.trace.add(finding.file, f"damage at {finding.offset}", "the text stands in the damaged bytes")
+        places = [f"{f.file} {f.offset}" for f in held or self.damage]
+        told = ", ".join(places[:3]) + (f" and {len(places) - 3} more places" if len(places) > 3 else "")
+        text = "its text stands" if held else "it may have been"
+        return steps.LOG_DAMAGED.conclude(key=self._wanted, places=told, text=text)
+
+    def _nowhere(self) -> Step:
         where = f"under topic {self.query.topic}"
         if self.query.tag is not None and self.query.key is not None:
             where += f" with tags {self.query.tag}"
@@ -231,11 +292,6 @@ class KeyExplanation:
     def _elsewhere(self, records: Iterable[Record]) -> Step:
         topics = dict.fromkeys(r.topic for r in records)
         return steps.OTHER_TOPIC.conclude(key=self._wanted, topic=", ".join(topics))
-
-
-def _is_timed(file: IndexFile) -> bool:
-    """Whether the header names times at all."""
-    return 0 < file.header["begin_timestamp"] <= file.header["end_timestamp"]
 
 
 _COPIES = (
@@ -254,17 +310,22 @@ def copy_word(topic: str) -> str:
     return next((word for name, word in _COPIES if topic.startswith(name)), "system")
 
 
-def absent_step(absence: Absence, wanted: str, store: RocketMQStore) -> Step:
-    """The last step where an entry, a unit or an id leads to an offset without a record."""
+def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> Step:
+    """The last step where an entry, a unit or an id leads to an offset without a record.
+
+    Args:
+        end: of the log, in bytes; default: of its last file.
+    """
     files = store.log_files
-    ends = {"min_offset": files[0].base if files else 0, "end": files[-1].base + files[-1].size if files else 0}
-    values: dict[str, object] = {
-        "wanted": wanted,
-        "physical_offset": absence.physical_offset,
-        "found": absence.found,
-        **ends,
-    }
-    return replace(absence.miss.conclude(**values), file=absence.file)
+    last = files[-1].base + files[-1].size if files else 0
+    ends = {"min_offset": files[0].base if files else 0, "end": end or last}
+    at = absence.physical_offset
+    return absence.miss.conclude(absence.file, wanted=wanted, physical_offset=at, found=absence.found, **ends)
+
+
+def _includes(finding: Finding, physical: int) -> bool:
+    begin = finding.physical_offset
+    return begin is not None and begin <= physical < begin + max(finding.size, 1)
 
 
 __all__ = ["absent_step", "copy_word", "explain_key"]

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from formats.rocketmq.index import key_hash
 from rmqctl.rocketmq.index_files import IndexEntry, IndexFile
-from rmqctl.rocketmq.query.steps import Trace
+from rmqctl.rocketmq.query.steps import Trace, instant, span
 
 MAX_BATCH = 64
 """`maxMsgsNumBatch`: candidates that a broker collects at most, whatever it is asked for."""
@@ -131,15 +131,16 @@ def walk_index(files: Iterable[IndexFile], query: IndexQuery, trace: Trace) -> W
     walk = Walk()
     for file in reversed(list(files)):
         begin, end = file.header["begin_timestamp"], file.header["end_timestamp"]
-        span = f"first entry {begin}, last entry {end}"
+        times = f"{instant(begin)} to {instant(end)}" if trace.on else ""
+        asked = span(query.begin, query.end) if trace.on else ""
         if is_time_matched(file, query):
-            trace.add(file.path, "index file", f"{span}: overlaps {query.begin} to {query.end}, looked into")
+            trace.add(file.path, "index file", f"{times} overlaps {asked}: looked into")
             walk.chains.append(_Chase(file, query, walk.candidates, trace).run())
         else:
-            trace.add(file.path, "index file", f"{span}: does not overlap {query.begin} to {query.end}, passed over")
+            trace.add(file.path, "index file", f"{times} does not overlap {asked}: passed over")
             walk.chains.append(Chain(file, End.TIME))
         if begin < query.begin:
-            trace.add(file.path, "index file", f"begins before {query.begin}: older files are not looked at")
+            trace.add(file.path, "index file", "begins before the time asked for: older files are not looked at")
             walk.cut_at = file
             break
         if len(walk.candidates) >= query.limit:
@@ -201,15 +202,17 @@ class _Chase:
         time = self.file.header["begin_timestamp"] + entry.time_difference * 1000
         kept = self._take(number, entry, time)
         end = self._chain_end(number, entry, time)
-        self._note(number, f"hash {entry.key_hash}, offset {entry.physical_offset}, time {time}: {kept}"
-                   + (f"; {end}, the chain is left" if end not in {None, End.FIRST} else ""))  # fmt: skip
+        if self.trace.on:
+            why = "" if end in {None, End.FIRST} else f"; {end}: the chain is left"
+            what = f"hash {entry.key_hash}, offset {entry.physical_offset}, time {instant(time)}"
+            self._note(number, f"{what}: {kept}{why}")
         return entry.previous, end
 
     def _take(self, number: int, entry: IndexEntry, time: int) -> str:
         if entry.key_hash != self.hash:
             return "dropped, another hash"
         if not self.query.begin <= time <= self.query.end:
-            return f"dropped, outside {self.query.begin} to {self.query.end}"
+            return "dropped, outside the time asked for"
         self.found.append(Candidate(self.file.path, number, entry.physical_offset, time))
         return "candidate"
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
@@ -50,11 +51,13 @@ class Found:
     Attributes:
         records: those looked for, in log order.
         findings: damage met, warnings and errors.
+        end: physical offset behind the last record, None without one.
         stale: the log ended here, at records that a cut left behind.
     """
 
     records: list[Record] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    end: int | None = None
     stale: bool = False
 
 
@@ -121,7 +124,7 @@ def search_split(split: Split, search: Search) -> Found:
         for part in walk_file(split.context, state, start=split.start, stop=split.stop):
             found.findings += [f for f in part.findings if f.level is not Severity.NOTE]
             found.records += _matches(part.block, search)
-        found.stale = state.stale
+        found.end, found.stale = state.end, state.stale
     except OSError as error:
         found.findings.append(unreadable(split.context.file.name, error))
     return found
@@ -145,19 +148,27 @@ def _matches(block: Block, search: Search) -> list[Record]:
 
 def _holding(block: Block, text: bytes) -> Ints:
     """Rows of the records that hold the bytes anywhere, and of all inner batches; ascending."""
-    raw, found = block.data.tobytes(), set[int]()
-    at = raw.find(text)
+    raw, size, found = _searchable(block.data), len(block.data), list[int]()
+    at = raw.find(text, 0, size)
     if at >= 0:
         begins, ends = block.at.tolist(), (block.at + block.total_size).tolist()
         while at >= 0:
             row = bisect_right(begins, at) - 1
-            if row >= 0 and at < ends[row]:
-                found.add(row)
-                at = raw.find(text, ends[row])
-            else:
-                at = raw.find(text, at + 1)
+            inside = row >= 0 and at < ends[row]
+            if inside:
+                found.append(row)
+            at = raw.find(text, ends[row] if inside else at + 1, size)
     batches = np.flatnonzero((block["sys_flag"] & _INNER_BATCH) != 0)
-    return np.union1d(np.array(sorted(found), np.int64), batches)
+    return np.union1d(np.array(found, np.int64), batches)
+
+
+def _searchable(data: Bytes8) -> bytes | bytearray:
+    """The bytes of a window, or more behind them, to be searched; copied only if they do not begin a bytearray."""
+    base: Any = data.base
+    held = base.obj if isinstance(base, memoryview) else None
+    if isinstance(held, bytearray) and np.frombuffer(held, np.uint8).ctypes.data == data.ctypes.data:
+        return held
+    return data.tobytes()
 
 
 def _record(block: Block, row: int, *, strict: bool) -> Record:

@@ -52,7 +52,7 @@ def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> li
     ids = queues_of_topic(started, topic)
     if ids and (queue_id is None or queue_id in ids):
         return ids if queue_id is None else [queue_id]
-    ids = sorted({*ids, *started.coming_queues(topic)})
+    ids = sorted({*ids, *started.recovered_queues(topic)})
     if not ids:
         return steps.UNKNOWN_TOPIC.conclude(topic=topic, nearest=did_you_mean(topic, topics_of(started)))
     if queue_id is not None and queue_id not in ids:

@@ -26,6 +26,7 @@ PULL_COUNT = 32
 _BADLY_TO_MIN_UNTIL = Release(4, 9, 3)
 _BYTES_SINCE, _LIMIT_EXACT_SINCE = Release(5, 1, 0), Release(5, 3, 3)
 _EXAMINED_BYTES = 16000
+_IN_VAIN = _EXAMINED_BYTES // UNIT_SIZE
 _MAX_PULL = 128 << 20
 _MEMORY_BYTES, _MEMORY_COUNT = 262_144, 32
 _EXT_HEAD = 10
@@ -88,6 +89,8 @@ def browse(
 ) -> GetMessage:
     """``count`` messages from an offset on, across files and without a broker's limits; fillers are passed over.
 
+    It ends after 800 units in a row whose records cannot be read, as many as a broker examines at a time.
+
     Raises:
         OSError: a file cannot be read.
     """
@@ -97,14 +100,15 @@ def browse(
         trace.add("", f"offset {offset}", f"{answer.status}: the queue is [{view.min_offset}, {view.max_offset})")
         return answer
     answer = GetMessage(NO_MATCH, offset, view.min_offset, view.max_offset)
+    in_vain = 0
     for name, unit in units_from(view, offset):
-        if answer.count >= count:
+        if answer.count >= count or in_vain >= _IN_VAIN:
             break
         answer.next_offset = unit.queue_offset + unit.count
         if unit.is_filler:
             trace.add(name, f"unit {unit.queue_offset}", "a filler; passed over")
         elif fits_tag(view, unit, tag, name, trace):
-            _take(view, answer, unit, name, trace)
+            in_vain = 0 if _take(view, answer, unit, name, trace) else in_vain + 1
     else:
         answer.next_offset = max(answer.next_offset, view.max_offset)
     return answer

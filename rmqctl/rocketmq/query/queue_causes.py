@@ -167,8 +167,8 @@ def _fits(answer: TimeAnswer) -> bool:
     if stored is None:
         return False
     if answer.view.release < BOUNDARIES_SINCE:
-        around = [t for t in (answer.previous, answer.next) if t is not None]
-        return all(abs(stored - time) <= abs(t - time) for t in around)
+        beside = answer.next if stored < time else answer.previous
+        return stored == time or beside is None or (stored < time) == (beside >= time)
     if answer.question.boundary is Boundary.LOWER:
         return (answer.previous is None or answer.previous < time) and stored >= time
     return stored <= time and (answer.next is None or answer.next > time)

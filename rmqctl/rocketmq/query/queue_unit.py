@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
@@ -59,27 +61,41 @@ def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
 
 
 def _in_queue(queue: Queue, record: Record) -> RecordUnit:
-    offset = record.fields["queue_offset"]
+    """The unit at the record's queue offset, else the one elsewhere in the queue that leads to it."""
+    offset, name = record.fields["queue_offset"], "/".join(map(str, queue.key))
     position = offset * queue.dtype.itemsize
     file = next((f.name for f in queue.files if f.base <= position < f.base + f.size), "")
     unit = queue.unit_at(position)
     if unit is None:
-        found, there = "no file of the queue holds its place", False
+        found = f"no file of queue {name} holds the place of its unit"
     elif not unit["size"][0]:
-        found, there = "nothing is written in its place", False
+        found = f"nothing is written where queue {name} should hold its unit"
+    elif int(unit["physical_offset"][0]) == record.physical_offset:
+        return RecordUnit(*queue.key, offset, f"unit {offset} of queue {name} leads to it", file, is_there=True)
     else:
-        physical = int(unit["physical_offset"][0])
-        found, there = f"the unit in its place leads to offset {physical}", physical == record.physical_offset
-    return RecordUnit(*queue.key, offset, found, file, is_there=there)
+        found = f"unit {offset} of queue {name} leads to offset {int(unit['physical_offset'][0])}"
+    elsewhere = _leading_to(queue, record.physical_offset)
+    if elsewhere is None:
+        return RecordUnit(*queue.key, offset, found, file)
+    found = f"unit {elsewhere} of queue {name} leads to it, though it says its queue offset is {offset}"
+    return RecordUnit(*queue.key, offset, found, file, is_there=True)
+
+
+def _leading_to(queue: Queue, physical: int) -> int | None:
+    """The number of a unit that leads to an offset, wherever it is in the queue."""
+    for file in queue.files:
+        for first, units in queue.chunks(file):
+            rows = np.flatnonzero((units["physical_offset"] == physical) & queue.valid(units))
+            if len(rows):
+                return file.base // queue.dtype.itemsize + first + int(rows[0])
+    return None
 
 
 def _in_batch_queue(queue: Queue, record: Record) -> RecordUnit:
-    offset = record.fields["queue_offset"]
-    for file in queue.files:
-        for _, units in queue.chunks(file):
-            if (units["physical_offset"][queue.valid(units)] == record.physical_offset).any():
-                return RecordUnit(*queue.key, offset, "a unit leads to it", file.name, is_there=True)
-    return RecordUnit(*queue.key, offset, "no unit of the batch queue leads to it")
+    offset, number = record.fields["queue_offset"], _leading_to(queue, record.physical_offset)
+    if number is None:
+        return RecordUnit(*queue.key, offset, "no unit of the batch queue leads to it")
+    return RecordUnit(*queue.key, offset, f"unit {number} of the batch queue leads to it", is_there=True)
 
 
 __all__ = ["RecordUnit", "unit_of"]

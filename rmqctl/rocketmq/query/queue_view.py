@@ -1,17 +1,15 @@
 """One queue as a broker of a release has it once it has started on the store: where every query by queue begins.
 
 A cleanly stopped store is taken as it is on disk, after a look at the queue's last unit; only the files that an answer
-needs are read. After a crash the broker cuts units that point behind the log and makes those that are missing; that
-is worked out from the log (spec 6.3, 6.6, 6.7).
+needs are read. After a crash, and where that look shows that the queue and the log do not fit, the start of the broker
+is replayed (spec 6): it cuts units and makes others. Of a store that no broker would start on, the disk is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from formats.rocketmq.consumequeue import PRE_BLANK_SIZE
 from rmqctl.release import Release
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query.started import StartedStore
@@ -141,6 +139,18 @@ class QueueView:
         end = unit.physical_offset + unit.size
         return file is not None and unit.size > 0 and end <= min(file.base + file.size, self.log_end)
 
+    def bytes_from(self, queue_offset: int) -> int:
+        """Bytes of the records from a queue offset on.
+
+        Raises:
+            OSError: a file of the queue cannot be read.
+        """
+        place = self.at(queue_offset)
+        if place is None:
+            return 0
+        rest = self.files[self.files.index(place[0]) + 1 :]
+        return place[0].bytes_from(place[1]) + sum(file.bytes_from(0) for file in rest)
+
     def last_unit(self) -> Unit | None:
         """The last unit of all; None in a queue without one."""
         file = next((f for f in reversed(self.files) if len(f)), None)
@@ -159,19 +169,23 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
         from rmqctl.rocketmq.query.rocksdb_view import fill_from_database
 
         fill_from_database(view)
-        if view.last_unit() is not None:
-            return view
+    else:
+        _fill_from_files(view)
+    if not is_settled(view):
+        from rmqctl.rocketmq.query.recovered import recover_view
+
+        recover_view(view)
+    return view
+
+
+def _fill_from_files(view: QueueView) -> None:
+    """The queue as it lies on disk."""
     view.files = _files(view, QUEUES)
     if not view.files:
         view.files = _files(view, BATCH_QUEUES)
         view.is_batch = bool(view.files)
     _cut_unwritten(view)
-    if not _is_settled(view):
-        from rmqctl.rocketmq.query.recovered import recover
-
-        recover(view)
     set_range(view)
-    return view
 
 
 def _files(view: QueueView, kind: str) -> list[UnitFile]:
@@ -188,7 +202,7 @@ def _cut_unwritten(view: QueueView) -> None:
             return
 
 
-def _is_settled(view: QueueView) -> bool:
+def is_settled(view: QueueView) -> bool:
     """Whether a start of the broker would leave the queue as it is, as far as a look at its end tells."""
     if view.store.state == "running":
         return True
@@ -261,8 +275,3 @@ def _batch_minimum(first: UnitFile, log_begin: int) -> int:
             break
         minimum = unit.queue_offset + unit.count
     return minimum
-
-
-def fillers(base: int, count: int) -> Iterable[Unit]:
-    """Units that stand for nothing, as a broker writes them in front of a queue that begins late."""
-    return (Unit(base // UNIT_SIZE + n, 0, PRE_BLANK_SIZE, 0) for n in range(count))

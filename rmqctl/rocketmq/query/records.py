@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from formats.errors import DecodeError
-from formats.rocketmq.message import decode_record
+from formats.rocketmq.index import index_key, tag_index_key
+from formats.rocketmq.message import body_crc, decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_EXPIRED, RECORD_GONE, Miss, Trace
+from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE, Miss, Trace
+from rmqctl.rocketmq.variants import variant_of
 
 UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC"
 ENCODING = ("utf-8", "surrogateescape")
@@ -63,6 +65,23 @@ class Record:
         """Whether UNIQ_KEY equals the key."""
         return self.properties.get(UNIQUE_KEY) == key.encode(*ENCODING)
 
+    @property
+    def damage(self) -> str:
+        """What can be seen to be wrong with a record that can be read, as half a sentence; "" when nothing is."""
+        if b"\0" in self.fields["properties"]:
+            return "the properties of the record there hold zero bytes, so its keys may be lost"
+        body = self.fields["body"]
+        if body and self.fields["body_crc"] != body_crc(body):
+            return f"the body of the record there has CRC {body_crc(body)}, but {self.fields['body_crc']} is stored"
+        return ""
+
+    def index_keys(self) -> list[str]:
+        """What a broker hashes for the record: unique key, keys, and from 5.4.0 on the tags (spec 4.2, 4.3)."""
+        found = [self.properties.get(UNIQUE_KEY, b""), *self.properties.get(KEYS, b"").split(b" ")]
+        keys = [index_key(self.topic, part.decode(*ENCODING)) for part in found if part]
+        tags = self.properties.get(TAGS)
+        return keys if tags is None else [*keys, tag_index_key(self.topic, tags.decode(*ENCODING))]
+
     def has_tags(self, tags: str) -> bool:
         """Whether TAGS as a whole equals the text."""
         return self.properties.get(TAGS) == tags.encode(*ENCODING)
@@ -106,9 +125,9 @@ class RecordReader:
             fields, after = decode_record(raw)
         except DecodeError as error:
             found = f"a record of {size} bytes that is broken at {error.field}: {error}"
-            return self._absent(Absence(physical, RECORD_GONE, found, file.name))
+            return self._absent(Absence(physical, RECORD_DAMAGED, found, file.name))
         if after != len(raw):
-            return self._absent(Absence(physical, RECORD_GONE, f"a record of {size} bytes, cut", file.name))
+            return self._absent(Absence(physical, RECORD_DAMAGED, f"a record of {size} bytes, cut", file.name))
         return Record(physical, file.name, physical - file.base, raw, fields, self.strict)
 
     def _outside(self, physical: int) -> Absence:
@@ -125,6 +144,8 @@ class RecordReader:
         data = self.log.read(physical, 8)
         if not any(data):
             return Absence(physical, RECORD_GONE, "zeros", file)
+        if variant_of(int.from_bytes(data[4:8], "big", signed=True), 0) is not None:
+            return Absence(physical, RECORD_DAMAGED, "a record whose header is cut off", file)
         found = f"no message magic but the bytes {data.hex(' ')}"
         return Absence(physical, RECORD_GONE, found, file)
 

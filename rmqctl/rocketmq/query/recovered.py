@@ -1,78 +1,85 @@
-"""What a broker's start makes of one queue: units behind the log are cut, missing ones made (spec 3.4, 6.6, 6.7)."""
+"""One queue as the start of a broker leaves it, out of the replay of that start (`rmqctl.rocketmq.recovery`)."""
 
 from __future__ import annotations
 
-from rmqctl.rocketmq.geometry import geometry_of
-from rmqctl.rocketmq.query.queue_view import QueueView, fillers
+from dataclasses import dataclass, field
+
+from rmqctl.files.source import BytesSource
+from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES
-from rmqctl.rocketmq.undispatched import TailUnit
+from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
+from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage
+from rmqctl.rocketmq.store import BATCH_QUEUES, OFFSET_DIGITS, QUEUES
 
-_NEW = "(made at the start of a broker)"
 
-
-def recover(view: QueueView) -> None:
-    """Turn the files as they lie on disk into those after a start of the broker.
+def recover_view(view: QueueView) -> bool:
+    """Replace what lies on disk by what a start makes of it; False where the broker does not start.
 
     Raises:
         OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
-    view.is_sound = False
-    view.log_end = view.started.log_end
-    _cut_behind_log(view)
-    if not view.files:
-        view.is_batch = view.store.tree.stat(f"{BATCH_QUEUES}/{view.topic}") is not None
-    for unit in view.started.coming_units(view.topic, view.queue_id):
-        append(view, unit)
+    found = view.started.recovery
+    if not found.starts or found.end is None:
+        return False
+    view.close()
+    view.is_sound, view.log_end, view.files = False, found.end, []
+    view.min_offset = view.max_offset = 0
+    image = _image(view, found.images)
+    if image is not None:
+        view.is_batch = image.key[0] == BATCH_QUEUES
+        view.files = _database_units(view, image) if isinstance(image, RocksQueueImage) else _files(image)
+        view.min_offset, view.max_offset = image.min_offset, image.max_offset
+    return True
 
 
-def _cut_behind_log(view: QueueView) -> None:
-    """Drop units from the end as long as they point behind the log; a file of which none is left is deleted."""
-    while view.files:
-        file = view.files[-1]
-        had = file.stored
-        while file.stored and _is_behind(file.unit(file.stored - 1), view.log_end):
-            file.stored -= 1
-        if file.stored or not had:
-            return
-        view.files.pop().close()
+def _image(view: QueueView, images: list[QueueImage]) -> QueueImage | None:
+    """The queue's image; where there are two of a name, the one with messages."""
+    own = [image for image in images if image.key[1:] == (view.topic, view.queue_id)]
+    return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
 
 
-def _is_behind(unit: Unit, end: int) -> bool:
-    return unit.physical_offset >= end and not unit.is_filler
+def _files(image: QueueImage) -> list[UnitFile]:
+    return [_file(image, file) for file in image.files]
 
 
-def append(view: QueueView, unit: TailUnit) -> None:
-    """Dispatch one record to the queue (ConsumeQueue.putMessagePositionInfo, spec 3.4)."""
-    last = view.last_unit()
-    if last is not None and unit.physical + unit.size <= last.physical_offset + last.size:
-        return
-    new = Unit(unit.offset, unit.physical, unit.size, None, view.log.store_timestamp(unit.physical), unit.count)
-    if view.is_batch:
-        _file_with_room(view, 0).added.append(new)
-        return
-    file = _file_with_room(view, unit.offset * UNIT_SIZE)
-    position = file.base + len(file) * UNIT_SIZE
-    if unit.offset and unit.offset * UNIT_SIZE < position:
-        return
-    file.mtime_ms = None
-    file.added.append(Unit(position // UNIT_SIZE, new.physical_offset, new.size, None, new.store_timestamp))
+def _file(image: QueueImage, file: FileImage) -> UnitFile:
+    """A file as it is on disk, or with what the start writes into it; that makes its modification time new."""
+    size, count = image.unit_size, file.wrote // image.unit_size
+    is_batch = image.key[0] == BATCH_QUEUES
+    if file.file is not None and not file.overlay:
+        found = UnitFile.of(file.file, is_batch=is_batch)
+        found.stored = count
+        return found
+    name = file.file.name if file.file is not None else f"{image.directory}/{file.base:0{OFFSET_DIGITS}d}"
+    content = BytesSource(file.units(image.dtype).tobytes(), name)
+    return UnitFile(name, file.base, file.size // size, count, None, is_batch, content)
 
 
-def _file_with_room(view: QueueView, expected: int) -> UnitFile:
-    """The last file, or a new one behind it; the first of all begins where the unit belongs."""
-    if view.files and len(view.files[-1]) < view.files[-1].capacity:
-        return view.files[-1]
-    geometry = geometry_of(view.store)
-    size = geometry.batch_queue_file_size if view.is_batch else geometry.queue_file_size
-    begin = expected - expected % size
-    if view.files:
-        last = view.files[-1]
-        begin = last.base + last.capacity * last.unit_size
-    kind = BATCH_QUEUES if view.is_batch else QUEUES
-    name = f"{kind}/{view.topic}/{view.queue_id}/{begin:020d} {_NEW}"
-    file = UnitFile(name, begin, size // view.unit_size, 0, None, view.is_batch)
-    if not view.files and not view.is_batch:
-        file.added.extend(fillers(begin, (expected - begin) // UNIT_SIZE))
-    view.files.append(file)
-    return file
+@dataclass(slots=True)
+class RecoveredUnits(UnitFile):
+    """The units of a RocksDB queue after a start, as one file without an end."""
+
+    view: QueueView | None = None
+    units: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def unit(self, number: int) -> Unit:
+        """Unit ``number`` from the queue's first on; one that is not there has size 0."""
+        offset = self.base // UNIT_SIZE + number
+        physical, size = self.units.get(offset, (-1, 0))
+        stored = self.view.log.store_timestamp(physical) if self.view is not None and size else None
+        return Unit(offset, physical, size, None, stored)
+
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the records that the units from a number on stand for."""
+        first = self.base // UNIT_SIZE + number
+        return sum(size for offset, (_, size) in self.units.items() if offset >= first)
+
+
+def _database_units(view: QueueView, image: RocksQueueImage) -> list[UnitFile]:
+    if not image.units:
+        return []
+    first = min(image.units)
+    count = image.max_offset - first
+    name = f"{QUEUES} (RocksDB, after the start of a broker)"
+    return [RecoveredUnits(name, first * UNIT_SIZE, count, count, None, view=view, units=image.units)]

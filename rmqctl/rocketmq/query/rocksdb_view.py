@@ -27,8 +27,6 @@ class DatabaseUnits(UnitFile):
 
     def unit(self, number: int) -> Unit:
         """Unit ``number`` from the queue's first on; one that is not there has size 0."""
-        if number >= self.stored:
-            return self.added[number - self.stored]
         assert self.database is not None
         offset = self.base // UNIT_SIZE + number
         found = self.database.unit(self.topic, self.queue_id, offset)
@@ -36,49 +34,33 @@ class DatabaseUnits(UnitFile):
             return Unit(offset, _NO_UNIT, 0, 0)
         return Unit(offset, found.physical_offset, found.size, found.tags_code, found.store_timestamp)
 
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the records that the units from a number on stand for."""
+        return sum(self.unit(n).size for n in range(number, len(self)))
+
     def close(self) -> None:
         """The database stays open; it belongs to the store."""
 
 
 def fill_from_database(view: QueueView) -> None:
-    """The queue's units and range, with those that a start of the broker makes from the log.
+    """The queue as it lies in the database.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
-        OSError: the log cannot be read.
     """
-    view.is_sound = False
-    view.log_end = view.started.log_end
-    file = _stored(view)
-    for unit in view.started.coming_units(view.topic, view.queue_id):
-        if not len(file):
-            file.base = unit.offset * UNIT_SIZE
-        stored = view.log.store_timestamp(unit.physical)
-        if unit.offset * UNIT_SIZE == file.base + len(file) * UNIT_SIZE:
-            file.added.append(Unit(unit.offset, unit.physical, unit.size, None, stored))
-    if not len(file):
-        return
-    view.files = [file]
-    first = file.base // UNIT_SIZE
-    view.max_offset = first + len(file)
-    live = _first_live(file, view.log_begin)
-    view.min_offset = view.max_offset if live is None else first + live
-
-
-def _stored(view: QueueView) -> DatabaseUnits:
-    """The units that are in the database and point into the log."""
     database = view.started.database
     first = next(database.units_of(view.topic, view.queue_id), None)
     last = database.last_unit(view.topic, view.queue_id)
-    base = first.queue_offset if first else 0
-    end = last.queue_offset + 1 if last else 0
-    name, count = f"{QUEUES} (RocksDB)", max(end - base, 0)
+    if first is None or last is None:
+        return
+    count = last.queue_offset - first.queue_offset + 1
     file = DatabaseUnits(
-        name, base * UNIT_SIZE, 1 << 62, count, 0, database=database, topic=view.topic, queue_id=view.queue_id
-    )
-    while file.stored and file.unit(file.stored - 1).physical_offset >= view.log_end:
-        file.stored -= 1
-    return file
+        f"{QUEUES} (RocksDB)", first.queue_offset * UNIT_SIZE, count, count, 0,
+        database=database, topic=view.topic, queue_id=view.queue_id,
+    )  # fmt: skip
+    view.files, view.max_offset = [file], last.queue_offset + 1
+    live = _first_live(file, view.log_begin)
+    view.min_offset = view.max_offset if live is None else first.queue_offset + live
 
 
 def _first_live(file: DatabaseUnits, log_begin: int) -> int | None:

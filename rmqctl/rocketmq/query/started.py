@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -12,10 +11,8 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.store import RocketMQStore
 
 if TYPE_CHECKING:  # NumPy and the database library are imported only where they are needed
+    from rmqctl.rocketmq.recovery.outcome import Recovery
     from rmqctl.rocketmq.rocksdb_queues import QueueDatabase
-    from rmqctl.rocketmq.undispatched import TailUnit
-
-Key = tuple[str, int]
 
 
 class StartedStore:
@@ -23,12 +20,11 @@ class StartedStore:
 
     Attributes:
         release: whose rules hold.
-        topics: the topics that are asked for; None for any.
         log: opened where it is read.
     """
 
-    def __init__(self, store: RocketMQStore, release: Release, topics: Collection[str] | None = None) -> None:
-        self.store, self.release, self.topics = store, release, topics
+    def __init__(self, store: RocketMQStore, release: Release) -> None:
+        self.store, self.release = store, release
         self.log = LogReader(store.log_files)
         self._open = ExitStack()
 
@@ -56,34 +52,23 @@ class StartedStore:
 
         return self._open.enter_context(open_queues(self.store))
 
-    @property
-    def log_end(self) -> int:
-        """Where a broker would write the next record."""
-        return self._coming[0]
-
-    def coming_units(self, topic: str, queue_id: int) -> list[TailUnit]:
-        """The units that the start of a broker would add to a queue (spec 6.7).
-
-        Raises:
-            OSError: a file cannot be read.
-        """
-        return self._coming[1].get((topic, queue_id), [])
-
-    def coming_queues(self, topic: str) -> list[int]:
-        """Queues of a topic that the start of a broker would add units to.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
-        return [queue for name, queue in self._coming[1] if name == topic]
-
     @cached_property
-    def _coming(self) -> tuple[int, dict[Key, list[TailUnit]]]:
-        from rmqctl.rocketmq.topics import coming_units
+    def recovery(self) -> Recovery:
+        """What a start of a broker of the release makes of the store.
 
-        end, units = coming_units(self.store, self.release, self.log)
-        found: dict[Key, list[TailUnit]] = {}
-        for unit in units:
-            if self.topics is None or unit.key[0] in self.topics:
-                found.setdefault(unit.key, []).append(unit)
-        return end, found
+        Raises:
+            OSError: a file cannot be read.
+            MissingExtra: the queues are in RocksDB, and its package is not installed.
+        """
+        from rmqctl.rocketmq.recovery.replay import recover
+
+        return recover(self.store, self.release)
+
+    def recovered_queues(self, topic: str) -> list[int]:
+        """Queues of a topic after such a start, those without a message left out.
+
+        Raises:
+            OSError: a file cannot be read.
+            MissingExtra: the queues are in RocksDB, and its package is not installed.
+        """
+        return [image.key[2] for image in self.recovery.images if image.key[1] == topic and image.max_offset]

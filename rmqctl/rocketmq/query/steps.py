@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 CONCLUSION = "conclusion"
@@ -89,6 +90,26 @@ class Trace:
             yield Step("", "more steps", f"{self.left_out} further steps are left out")
 
 
+_FOREVER = 1 << 62
+
+
+def instant(time: int) -> str:
+    """A time in epoch ms as UTC ISO 8601 with milliseconds; the number itself where no calendar has it."""
+    try:
+        return f"{datetime.fromtimestamp(time / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{time % 1000:03}Z"
+    except (ValueError, OverflowError, OSError):
+        return f"{time} ms"
+
+
+def span(begin: int, end: int) -> str:
+    """A range of times in words."""
+    if begin <= 0 and end > _FOREVER:
+        return "all times"
+    if end > _FOREVER:
+        return f"from {instant(begin)} on"
+    return f"up to {instant(end)}" if begin <= 0 else f"{instant(begin)} to {instant(end)}"
+
+
 def rows_of(steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
     """Steps as rows."""
     return (step.row() for step in steps)
@@ -127,17 +148,16 @@ NO_QUEUE = _miss(
     "topic {topic} has no queue {queue_id}; its queues are {queues}",
     "The topic exists, but this queue of it was never written or created.",
 )
-BAD_ID = _miss(
-    "bad-id",
-    "{id} is no message id: {reason}",
-    "An offsetMsgId has 32 hex digits (56 with an IPv6 host); a unique key of a Java client has 32 or 56, "
-    "of a gRPC client 34 that start with 01.",
-)
 KEY_NOWHERE = _miss(
     "key-nowhere",
     "no message of the log has {key} {where}",
     "The log was read from its first to its last record, and no message carries the key: it was never sent to this "
     "broker, or its log file is gone.",
+)
+LOG_DAMAGED = _miss(
+    "log-damaged",
+    "no readable message of the log has {key}, but the log is damaged at {places}, where {text}",
+    "What lay in damaged or missing parts of the log is lost to every query; no index entry tells of it either.",
 )
 OTHER_TOPIC = _miss(
     "other-topic",
@@ -165,9 +185,15 @@ INDEX_EMPTY = _miss(
     "the header of {file} says that it holds no entries; {key} is in the log at offset {physical_offset}",
     "An index file whose header is zero or was lost counts as empty, whatever its entries hold.",
 )
+INDEX_HEADER = _miss(
+    "index-header",
+    "the header of {file} is damaged: {reason}; {key} has an entry in it",
+    "A broker believes the header: times or counts that are wrong keep it from looking into the file, or from its "
+    "newest entries. `rmqctl rebuild --index` makes the index anew.",
+)
 INDEX_TIME = _miss(
     "index-time",
-    "no index file covers the time asked for ({begin} to {end})",
+    "no index file covers the time asked for ({span})",
     "A broker looks only into files whose first and last store time overlap the time asked for.",
 )
 INDEX_OUTSIDE_FILES = _miss(
@@ -201,7 +227,7 @@ CHAIN_BROKEN = _miss(
 )
 ENTRY_TIME = _miss(
     "entry-outside-time",
-    "{key} is indexed, but stored at {time}, outside {begin} to {end}",
+    "{key} is indexed, but stored at {time}, outside the time asked for ({span})",
     "The message exists, but was not stored in the time asked for.",
 )
 FILES_CUT_BY_TIME = _miss(
@@ -254,12 +280,18 @@ BEYOND_LOG = _miss(
 RECORD_GONE = _miss(
     "record-gone",
     "{wanted} leads to offset {physical_offset}, where no record begins: {found}",
-    "The file is missing, or the record was overwritten, zeroed or damaged.",
+    "The file is missing, or the place was never written, or holds the middle of another record.",
 )
 RECORD_DAMAGED = _miss(
     "record-damaged",
-    "the record at offset {physical_offset} is damaged, and its {part} can no longer be told: {found}",
-    "The record is there, but the bytes that a query compares are not what was written.",
+    "{wanted} leads to offset {physical_offset}, where the log is damaged: {found}",
+    "The record was there when the unit or the entry was made; its bytes are no longer what was written. "
+    "`rmqctl verify` shows the damage.",
+)
+RECORD_REPLACED = _miss(
+    "record-replaced",
+    "{wanted} leads to offset {physical_offset}, but the record there is another one: {found}",
+    "None of the record's keys has the hash of the entry: the log was cut and written anew, or the entry is damaged.",
 )
 NO_RECORD_AT_ID = _miss(
     "no-record-at-id",
@@ -342,4 +374,4 @@ TIME_ORDER = _miss(
     "their times, the search ends beside the message.",
 )
 
-__all__ = ["CONCLUSION", "Miss", "Step", "Trace", "misses", "rows_of"]
+__all__ = ["CONCLUSION", "Miss", "Step", "Trace", "instant", "misses", "rows_of", "span"]

@@ -16,7 +16,8 @@ _BATCH = plan_of(BatchConsumeQueueUnit).runs[0].packer
 UNIT_SIZE, BATCH_UNIT_SIZE = _SIMPLE.size, _BATCH.size
 _PAGE = 4096
 _PAGES = 64
-_SIGN = b"\x80"
+_CHUNK = 1 << 14  # units that stay in the processor's cache
+_SIGN = 0x80
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,7 @@ class UnitFile:
         name: relative to the store.
         base: offset of the file's first byte in the sequence.
         capacity: units that fit.
-        stored: units on disk that count.
-        added: units behind them that a broker's start would add.
+        stored: units that count.
         mtime_ms: last modification; None for a file that a broker's start would write.
         is_batch: units of a batch queue.
     """
@@ -64,9 +64,8 @@ class UnitFile:
     stored: int
     mtime_ms: int | None
     is_batch: bool = False
-    added: list[Unit] = field(default_factory=list)
-    _file: StoreFile | None = None
     _source: ByteSource | None = None
+    _file: StoreFile | None = None
     _pages: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
@@ -82,7 +81,7 @@ class UnitFile:
         return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
 
     def __len__(self) -> int:
-        return self.stored + len(self.added)
+        return self.stored
 
     def __iter__(self) -> Iterator[Unit]:
         return map(self.unit, range(len(self)))
@@ -93,8 +92,6 @@ class UnitFile:
         Raises:
             OSError: the file cannot be read.
         """
-        if number >= self.stored:
-            return self.added[number - self.stored]
         data = self._read(number * self.unit_size, self.unit_size)
         if self.is_batch:
             physical, size, tags, stored, base, count = _BATCH.unpack(data)[:6]
@@ -107,13 +104,31 @@ class UnitFile:
         Raises:
             OSError: the file cannot be read.
         """
-        data = self._open().read_at(0, self.capacity * self.unit_size)
-        self.stored = valid_prefix(data, self.unit_size, is_batch=self.is_batch)
+        source, size, self.stored = self._open(), self.unit_size, 0
+        while self.stored < self.capacity:
+            data = source.read_at(self.stored * size, min(_CHUNK, self.capacity - self.stored) * size)
+            valid = valid_prefix(data, size, is_batch=self.is_batch)
+            self.stored += valid
+            if valid < _CHUNK:
+                break
         return self.stored == self.capacity
+
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the records that the units from a number on stand for; fillers do not count.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        total = 0
+        while number < self.stored:
+            count = min(_CHUNK, self.stored - number)
+            total += _sizes(self._open().read_at(number * self.unit_size, count * self.unit_size), self.unit_size)
+            number += count
+        return total
 
     def close(self) -> None:
         """Close the file."""
-        if self._source is not None:
+        if self._source is not None and self._file is not None:
             self._source.close()
             self._source = None
 
@@ -153,10 +168,18 @@ def valid_prefix(data: bytes, unit_size: int, *, is_batch: bool = False) -> int:
         written = _either(written, column)
     end = written.find(b"\0")
     end = count if end < 0 else end
-    signs = _either(data[0::unit_size], size[0])[:end]
-    if max(signs, default=0) >= _SIGN[0]:
-        end = next(i for i, byte in enumerate(signs) if byte >= _SIGN[0])
+    for column in (data[0::unit_size], size[0]):
+        if not column[:end].isascii():  # a negative offset or size
+            end = next(i for i, byte in enumerate(column) if byte >= _SIGN)
     return _batch_prefix(data, end) if is_batch else end
+
+
+def _sizes(data: bytes, unit_size: int) -> int:
+    """Sizes of sound units added up, byte column by byte column; fillers taken off again."""
+    columns = [data[at::unit_size] for at in range(8, 12)]
+    total = sum(sum(column) << shift for column, shift in zip(columns, (24, 16, 8, 0), strict=True))
+    fillers = columns[0].count(PRE_BLANK_SIZE >> 24) if unit_size == UNIT_SIZE else 0
+    return total - fillers * PRE_BLANK_SIZE
 
 
 def _either(a: bytes, b: bytes) -> bytes:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
-from rmqctl.rocketmq.dispatch.index_series import Slots
+from rmqctl.rocketmq.dispatch.index_series import Entries, Slots
 from rmqctl.rocketmq.dispatch.queue_units import Appended
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
 from rmqctl.rocketmq.store import INDEX
-
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.index_files import Entries
 
 BUFFERED = 32 << 20
 """Bytes of queue units held back, over all queues."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqctl.repair.edits import Create, Edit, Overwrite
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
-from rmqctl.rocketmq.dispatch.index_series import IndexSeries, Slots
+from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.index_files import IndexFile
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.store import INDEX
-
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.index_files import Entries
 
 _NAME = "%Y%m%d%H%M%S"
 _PIECE = 1 << 20

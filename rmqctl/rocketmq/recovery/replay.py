@@ -148,7 +148,7 @@ class _Replay:
 
     def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
         """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
-        dispatcher = Dispatcher(self.dispatch_rules, Wanted(stated=True))
+        dispatcher = Dispatcher(self.dispatch_rules, Wanted(stated=True, hashes=self.builds_index))
         waiting = 0
         for found, _ in replay_log(files, walk, self.rules, body=body):
             self.result.records += len(found.block)

@@ -5,7 +5,6 @@ No NumPy is imported on the way: it takes longer than the whole of a lookup.
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
 from typing import Any
 
 from formats.errors import DecodeError
@@ -40,6 +39,8 @@ def host_text(raw: bytes) -> str:
     port = int.from_bytes(raw[-4:], "big", signed=True)
     if len(raw) == _V4_BYTES:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
+    from ipaddress import IPv6Address
+
     return f"[{IPv6Address(raw[:16]).compressed}]:{port}"
 
 

@@ -206,10 +206,10 @@ def _sizes(block: Block, max_message: int) -> list[Finding]:
 
 
 def _properties(block: Block, texts: Texts) -> list[Finding]:
-    return [*_damaged_properties(block, texts), *property_crc_findings(block)]
+    return [*damaged_properties(block, texts), *property_crc_findings(block)]
 
 
-def _damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
+def damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
     """Properties with zero bytes: no encoder writes that, and the body CRC does not cover them."""
     if texts.data.all():
         return

@@ -1,0 +1,161 @@
+"""Configuration: the ``.bak`` put in place, offsets brought back into their queues, tables made anew (spec 9)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rmqctl.files.tree import read_all
+from rmqctl.findings import Finding
+from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, Step
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.config_files import CONFIG, consumer_offsets, delay_offsets
+from rmqctl.rocketmq.queue_files import Queue, is_pre_blank
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.topics import queue_rows
+
+_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+_DELAYS = f"{CONFIG}/delayOffset.json"
+Key = tuple[str, int]
+
+
+def config_steps(store: RocketMQStore, findings: Iterable[Finding], last_time: int) -> Iterator[Step]:
+    """Steps for the findings about config/.
+
+    Args:
+        store: with log and queues as they will be.
+        last_time: store time of the last record, ms.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    findings = list(findings)
+    for finding in findings:
+        if finding.kind is kinds.CONFIG_FALLBACK:
+            yield _fallback(store, finding)
+        elif finding.kind is kinds.CONFIG_UNREADABLE:
+            yield _anew(store, finding, last_time)
+    outside = [f for f in findings if f.kind is kinds.CONFIG_CONSUMER_OFFSET]
+    for file in sorted({f.file for f in outside}):
+        yield from _consumers(store, file, [f for f in outside if f.file == file])
+    yield from _delays(store, [f for f in findings if f.kind is kinds.CONFIG_DELAY_OFFSET])
+
+
+def _fallback(store: RocketMQStore, finding: Finding) -> Step:
+    content = read_all(store.tree, f"{finding.file}.bak") or b""
+    edits = tuple(replaced(store, finding.file, content))
+    return Step(finding.kind.id, finding.file, "put the .bak in its place", f"{finding.message}", edits)
+
+
+def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
+    """The edits that give a small file another content."""
+    old = read_all(store.tree, path)
+    if old is not None and len(old) == len(content) and content:
+        if old != content:
+            yield Overwrite(path, 0, old, content)
+        return
+    if old is not None:
+        yield Quarantine(path)
+    yield Create(path, content)
+
+
+# --- tables made anew ---------------------------------------------------------------------------
+
+
+def _anew(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
+    """A file that neither itself nor its .bak tells: from the queues where those tell it."""
+    document: dict[str, Any] | None = None
+    if finding.file == f"{CONFIG}/topics.json":
+        document, why = _topics(store), "topics and their number of queues as the queue directories show them"
+    elif finding.file == _DELAYS:
+        document = {"offsetTable": _delivered(store, last_time)}
+        why = "each level stands behind the last message that was due when the broker stopped"
+    if document is None:
+        why = "nothing in the store tells what was in it: take it from another broker of the cluster"
+        return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+    content = json.dumps(document, indent="\t", ensure_ascii=False).encode()
+    return Step(finding.kind.id, finding.file, "make the file anew", why, tuple(replaced(store, finding.file, content)))
+
+
+def _topics(store: RocketMQStore) -> dict[str, Any]:
+    """topics.json for the topics that have queues."""
+    most: dict[str, int] = {}
+    batch = {q.topic for q in store.queues(BATCH_QUEUES)}
+    for kind in (QUEUES, BATCH_QUEUES):
+        for queue in store.queues(kind):
+            most[queue.topic] = max(most.get(queue.topic, 0), queue.queue_id + 1)
+    table = {topic: _topic(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
+    return {"dataVersion": {"counter": 1, "timestamp": 0}, "topicConfigTable": table}
+
+
+def _topic(topic: str, count: int, *, batch: bool) -> dict[str, Any]:
+    attributes = {"attributes": {"queue.type": "BatchCQ"}} if batch else {}
+    return {
+        **attributes, "order": False, "perm": 6, "readQueueNums": count, "topicFilterType": "SINGLE_TAG",
+        "topicName": topic, "topicSysFlag": 0, "writeQueueNums": count,
+    }  # fmt: skip
+
+
+def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
+    """For each delay level the first queue offset that was not due at ``last_time``."""
+    found = {}
+    for where in store.queues(QUEUES):
+        if where.topic == _SCHEDULE:
+            queue, offset = Queue.open(where), 0
+            for file in queue.files:
+                for first, units in queue.chunks(file):
+                    due = queue.valid(units) & (is_pre_blank(units) | (units["tags_code"] <= last_time))
+                    for at in due.nonzero()[0][-1:].tolist():
+                        offset = file.base // units.itemsize + first + at + 1
+            found[str(where.queue_id + 1)] = offset
+    return found
+
+
+# --- offsets outside their queues -----------------------------------------------------------------
+
+
+def _consumers(store: RocketMQStore, file: str, findings: list[Finding]) -> Iterator[Step]:
+    """One step a file: every offset behind the end of its queue set to that end."""
+    wanted = {(f.topic or "", f.queue_id or 0) for f in findings}
+    ends = {(r.topic, r.queue_id): r.max_offset for r in queue_rows(store, wanted)}
+    text = (read_all(store.tree, file) or b"").decode("utf-8", "surrogateescape")
+    new, told = text, []
+    for own in consumer_offsets(store):
+        end = ends.get((own.topic, own.queue_id), 0)
+        if own.file == file and (own.topic, own.queue_id) in wanted and own.offset > end:
+            new = _put(new, f"{own.topic}@{own.group}", own.queue_id, own.offset, end)
+            told.append(f"{own.topic}@{own.group} queue {own.queue_id} from {own.offset} to {end}")
+    if new != text:
+        what, why = "set offsets to the ends of their queues: " + "; ".join(told), findings[0].message
+        edits = tuple(replaced(store, file, new.encode("utf-8", "surrogateescape")))
+        yield Step(kinds.CONFIG_CONSUMER_OFFSET.id, file, what, why, edits)
+
+
+def _delays(store: RocketMQStore, findings: list[Finding]) -> Iterator[Step]:
+    if not findings:
+        return
+    levels = {(f.queue_id or 0) + 1 for f in findings}
+    ranges = {
+        r.queue_id + 1: (r.min_offset, r.max_offset) for r in queue_rows(store, {(_SCHEDULE, n - 1) for n in levels})
+    }
+    text = (read_all(store.tree, _DELAYS) or b"").decode("utf-8", "surrogateescape")
+    new, told = text, []
+    for level, offset in delay_offsets(store).items():
+        low, high = ranges.get(level, (0, 0))
+        right = min(max(offset, low), high)
+        if level in levels and right != offset:
+            new = _put(new, "offsetTable", level, offset, right)
+            told.append(f"level {level} from {offset} to {right}")
+    if new != text:
+        edits = tuple(replaced(store, _DELAYS, new.encode("utf-8", "surrogateescape")))
+        what = "bring delay levels back into their queues: " + "; ".join(told)
+        yield Step(kinds.CONFIG_DELAY_OFFSET.id, _DELAYS, what, findings[0].message, edits)
+
+
+def _put(text: str, key: str, number: int, old: int, new: int) -> str:
+    """The text with one offset changed, and nothing else; padded to the old length where that is longer."""
+    quoted = re.escape(json.dumps(key, ensure_ascii=False))
+    pattern = re.compile(rf'({quoted}\s*:\s*\{{[^{{}}]*?(?<![\d"])"?{number}"?\s*:\s*){old}(?!\d)')
+    return pattern.sub(lambda m: m[1] + str(new).rjust(len(str(old))), text)

@@ -1,0 +1,153 @@
+"""Ranges of the log that hold no record: healed, taken from a replica, bridged, or cut where nothing sound follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqctl.repair.edits import Step
+from rmqctl.rocketmq.mend.bridge import Bridge, bridge
+from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
+from rmqctl.rocketmq.mend.damage import Gap
+from rmqctl.rocketmq.mend.heal import SMALLEST, heal
+from rmqctl.rocketmq.mend.mending import Mending, left
+from rmqctl.rocketmq.mend.placeholder import blank
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a gap: a record's place, claimed or not."""
+
+    begin: int
+    end: int
+    claim: Claim | None
+
+
+class GapMender:
+    """Decides for each gap, and for each record that it held, which way is taken."""
+
+    def __init__(self, mending: Mending) -> None:
+        self.mending = mending
+        self._placed: set[tuple[str, int, int]] = set()
+
+    def steps(self, gap: Gap) -> Iterator[Step]:
+        """What to do about one gap.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        if gap.file.lead:
+            yield left(gap.finding, "the entries of a DLedger log are chained: restore the range from another member")
+            return
+        pieces = self._pieces(gap)
+        healed = {piece: self._healed(gap, piece) for piece in pieces}
+        yield from (step for step in healed.values() if step is not None)
+        last = max((i for i, piece in enumerate(pieces) if healed[piece]), default=-1)
+        for run in _runs([piece for i, piece in enumerate(pieces) if not (gap.is_tail and i > last)], healed):
+            yield from self._lost(gap, run)
+        if gap.is_tail:
+            cut_at = pieces[last].end if last >= 0 else gap.begin
+            yield from self._cut(gap, cut_at, [p.claim for p in pieces[last + 1 :] if p.claim])
+
+    def _pieces(self, gap: Gap) -> list[Piece]:
+        """The gap divided into the records that it held, as far as anything says it."""
+        found: list[Piece] = []
+        at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
+        for claim in self.mending.claims.inside(gap.begin, limit):
+            found += self._unclaimed(at, claim.physical)
+            found.append(Piece(claim.physical, claim.end, claim))
+            at = claim.end
+        return found + self._unclaimed(at, gap.end)
+
+    def _unclaimed(self, begin: int, end: int) -> list[Piece]:
+        """A stretch that no unit points to: divided where a healed record ends."""
+        found = []
+        while begin < end:
+            stated = int.from_bytes(self.mending.log.read(begin, 4), "big", signed=True)
+            inner = SMALLEST <= stated < end - begin and heal(self.mending.log.read(begin, stated), begin) is not None
+            stop = begin + stated if inner else end
+            found.append(Piece(begin, stop, None))
+            begin = stop
+        return found
+
+    def _healed(self, gap: Gap, piece: Piece) -> Step | None:
+        raw = self.mending.log.read(piece.begin, piece.end - piece.begin)
+        healed = heal(raw, piece.begin, piece.claim)
+        if healed is None:
+            return None
+        edits = self.mending.edits(piece.begin, raw, healed.record)
+        return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
+
+    def _lost(self, gap: Gap, run: Sequence[Piece]) -> Iterator[Step]:
+        """A run of pieces that nothing heals: from a replica, else bridged."""
+        begin, end = run[0].begin, run[-1].end
+        restored = self.mending.restored(begin, end)
+        if restored is not None:
+            edits = self.mending.edits(begin, self.mending.log.read(begin, end - begin), restored.data)
+            what = f"restore {end - begin} bytes at {begin} from the replica"
+            yield Step(gap.finding.kind.id, gap.file.name, what, restored.proof, edits)
+            return
+        claims = [piece.claim for piece in run if piece.claim]
+        loose = self._take_loose(begin, end, claims)
+        at_end = gap.ends_file and end == gap.end
+        made = bridge(begin, end, claims, loose, gap.setting, at_end=at_end, light=self._light)
+        if made is None:
+            yield left(gap.finding, f"{end - begin} bytes at {begin} are too few for any record")
+            return
+        self._placed |= {(c.topic, c.queue_id, c.queue_offset) for c in made.placed}
+        yield self._bridged(gap, begin, end, made)
+
+    def _take_loose(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
+        """Missing messages of holes that span the range and that no claim of it accounts for."""
+        known = {(c.topic, c.queue_id, c.queue_offset) for c in claims}
+        taken = []
+        for hole in self.mending.damage.holes:
+            if hole.after < begin and hole.before >= end:
+                for offset in range(hole.expected, hole.expected + min(hole.missing, (end - begin) // SMALLEST)):
+                    key = hole.topic, hole.queue_id, offset
+                    if key not in known and key not in self._placed:
+                        self._placed.add(key)
+                        taken.append(Claim(*key, physical=-1, source="hole in the queue offsets of the log"))
+        return taken
+
+    def _bridged(self, gap: Gap, begin: int, end: int, made: Bridge) -> Step:
+        raw = self.mending.log.read(begin, len(made.data))
+        edits = self.mending.edits(begin, raw, made.data)
+        if made.ends_file and not made.placed and len(made.data) == len(blank(0)):
+            why = f"a later file has data, no queue unit points into the {end - begin} bytes that are left"
+            return Step(gap.finding.kind.id, gap.file.name, f"restore the blank record at {begin}", why, edits)
+        count = len(made.placed)
+        what = f"bridge {end - begin} bytes at {begin} with {count} placeholder{'' if count == 1 else 's'}"
+        what += "" if made.placed else " (records that brokers walk over)"
+        why = "nothing proves what the bytes were; every other record stays where it is"
+        if made.placed:
+            why += "; topic, queue and queue offset from " + "; ".join(_sources(made.placed))
+        return Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(count + len(made.unplaced), 1))
+
+    def _light(self, physical: int) -> list[Claim]:
+        return [c for c in self.mending.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
+
+    def _cut(self, gap: Gap, at: int, claims: list[Claim]) -> Iterator[Step]:
+        edits = tuple(self.mending.zeroed(gap.file, at - gap.file.base))
+        if edits:
+            what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
+            yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=len(claims))
+
+
+def _runs(pieces: Sequence[Piece], healed: dict[Piece, Step | None]) -> Iterator[list[Piece]]:
+    """Neighbouring pieces that were not healed."""
+    run: list[Piece] = []
+    for piece in pieces:
+        if healed[piece] is None:
+            run.append(piece)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _sources(claims: Sequence[Claim]) -> list[str]:
+    """Where placeholders have their places from, the first few."""
+    named = [c.source for c in claims[:3]]
+    return [*named, f"and {len(claims) - 3} more"] if len(claims) > 3 else named

@@ -1,0 +1,214 @@
+"""The planner: from findings to steps with the least loss, in the order log, queues, index, checkpoint, config.
+
+Each stage reads the store as the stages before leave it, through an overlay; nothing is written. At the end
+the whole store is verified as it would be, so a plan shows what it leaves before it is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rmqctl.errors import Refused
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edits import Edit, Plan, Step
+from rmqctl.repair.overlay import Overlay
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.mend.checkpoint import checkpoint_steps
+from rmqctl.rocketmq.mend.config import config_steps
+from rmqctl.rocketmq.mend.damage import survey
+from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
+from rmqctl.rocketmq.mend.expired import expired_steps
+from rmqctl.rocketmq.mend.log import LogMender
+from rmqctl.rocketmq.mend.mending import BodyDamage
+from rmqctl.rocketmq.mend.missing import missing_steps
+from rmqctl.rocketmq.mend.neutralize import neutralize_step
+from rmqctl.rocketmq.mend.replica import Replica
+from rmqctl.rocketmq.mend.strays import stray_steps
+from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+
+_ROUNDS = 3
+_CONTRADICTING = (kinds.INDEX_ENTRY, kinds.INDEX_COVERAGE)
+"""Findings of the index that may come from a damaged record."""
+_NEUTRALIZE = "message.neutralize"
+Advance = Callable[[str], object]
+"""Called with the name of each stage as it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """What to repair and how.
+
+    Attributes:
+        only, skip: ids of findings, ``*`` matches anything; ``only`` empty means all.
+        replica: another store of the same group, to take bytes from.
+        body_damage: what becomes of a body that nothing heals.
+        neutralize: physical offsets of messages to be replaced by placeholders.
+    """
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    replica: RocketMQStore | None = None
+    body_damage: BodyDamage = BodyDamage.PLACEHOLDER
+    neutralize: tuple[int, ...] = ()
+
+    def wants(self, step: Step) -> bool:
+        """Whether a step is to be part of the plan."""
+        if step.id == _NEUTRALIZE:
+            return True
+        named = not self.only or any(fnmatchcase(step.id, p) for p in self.only)
+        return named and not any(fnmatchcase(step.id, p) for p in self.skip)
+
+
+@dataclass(slots=True)
+class Repair:
+    """A finished plan.
+
+    Attributes:
+        plan: steps that change something, in order.
+        left: what stays as it is, each with the reason.
+        before, after: errors and warnings of the store as it is, and as it will be.
+        geometry: sizes that the plan assumed.
+    """
+
+    plan: Plan
+    left: tuple[Step, ...]
+    before: tuple[Finding, ...]
+    after: tuple[Finding, ...]
+    geometry: Geometry
+
+
+def plan_repair(
+    store: RocketMQStore, options: RepairOptions, directory: Path, advance: Advance | None = None
+) -> Repair:
+    """Make the plan.
+
+    Args:
+        directory: files that the plan puts in place are built here; it must stay until the plan is carried out.
+
+    Raises:
+        Refused: the store is not on this machine, or ``neutralize`` names no message.
+        OSError: a file cannot be read or built.
+    """
+    if not isinstance(store.tree, LocalTree):
+        raise Refused(f"{store.root} is not on this machine; copy it here to repair it")
+    return _Planner(store, options, directory, advance or (lambda stage: None)).run()
+
+
+@dataclass(slots=True)
+class _Planner:
+    below: RocketMQStore
+    options: RepairOptions
+    directory: Path
+    advance: Advance
+    steps: list[Step] = field(default_factory=list)
+    left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
+    _built: int = 0
+
+    def run(self) -> Repair:
+        before = self._findings("verify")
+        geometry = geometry_of(self.below)
+        if before or self.options.neutralize:
+            self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
+        if self.store.log_files and (before or self.steps):
+            self._derived()
+        after = self._findings("verify the result") if self.steps else before
+        plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
+        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry)
+
+    def _log(self, geometry: Geometry, suspects: list[int]) -> None:
+        self.advance("files")
+        replica = Replica(self.options.replica) if self.options.replica else None
+        self._take(stray_steps(self.store, geometry))
+        self._take(missing_steps(self.store, geometry, replica))
+        for _ in range(_ROUNDS):
+            self.advance("log")
+            mender = LogMender(
+                self.store, replica=replica, body_damage=self.options.body_damage, suspects=frozenset(suspects)
+            )
+            if not self._take(mender.steps()):
+                break
+            suspects = []
+        self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
+
+    def _derived(self) -> None:
+        self._take(expired_steps(self.store, self._findings("expired queues")))
+        self._take(queue_steps(self.store, self._findings("queues"), self._room()))
+        self._take(index_steps(self.store, self._findings("index"), self._room()))
+        self._take(checkpoint_steps(self.store, self._findings("checkpoint"), self._room()))
+        found = self._findings("config")
+        last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
+        unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not kinds.QUEUE_ORPHAN}
+        settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
+        self._take(config_steps(self.store, settled, last_time))
+
+    def _take(self, steps: Iterable[Step]) -> bool:
+        """Add the steps that are wanted; whether any changes something."""
+        taken = False
+        for step in list(steps):
+            if self.options.wants(step):
+                if step.edits:
+                    self.steps.append(step)
+                    taken = True
+                else:
+                    self.left[step.id, step.file, step.what] = step
+        return taken
+
+    @property
+    def store(self) -> RocketMQStore:
+        """The store as the steps so far leave it."""
+        return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
+
+    def _findings(self, stage: str) -> list[Finding]:
+        self.advance(stage)
+        return [f for f in Verification(self.store, VerifyOptions()).findings() if f.level is not Severity.NOTE]
+
+    def _room(self) -> Path:
+        """A new directory to build in."""
+        self._built += 1
+        room = self.directory / str(self._built)
+        room.mkdir()
+        return room
+
+
+def complaints(store: RocketMQStore, repair: Repair) -> list[str]:
+    """What the store as it is now has wrong that the plan did not foresee, a sentence each.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    fresh = overlaid(store, ())
+    expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
+    found = Verification(fresh, VerifyOptions()).findings()
+    return [
+        f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
+        for f in found
+        if f.level is not Severity.NOTE and (f.kind.id, f.file, f.offset) not in expected
+    ]
+
+
+def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
+    """The store with edits carried out in memory, those of logs outside its root included."""
+    edits = list(edits)
+    tree = Overlay(store.tree, edits)
+    logs: list[tuple[str, Tree]] = []
+    for name, log in store.log_trees:
+        if log.root == f"{store.tree.root}/{name}":
+            logs.append((name, tree.child(name)))
+        else:
+            logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
+    if not logs and tree.stat(COMMIT_LOG) is not None:
+        logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
+    return RocketMQStore(tree, logs, store.selection, store.settings)
+
+
+def _inside(edits: Iterable[Edit], directory: str) -> Iterator[Edit]:
+    """The edits of files in a directory, their names relative to it."""
+    for edit in edits:
+        if edit.file.startswith(directory):
+            yield replace(edit, file=edit.file[len(directory) :])

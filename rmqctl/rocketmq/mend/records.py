@@ -1,0 +1,209 @@
+"""Records that are whole: fields that contradict their place or their unit, bodies, and what no CRC covers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from formats.rocketmq.message import SysFlag, decode_record
+from formats.rocketmq.properties import is_closed, split_properties
+from rmqctl.findings import Finding
+from rmqctl.repair.edits import Step
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.crc import MASK, crc32
+from rmqctl.rocketmq.dispatch.request import inner_batch
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.mend.changes import zeroed
+from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
+from rmqctl.rocketmq.mend.damage import setting_of
+from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properties, with_store_time
+from rmqctl.rocketmq.mend.heal import heal
+from rmqctl.rocketmq.mend.mending import BodyDamage, Mending, left
+from rmqctl.rocketmq.mend.placeholder import bodiless, placeholder
+from rmqctl.rocketmq.mend.properties import evidence_of, heal_properties
+from rmqctl.rocketmq.verify.property_crc import SIZE
+
+_MOST_MOVED = 64
+_MOST_SHIFTED = 4
+_MOST_CONTRADICTED = 1024
+
+
+class RecordMender:
+    """Decides for each record that something contradicts.
+
+    Args:
+        suspects: physical offsets of records that an index entry contradicts.
+    """
+
+    def __init__(self, mending: Mending, suspects: frozenset[int] = frozenset()) -> None:
+        self.mending, self.suspects = mending, suspects
+        self._rules = DispatchRules.of(mending.store)
+        self._shifted = Counter(
+            f.file for found in mending.damage.records.values() for f in found if f.kind is kinds.LOG_PHYSICAL_OFFSET
+        )
+
+    def steps(self) -> Iterator[Step]:
+        """What to do, by offset.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        damage = self.mending.damage
+        moved = {**damage.strayed, **self._moved()}
+        retagged = {m.physical for m in damage.missing if m.actual and m.expected and m.actual[:2] == m.expected[:2]}
+        contradicted = {*retagged, *self.suspects}
+        contradicted = contradicted if len(contradicted) <= _MOST_CONTRADICTED else set()
+        for physical in sorted({*damage.records, *moved, *contradicted}):
+            yield from self._record(physical, damage.records.get(physical, []), moved.get(physical))
+
+    def _moved(self) -> dict[int, Claim]:
+        """Records that say another queue or offset than the one unit that points to them."""
+        found = {}
+        for missing in self.mending.damage.missing:
+            own = self._own_claim(missing.physical, missing.end - missing.physical)
+            if own and (own.topic, own.queue_id, own.queue_offset) != (*missing.key, missing.offset):
+                found[missing.physical] = own
+        return found if len(found) <= _MOST_MOVED else {}
+
+    def _own_claim(self, physical: int, size: int) -> Claim | None:
+        """The one unit that points to a record and has its size."""
+        own = [c for c in self.mending.claims.at(physical) if c.size == size and not c.topic.startswith(LIGHT_QUEUE)]
+        return own[0] if len(own) == 1 else None
+
+    def _record(self, physical: int, findings: list[Finding], moved: Claim | None) -> Iterator[Step]:
+        raw, file = self.mending.log.record(physical), self.mending.log.file_of(physical)
+        if raw is None or file is None:
+            return
+        claim = self._own_claim(physical, len(raw)) or moved
+        first = findings[0] if findings else None
+        if claim is None and first and self._is_foreign_file(first):
+            yield left(first, "many records of the file say so: the file may belong elsewhere")
+            return
+        kind = first.kind.id if first else kinds.QUEUE_UNIT_MISMATCH.id
+        if claim is None and self._is_copy(physical, raw):
+            why = "it is a copy of the record at the offset that it states, left behind the end by a cut"
+            edits = tuple(zeroed(file.name, physical - file.base, raw))
+            yield Step(kind, file.name, f"end the log at {physical}: zero what follows", why, edits)
+            return
+        healed = heal(raw, physical, claim)
+        if healed is None:
+            yield from self._bad_body(physical, raw, findings)
+            return
+        if healed.record != raw:
+            yield self._step(
+                kind, physical, raw, Mended(healed.record, healed.what(physical), healed.proof, is_exact=True)
+            )
+        yield from self._unprotected(physical, healed.record, findings, claim, fresh=healed.record == raw)
+
+    def _step(self, kind: str, physical: int, raw: bytes, mended: Mended) -> Step:
+        file = self.mending.log.file_of(physical)
+        assert file is not None
+        return Step(kind, file.name, mended.what, mended.why, self.mending.edits(physical, raw, mended.record))
+
+    def _is_foreign_file(self, finding: Finding) -> bool:
+        return finding.kind is kinds.LOG_PHYSICAL_OFFSET and self._shifted[finding.file] > _MOST_SHIFTED
+
+    def _is_copy(self, physical: int, raw: bytes) -> bool:
+        """Whether the last record of the log is an old one whose original lies where it says."""
+        stated, log = int.from_bytes(raw[28:36], "big", signed=True), self.mending.log
+        return physical + len(raw) == self.mending.damage.end and stated != physical and log.record(stated) == raw
+
+    # --- what the body CRC does not cover -----------------------------------------------------------
+
+    def _unprotected(
+        self, physical: int, raw: bytes, findings: list[Finding], claim: Claim | None, *, fresh: bool
+    ) -> Iterator[Step]:
+        """Properties, the record's own CRC, the store time.
+
+        Args:
+            fresh: nothing else was wrong with the record, so what its findings say still stands.
+        """
+        finding = next((f for f in findings if f.kind is not kinds.LOG_PHYSICAL_OFFSET), None)
+        kind = finding.kind.id if finding else kinds.QUEUE_UNIT_MISMATCH.id
+        mended = self._from_evidence(physical, raw, claim)
+        if mended is None and finding is not None and fresh:
+            mended = self._by_kind(finding, physical, raw, claim)
+        restored = (
+            self.mending.restored(physical, physical + len(raw)) if mended is None or not mended.is_exact else None
+        )
+        if restored is not None and restored.data != raw and (finding or mended):
+            what = f"restore the record at {physical} from the replica"
+            yield self._step(kind, physical, raw, Mended(restored.data, what, restored.proof, is_exact=True))
+        elif mended is not None:
+            yield self._step(kind, physical, raw, replace(mended, what=f"{mended.what} (record at {physical})"))
+        elif finding is not None and fresh:
+            yield left(finding, "nothing else in the store says what the bytes were")
+
+    def _from_evidence(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
+        topic = decode_record(raw)[0]["topic"]
+        evidence = evidence_of(self.mending.store, physical, topic, claim)
+        return heal_properties(raw, evidence, self._rules)
+
+    def _by_kind(self, finding: Finding, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
+        if finding.kind is kinds.LOG_PROPERTY_CRC:
+            return heal_property_crc(raw)
+        if finding.kind is kinds.LOG_PROPERTIES_LOST:
+            return mend_properties(raw, closed=self._closes_properties(physical, raw))
+        return self._store_time(physical, raw, claim) if finding.kind is kinds.LOG_STORE_TIME else None
+
+    def _closes_properties(self, physical: int, raw: bytes) -> bool:
+        """Whether the record behind, or else the first of the log, ends its properties with 0x02."""
+        log = self.mending.log
+        beside = log.record(physical + len(raw)) or log.record(log.min_offset)
+        return beside is not None and is_closed(beside)
+
+    def _store_time(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
+        """The true store time where a unit tells it; for a time of zero, which harms recovery, that of a neighbour."""
+        fields: dict[str, Any] = decode_record(raw)[0]
+        if claim is not None and claim.store_timestamp is not None:
+            if claim.store_timestamp == fields["store_timestamp"]:
+                return None
+            record = with_store_time(raw, claim.store_timestamp)
+            return Mended(record, "put the store time right", f"{claim.source} has it", is_exact=True)
+        if fields["store_timestamp"]:
+            return None
+        behind = self.mending.log.store_timestamp(physical + len(raw))
+        time = behind or self.mending.damage.last_time or fields["born_timestamp"]
+        why = "zero makes recovery pass over the file; the true time lies between those of the records beside it"
+        return Mended(with_store_time(raw, time), f"set the store time to {time}", why, is_exact=False)
+
+    # --- bodies -----------------------------------------------------------------------------------
+
+    def _bad_body(self, physical: int, raw: bytes, findings: list[Finding]) -> Iterator[Step]:
+        bad = next((f for f in findings if f.kind is kinds.LOG_BODY_CRC), None)
+        if bad is None:
+            return
+        restored = self.mending.restored(physical, physical + len(raw))
+        if restored is not None:
+            what = f"restore the record at {physical} from the replica"
+            yield self._step(bad.kind.id, physical, raw, Mended(restored.data, what, restored.proof, is_exact=True))
+        else:
+            yield self._given_up(bad, physical, raw)
+
+    def _given_up(self, bad: Finding, physical: int, raw: bytes) -> Step:
+        """A body that nothing heals: kept with a new CRC, or replaced."""
+        why = f"{bad.message}: no single correction explains it"
+        if self.mending.body_damage is BodyDamage.ACCEPT:
+            right = (crc32(decode_record(raw)[0]["body"]) & MASK).to_bytes(4, "big")
+            record: bytes | None = raw[:8] + right + raw[12:]
+            what = f"accept the body at {physical} as it is: new CRC"
+        else:
+            record, what = _bodiless(physical, raw), f"replace the body of the record at {physical} by a placeholder"
+        if record is None:
+            return left(bad, why)
+        edits = self.mending.edits(physical, raw, record)
+        return Step(bad.kind.id, bad.file, what, why, edits, loses=1)
+
+
+def _bodiless(physical: int, raw: bytes) -> bytes | None:
+    """The record with a body that says that the true one is gone; an inner batch keeps its number of messages."""
+    fields: dict[str, Any] = decode_record(raw)[0]
+    setting = setting_of(raw)
+    properties = fields["properties"][:-SIZE] if setting.property_crc else fields["properties"]
+    if fields["sys_flag"] & SysFlag.INNER_BATCH:
+        base, count = inner_batch(dict(split_properties(properties)))
+        topic = fields["topic"].decode("utf-8", "surrogateescape")
+        return placeholder(Claim(topic, fields["queue_id"], base, physical, len(raw), batch=count), len(raw), setting)
+    return bodiless(fields, len(raw), properties, setting)

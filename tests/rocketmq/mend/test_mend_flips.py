@@ -1,0 +1,150 @@
+"""Flipped bits and short bursts in real records: healed exactly, or told and not touched; never healed wrongly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from formats.rocketmq.message import decode_record
+from rmqctl.open import open_store_at
+from rmqctl.repair.edits import Overwrite, Step
+from rmqctl.rocketmq.mend.log import LogMender
+
+STORE = "5.5.0-clean"
+PROTECTED = {
+    "total_size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset", "body_size", "body",
+    "topic_size", "topic", "properties_size",
+}  # fmt: skip
+"""Fields of which something else in the store says what they were."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A record of the golden store, and its bytes."""
+
+    file: Path
+    position: int
+    physical: int
+    raw: bytes
+
+    def field_at(self, at: int) -> str:
+        """Name of the field that byte ``at`` belongs to; the record is V1 with IPv4 hosts."""
+        fields, _ = decode_record(self.raw)
+        body, topic = len(fields["body"]), len(fields["topic"])
+        ends = {
+            "total_size": 4, "magic": 8, "body_crc": 12, "queue_id": 16, "flag": 20, "queue_offset": 28,
+            "physical_offset": 36, "sys_flag": 40, "born_timestamp": 48, "born_host": 56, "store_timestamp": 64,
+            "store_host": 72, "reconsume_times": 76, "prepared_transaction_offset": 84, "body_size": 88,
+            "body": 88 + body, "topic_size": 89 + body, "topic": 89 + body + topic,
+            "properties_size": 91 + body + topic, "properties": len(self.raw),
+        }  # fmt: skip
+        return next(name for name, end in ends.items() if at < end)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return golden.unpack(STORE, tmp_path_factory.mktemp("flips"))
+
+
+def places(root: Path, count: int, chance: random.Random) -> Iterator[Place]:
+    """Some short records, anywhere in the log."""
+    wanted: list[dict[str, Any]] = [r for r in golden.truth(STORE) if r["kind"] == "msg" and r["storeSize"] < 500]
+    for record in chance.sample(wanted, count):
+        file = root / "commitlog" / Path(record["file"]).name
+        with open(file, "rb") as log:
+            log.seek(record["pos"])
+            raw = log.read(record["storeSize"])
+        yield Place(file, record["pos"], record["commitLogOffset"], raw)
+
+
+def mended(root: Path, place: Place, damaged: bytes) -> tuple[bytes, list[Step]]:
+    """The record as the steps leave it; no step may touch anything else."""
+    _write(place, damaged)
+    try:
+        steps = list(LogMender(open_store_at(str(root))).steps())
+    finally:
+        _write(place, place.raw)
+    record = bytearray(damaged)
+    for step in steps:
+        for edit in step.edits:
+            assert isinstance(edit, Overwrite)
+            at = edit.offset - place.position
+            assert edit.file.endswith(place.file.name)
+            assert 0 <= at <= len(record) - len(edit.after)
+            record[at : at + len(edit.after)] = edit.after
+            if step.what.startswith("heal"):
+                assert edit.after == place.raw[at : at + len(edit.after)], step.what
+    return bytes(record), steps
+
+
+def _write(place: Place, raw: bytes) -> None:
+    with open(place.file, "r+b") as log:
+        log.seek(place.position)
+        log.write(raw)
+
+
+def flip(raw: bytes, first: int, pattern: int) -> bytes:
+    """A pattern of bits exclusive-ored, its lowest bit ``first`` bits from the end."""
+    return (int.from_bytes(raw, "big") ^ (pattern << first)).to_bytes(len(raw), "big")
+
+
+def check_flip(root: Path, place: Place, bit: int) -> None:
+    damaged = flip(place.raw, bit, 1)
+    after, steps = mended(root, place, damaged)
+    name = place.field_at(len(place.raw) - 1 - bit // 8)
+    if name in PROTECTED:
+        assert after == place.raw, (name, bit, [s.what for s in steps])
+    else:
+        assert after in (place.raw, damaged), (name, bit, [s.what for s in steps])
+
+
+def check_burst(root: Path, place: Place, first: int, span: int, pattern: int) -> None:
+    """What is left wrong was either not touched or given up openly."""
+    after, steps = mended(root, place, flip(place.raw, first, pattern))
+    given_up = any(step.loses or not step.edits for step in steps)
+    last = len(place.raw) - 1 - first // 8
+    fields = {place.field_at(at) for at in range(last - (first % 8 + span - 1) // 8, last + 1)}
+    assert after == place.raw or given_up or fields - PROTECTED, (fields, span, [s.what for s in steps])
+
+
+def test_a_sample_of_flipped_bits(root: Path) -> None:
+    chance = random.Random(1)
+    for place in places(root, 60, chance):
+        check_flip(root, place, chance.randrange(8 * len(place.raw)))
+
+
+def test_every_bit_of_the_fixed_header_that_something_protects(root: Path) -> None:
+    place = next(places(root, 1, random.Random(2)))
+    for at in (*range(16), *range(20, 36), *range(84, 88)):
+        check_flip(root, place, 8 * (len(place.raw) - 1 - at) + at % 8)
+
+
+def test_a_sample_of_bursts(root: Path) -> None:
+    chance = random.Random(3)
+    for place in places(root, 60, chance):
+        span = chance.randrange(2, 17)
+        pattern = 1 << (span - 1) | 1 | chance.getrandbits(span)
+        check_burst(root, place, chance.randrange(8 * len(place.raw) - span), span, pattern)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_every_bit_of_real_records(root: Path, seed: int) -> None:
+    for place in places(root, 1, random.Random(100 + seed)):
+        for bit in range(8 * len(place.raw)):
+            check_flip(root, place, bit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("span", range(2, 17))
+def test_bursts_at_every_place_of_a_real_record(root: Path, span: int) -> None:
+    chance = random.Random(span)
+    for place in places(root, 1, chance):
+        for first in range(0, 8 * len(place.raw) - span, 5):
+            check_burst(root, place, first, span, 1 << (span - 1) | 1 | chance.getrandbits(span))
