@@ -154,6 +154,12 @@ def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size
     return Finding(kinds.LOG_GAP, name, 0, size, message, Severity.WARNING, physical_offset=base)
 
 
+_REASONS = {
+    kinds.QUEUE_AHEAD.id: ", but the log ends at {end}",
+    kinds.QUEUE_REPEAT.id: ", as the one beside does, and the log has no record for it",
+}
+
+
 class _Rest:
     """One queue against what was claimed of it."""
 
@@ -243,6 +249,7 @@ class _Rest:
         """Rows by what is wrong with them, as runs of neighbours; units at damaged records are none."""
         end = self.context.end if self.context.end is not None else self.context.limit
         kinds_of: list[tuple[int, FindingKind]] = []
+        repeats = _repeats(units, rows)
         for row in rows.tolist():
             physical, size = int(units["physical_offset"][row]), int(units["size"][row])
             if physical >= end:
@@ -250,6 +257,8 @@ class _Rest:
                 kinds_of.append((row, kinds.QUEUE_AHEAD))
             elif self.context.is_damaged(physical, physical + max(size, 1)) or physical in self.context.misplaced:
                 continue
+            elif row in repeats:
+                kinds_of.append((row, kinds.QUEUE_REPEAT))
             else:
                 inside = number[row] <= self.claim.high
                 kinds_of.append((row, kinds.QUEUE_UNIT_MISMATCH if inside else kinds.QUEUE_STALE_TAIL))
@@ -259,7 +268,7 @@ class _Rest:
         what = f"{len(units)} units" if len(units) > 1 else "a unit"
         points = f"{what} from queue offset {int(number[0])} on: the first points to {int(units['physical_offset'][0])}"
         end = self.context.end
-        reason = f", but the log ends at {end}" if kind is kinds.QUEUE_AHEAD else ", where no record of this queue is"
+        reason = _REASONS.get(kind.id, ", where no record of this queue is").format(end=end)
         return self._finding(kind, file.name, at * _SIZE, len(units) * _SIZE, points + reason, int(number[0]))
 
     def _missing(self) -> Iterator[Finding]:
@@ -345,3 +354,13 @@ def _runs(items: Iterable[tuple[int, FindingKind]]) -> Iterator[tuple[FindingKin
 
 
 __all__ = ["Claim", "Key", "Missing", "finish_queues"]
+
+
+def _repeats(units: Units, rows: Ints) -> set[int]:
+    """Which of the rows repeat a unit beside them that is none of the rows."""
+    if not len(rows):
+        return set()
+    run = np.concatenate([[0], np.cumsum(units[1:] != units[:-1])])
+    others = np.ones(len(units), bool)
+    others[rows] = False
+    return set(rows[np.isin(run[rows], run[others])].tolist())
