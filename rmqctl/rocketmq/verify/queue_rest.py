@@ -249,7 +249,7 @@ class _Rest:
         """Rows by what is wrong with them, as runs of neighbours; units at damaged records are none."""
         end = self.context.end if self.context.end is not None else self.context.limit
         kinds_of: list[tuple[int, FindingKind]] = []
-        repeats = _repeats(units, rows)
+        repeats = self._repeats(units, rows, number)
         for row in rows.tolist():
             physical, size = int(units["physical_offset"][row]), int(units["size"][row])
             if physical >= end:
@@ -263,6 +263,19 @@ class _Rest:
                 inside = number[row] <= self.claim.high
                 kinds_of.append((row, kinds.QUEUE_UNIT_MISMATCH if inside else kinds.QUEUE_STALE_TAIL))
         yield from _runs(kinds_of)
+
+    def _repeats(self, units: Units, rows: Ints, number: Ints) -> set[int]:
+        """Which of the rows repeat a unit beside them that is none of the rows, in the next or last file, too."""
+        if not len(rows):
+            return set()
+        ends = (int(number[0]) - 1, int(number[-1]) + 1)
+        before, after = (self.queue.unit_at(n * _SIZE) if n >= 0 else None for n in ends)
+        parts = [np.zeros(1, UNIT) if part is None else part for part in (before, units, after)]
+        around = np.concatenate(parts, dtype=UNIT)
+        run = np.concatenate([[0], np.cumsum(around[1:] != around[:-1])])
+        others = np.ones(len(around), bool)
+        others[rows + 1] = False
+        return set(rows[np.isin(run[rows + 1], run[others])].tolist())
 
     def _run(self, kind: FindingKind, file: StoreFile, at: int, units: Units, number: Ints) -> Finding:
         what = f"{len(units)} units" if len(units) > 1 else "a unit"
@@ -354,13 +367,3 @@ def _runs(items: Iterable[tuple[int, FindingKind]]) -> Iterator[tuple[FindingKin
 
 
 __all__ = ["Claim", "Key", "Missing", "finish_queues"]
-
-
-def _repeats(units: Units, rows: Ints) -> set[int]:
-    """Which of the rows repeat a unit beside them that is none of the rows."""
-    if not len(rows):
-        return set()
-    run = np.concatenate([[0], np.cumsum(units[1:] != units[:-1])])
-    others = np.ones(len(units), bool)
-    others[rows] = False
-    return set(rows[np.isin(run[rows], run[others])].tolist())
