@@ -35,6 +35,9 @@ from rmqctl.rocketmq.verify.splits import (
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
 
+Share = Callable[[Job, list[Split]], Iterable["SplitResult"]]
+"""Checks splits elsewhere, each with :func:`check_split`, and gives the results in the order of the splits."""
+
 
 class Level(StrEnum):
     """How much is looked at: ``quick`` no record, ``structure`` every record but no body, ``full`` everything."""
@@ -70,8 +73,14 @@ class Verification:
         OSError: a directory of the store cannot be listed.
     """
 
-    def __init__(self, store: RocketMQStore, options: VerifyOptions, progress: Progress | None = None) -> None:
-        self.store, self.options, self.progress = forgiving(store), options, progress
+    def __init__(
+        self,
+        store: RocketMQStore,
+        options: VerifyOptions,
+        progress: Progress | None = None,
+        share: Share | None = None,
+    ) -> None:
+        self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
         self.counts: Counter[str] = Counter()
         self.files = self.messages = self.bytes = 0
         self._gaps: list[Finding] = []
@@ -139,7 +148,7 @@ class Verification:
                 yield from gaps
             if not ended:
                 yield from result.findings()
-                if isinstance(result, _Done):
+                if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
                 partials.append(result.partials)
                 ended = result.partials.log.stale
@@ -147,6 +156,9 @@ class Verification:
                 self.progress((split.stop or split.context.file.size) - split.start)
 
     def _results(self, job: Job, splits: list[Split]) -> Iterator[tuple[Split, Any]]:
+        if self.share is not None:
+            yield from zip(splits, self.share(job, splits), strict=True)
+            return
         if self.options.processes <= 1 or len(splits) <= 1:
             yield from ((split, SplitCheck(job, split)) for split in splits)
             return
@@ -172,8 +184,8 @@ class Verification:
 
 
 @dataclass(slots=True)
-class _Done:
-    """A split checked in another process."""
+class SplitResult:
+    """A split checked in another process, here or elsewhere."""
 
     found: list[Finding]
     partials: SplitPartials
@@ -190,11 +202,16 @@ def _enter(job: Job) -> None:
     _jobs[:] = [job]
 
 
-def _check(split: Split) -> _Done:
-    check = SplitCheck(_jobs[0], split)
+def _check(split: Split) -> SplitResult:
+    return check_split(_jobs[0], split)
+
+
+def check_split(job: Job, split: Split) -> SplitResult:
+    """Check one split to its end; the result can be pickled."""
+    check = SplitCheck(job, split)
     found = list(check.findings())
-    refusals = refusals_of(split.context.file.tree) | refusals_of(_jobs[0].store.tree)
-    return _Done(found, check.partials, refusals)
+    refusals = refusals_of(split.context.file.tree) | refusals_of(job.store.tree)
+    return SplitResult(found, check.partials, refusals)
 
 
-__all__ = ["Geometry", "Level", "Progress", "Verification", "VerifyOptions"]
+__all__ = ["Geometry", "Level", "Progress", "Share", "SplitResult", "Verification", "VerifyOptions", "check_split"]
