@@ -66,6 +66,9 @@ from rmqctl.rocketmq.kinds_derived import (
     QUEUE_ORPHAN as QUEUE_ORPHAN,
 )
 from rmqctl.rocketmq.kinds_derived import (
+    QUEUE_REPEAT as QUEUE_REPEAT,
+)
+from rmqctl.rocketmq.kinds_derived import (
     QUEUE_STALE_TAIL as QUEUE_STALE_TAIL,
 )
 from rmqctl.rocketmq.kinds_derived import (

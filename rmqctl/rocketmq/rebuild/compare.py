@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -69,13 +69,14 @@ class QueueComparison:
 
     Args:
         log_begin, log_end: physical offsets of the first byte of the log and behind its last record.
+        looks_for_first: find the first record without a unit in files that are missing, too.
     """
 
     store: RocketMQStore
     built: Built
     log_begin: int
     log_end: int
-    _left: dict[str, set[str]] = field(default_factory=dict)
+    looks_for_first: bool = False
 
     def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileChange]:
         """One change for each file that is there or was built, by name.
@@ -116,12 +117,9 @@ class QueueComparison:
                 yield self._compared(old[name])
 
     def _created(self, name: str) -> FileChange:
-        first = -1
-        if self._dtype(name) is not None:
-            units = _units(LocalFile(self.built.root / name), 0, _CHUNK_UNITS, self._dtype(name))
-            real = units["physical_offset"][(units["size"] > 0) & ~is_pre_blank(units)]
-            first = int(real[0]) if len(real) else -1
-        return FileChange(name, Change.CREATE, "the file is missing", self.built.root / name, undispatched=first)
+        staged, dtype = self.built.root / name, self._dtype(name)
+        first = -1 if dtype is None or not self.looks_for_first else _first_record(LocalFile(staged), dtype)
+        return FileChange(name, Change.CREATE, "the file is missing", staged, undispatched=first)
 
     def _not_built(self, file: StoreFile, begins: list[int]) -> FileChange:
         """A file of which the log says nothing: kept if it holds expired units only, for the queue's counter."""
@@ -225,6 +223,19 @@ def first_difference(old: ByteSource, new: ByteSource) -> int | None:
     finally:
         old.close()
         new.close()
+
+
+def _first_record(source: ByteSource, dtype: np.dtype[np.void]) -> int:
+    """Physical offset of the first record that a queue file points to; -1 without one."""
+    try:
+        for at, many in written(source, source, _CHUNK_UNITS, dtype.itemsize):
+            units = _units(source, at, many, dtype)
+            real = units["physical_offset"][(units["size"] > 0) & ~is_pre_blank(units)]
+            if len(real):
+                return int(real[0])
+        return -1
+    finally:
+        source.close()
 
 
 def written(old: ByteSource, new: ByteSource, most: int, unit: int = 1) -> Iterator[tuple[int, int]]:

@@ -158,7 +158,7 @@ class Rebuild:
     def _changes(self, found: Rebuilt) -> Iterator[FileChange]:
         begin = self.store.log_files[0].base if self.store.log_files else 0
         if self.options.queues or self.options.checkpoint:
-            queues = QueueComparison(self.store, found.built, begin, found.built.end)
+            queues = QueueComparison(self.store, found.built, begin, found.built.end, self.options.checkpoint)
             yield from queues.changes(KINDS, self.options.topics)
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
