@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq import kinds_diff as kinds
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.diff.merge import Part, merge
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
