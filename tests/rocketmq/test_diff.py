@@ -291,3 +291,24 @@ def test_rare_stores(kind: str, tmp_path: Path) -> None:
     (finding,) = found["findings"]
     assert finding["physical_offset"] == row["physical_offset"] and finding["offset"] == row["position"]
     assert "body from byte 0 on" in finding["message"] and "fails its CRC in B" in finding["message"]
+
+
+def test_batch_queues(tmp_path: Path) -> None:
+    a, b = golden.unpack("5.5.0-clean", tmp_path / "a"), golden.unpack("5.5.0-clean", tmp_path / "b")
+    (file,) = (b / "batchconsumequeue" / "LabBatchCq" / "0").iterdir()
+    with file.open("r+b") as opened:
+        opened.seek(46 + 36)
+        opened.write(b"\0\x09")  # batch size of the second unit
+    code, found = run(a, b)
+    (finding,) = found["findings"]
+    assert (
+        code == 1
+        and finding["id"] == "diff.queue-unit"
+        and finding["file"].startswith("batchconsumequeue/LabBatchCq/0")
+    )
+    assert (
+        finding["offset"] == 46
+        and "unit 1: " in finding["message"]
+        and "9 messages from queue offset 5" in finding["message"]
+    )
+    assert run(a / "batchconsumequeue", b / "batchconsumequeue")[1]["findings"] == found["findings"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq import kinds_diff as kinds
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.diff.fields import told
 from rmqctl.rocketmq.diff.logs import Log, LogDiff
