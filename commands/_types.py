@@ -42,6 +42,15 @@ class Instant(click.ParamType[int]):
             )
 
 
+class SpanArguments(click.Command):
+    """A command with a time among its arguments: ``-15m`` stands for a time, not for options -1, -5 and -m."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, [str(Instant().convert(a, None, ctx)) if _SPANS.fullmatch(a) else a for a in args]
+        )
+
+
 class Size(click.ParamType[int]):
     """A number of bytes: 100, 64K, 64KiB, 1.5G; K is 1024."""
 
@@ -55,6 +64,59 @@ class Size(click.ParamType[int]):
             self.fail(f"{value!r} is not a size; give bytes, or 64K, 16MiB, 1G (binary units).", param, ctx)
         number, unit = match.groups()
         return round(float(number) * 1024 ** _POWERS.index(unit.lower())) if unit else round(float(number))
+
+
+class Sizes(click.ParamType[tuple[int, int]]):
+    """A number of bytes, or the smallest and largest: ``1K``, ``100-4K``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            low, high = value
+            return low, high
+        first, dash, last = str(value).partition("-")
+        low = Size().convert(first, param, ctx)
+        high = Size().convert(last, param, ctx) if dash else low
+        if high < low:
+            self.fail(f"{value!r}: the larger size comes first; give LOW-HIGH.", param, ctx)
+        return low, high
+
+
+class Span(click.ParamType[int]):
+    """A length of time, as milliseconds: 250ms, 5s, 1h30m, or a number of milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if not _SPANS.fullmatch("-" + text):
+            self.fail(f"{value!r} is not a duration; give 250ms, 5s, 1h30m (ms, s, m, h, d, w).", param, ctx)
+        return _span_ms(text)
+
+
+class Weighted(click.ParamType[list[tuple[str, float]]]):
+    """One tag, or several with weights: ``TagA``, ``TagA=3,TagB=1``."""
+
+    name = "tag"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[str, float]]:
+        if isinstance(value, list):
+            return value
+        found = []
+        for part in str(value).split(","):
+            tag, _, weight = part.partition("=")
+            try:
+                found.append((tag, float(weight or 1)))
+            except ValueError:
+                self.fail(f"{weight!r} is not a weight; give TAG or TAG=3,OTHER=1.", param, ctx)
+        if not all(tag and weight > 0 for tag, weight in found):
+            self.fail(f"{value!r}: every tag needs a name and a weight above 0; give TAG or TAG=3,OTHER=1.", param, ctx)
+        return found
 
 
 class Queue(NamedTuple):

@@ -12,7 +12,7 @@ from commands._app import Output, Row, message, progress
 from commands._options import (
     FilterOptions,
     StoreOptions,
-    as_release_option,
+    as_release,
     filter_options,
     output_option,
     store_options,
@@ -22,7 +22,6 @@ from rmqctl.release import Release
 
 if TYPE_CHECKING:
     from rmqctl.open import LoneFile
-    from rmqctl.rocketmq.filters import Filter
     from rmqctl.rocketmq.rows.dump import Dump
     from rmqctl.rocketmq.rows.one_file import Request
     from rmqctl.rocketmq.rows.show import Show
@@ -40,7 +39,7 @@ _LARGE_PIECE = 1 << 16
 @click.option("--redact", is_flag=True, help="Bodies, keys and property values become sha256: and 12 hex digits.")
 @click.option("--format-string", metavar="FORMAT", help="Print messages in a form of your own, see above.")
 @click.option("--follow", is_flag=True, help="Go on with new records as a broker appends them; Ctrl-C ends it.")
-@as_release_option
+@as_release("Read properties as a broker of this release does, such as 4.9.0; default: as since 4.9.1.")
 @output_option("text", "hex")
 def command(
     store: StoreOptions,
@@ -107,36 +106,16 @@ def _open(store: StoreOptions) -> RocketMQStore | LoneFile:
         return found
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    if found.selection.startswith("consumequeue") and found.is_rocksdb:
-        message("the queues of this store are in a RocksDB database; `rmqctl topics` shows them from the log")
     return found
 
 
 def _request(found: RocketMQStore | LoneFile, filters: FilterOptions, show: Show) -> Request:
+    from commands._filter import filter_of
     from rmqctl.open import LoneFile
     from rmqctl.rocketmq.rows.one_file import Request
 
     settings = {} if isinstance(found, LoneFile) else found.settings
-    return Request(_filter(filters, strict=show.strict), show, filters.limit, settings)
-
-
-def _filter(filters: FilterOptions, *, strict: bool) -> Filter:
-    from rmqctl.rocketmq.filters import Filter
-
-    return Filter(
-        (filters.topic,) if filters.topic is not None else (),
-        filters.queue,
-        filters.key,
-        filters.tag,
-        filters.properties,
-        filters.after,
-        filters.before,
-        filters.from_offset,
-        filters.to_offset,
-        filters.grep,
-        filters.damaged,
-        strict,
-    )
+    return Request(filter_of(filters, strict=show.strict), show, filters.limit, settings)
 
 
 def _dump(found: RocketMQStore | LoneFile, request: Request) -> Dump:

@@ -18,7 +18,7 @@ def command(name: str | None, out: Output) -> None:
     """List the known formats, or print the layout of one: offset, size, type, name, note.
 
     Printed from the same schemas that read the files. All integers are big-endian. `findings` lists
-    every kind of finding with what it means and what to do.
+    every kind of finding with what it means and what to do, `misses` the reasons that `--explain` gives.
 
     \b
     Examples:
@@ -30,6 +30,8 @@ def command(name: str | None, out: Output) -> None:
         out.show(_formats(), title="rmqctl formats NAME prints one; rmqctl formats findings lists what can be wrong")
     elif name == "findings":
         out.show(_findings(), columns=("id", "severity", "meaning", "remedy"))
+    elif name == "misses":
+        out.show(_misses())
     else:
         out.show(_layout(name))
 
@@ -47,6 +49,12 @@ def _findings() -> list[dict[str, Any]]:
     from rmqctl.findings import all_kinds
 
     return [asdict(kind) for kind in all_kinds()]
+
+
+def _misses() -> list[dict[str, Any]]:
+    from rmqctl.rocketmq.query.steps import misses
+
+    return [asdict(miss) for miss in misses()]
 
 
 def _layout(name: str) -> list[dict[str, Any]]:

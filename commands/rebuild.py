@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
+from commands._apply import stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, store_options
 from commands._types import refuse
 
@@ -83,19 +84,22 @@ def command(
     )
     with progress("rebuild", sum(f.size for f in found.log_files)) as advance:
         rebuild = Rebuild(found, wanted, advance)
-        _say_assumptions(rebuild)
         if into:
             _into(rebuild, Path(into), out, force=force)
             return
+        if apply:
+            rebuild.check_in_place()
         with _stage(found, beside=apply) as directory:
             _check_room(rebuild, directory, force=force)
             rebuilt = rebuild.run(directory)
+            _remark(rebuild, rebuilt)
             _show(rebuilt, out)
             if apply:
                 _apply(rebuild, rebuilt, journal, force=force)
                 return
     if not rebuilt.is_equal:
-        message("nothing was changed; give --apply to put the new files in place, or --into DIR to keep them elsewhere")
+        in_place = "" if found.is_rocksdb and wanted.queues else "give --apply to put the new files in place, or "
+        message(f"nothing was changed; {in_place}give --into DIR to have them there")
         raise SystemExit(1)
 
 
@@ -104,6 +108,7 @@ def _check_state(found: RocketMQStore, *, apply: bool) -> None:
 
     if not found.log_files:
         raise NotAStore(found.root, "no file of a commit log is there to rebuild from")
+    stop_if_pending(found.root)
     if found.is_running:
         if apply:
             raise StoreInUse(found.root)
@@ -124,9 +129,9 @@ def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
         yield Path(directory)
 
 
-def _say_assumptions(rebuild: Rebuild) -> None:
-    for sentence in rebuild.assumptions():
-        message(f"{sentence}; give --broker-conf FILE if this broker is set differently")
+def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
+    for sentence in rebuild.remarks(rebuilt):
+        message(sentence)
 
 
 def _check_room(rebuild: Rebuild, directory: Path, *, force: bool) -> None:
@@ -153,6 +158,7 @@ def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> Non
     _check_room(rebuild, directory, force=force)
     directory.mkdir(parents=True, exist_ok=True)
     rebuilt = rebuild.run(directory)
+    _remark(rebuild, rebuilt)
     rebuild.complete(rebuilt)
     _show(rebuilt, out)
 

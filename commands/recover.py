@@ -1,17 +1,22 @@
-"""`rmqctl recover`: what a broker's start would do to a store."""
+"""`rmqctl recover`: what a broker's start would do to a store, and doing it so that it can be taken back."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from commands._app import Output, message
+from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._types import refuse
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.recovery.outcome import Recovery
+    from rmqctl.rocketmq.store import RocketMQStore
 
 
 @click.command("recover")
@@ -19,13 +24,18 @@ if TYPE_CHECKING:
 @as_release_option
 @click.option("--compare", is_flag=True, help="Show side by side what each family of releases would do.")
 @click.option("--list-lost", is_flag=True, help="Print the messages that would be lost, as `dump` does.")
-@output_option()
-def command(store: StoreOptions, as_release: Release | None, compare: bool, list_lost: bool, out: Output) -> None:
+@apply_options
+@output_option("hex")
+def command(
+    store: StoreOptions, as_release: Release | None, compare: bool, list_lost: bool, manner: Manner, out: Output
+) -> None:
     """Tell what a broker would do to this store when it starts: where it stops reading, what it deletes and loses.
 
     A broker's start-up stops at the first bad record it meets and throws away everything behind it. Here
     the same steps run on a view of the store, by the rules of the release asked for; nothing is written.
-    Exits 0 when the broker would start and lose nothing, 1 otherwise.
+    --apply carries them out, so that a broker finds nothing left to do; files it would delete move to
+    quarantine beside the journal, and `rmqctl undo JOURNAL` takes everything back. `rmqctl repair` loses
+    less. Exits 0 when the broker would start and lose nothing, 1 otherwise.
 
     \b
     Examples:
@@ -36,21 +46,66 @@ def command(store: StoreOptions, as_release: Release | None, compare: bool, list
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.recovery import report
     from rmqctl.rocketmq.recovery.replay import recover
-    from rmqctl.rocketmq.recovery.rules import FAMILIES
 
+    if manner.is_real and (compare or list_lost):
+        refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    if found.is_running:
-        message("a broker holds the lock of this store: it has started already, and what is read may be changing")
+    _check_state(found, manner)
     if compare:
-        replays = [recover(found, release) for release in FAMILIES]
-        out.show([report.comparison(replay) for replay in replays])
-        raise SystemExit(0 if all(replay.is_harmless for replay in replays) else 1)
-    replay = recover(found, as_release)
+        raise SystemExit(_compare(found, out))
+    replay = recover(found, as_release, index=manner.is_real or out.kind == "hex")
     if list_lost:
         out.show(report.lost_rows(replay))
+    elif manner.is_real or out.kind == "hex":
+        raise SystemExit(_apply(found, replay, manner, out))
     else:
         _show(replay, out)
     raise SystemExit(0 if replay.is_harmless else 1)
+
+
+def _check_state(found: RocketMQStore, manner: Manner) -> None:
+    from rmqctl.errors import StoreInUse
+
+    if manner.is_real:
+        stop_if_pending(found.root)
+    if found.is_running and manner.is_real:
+        raise StoreInUse(found.root)
+    if found.is_running:
+        message("a broker holds the lock of this store: it has started already, and what is read may be changing")
+
+
+def _compare(found: RocketMQStore, out: Output) -> int:
+    from rmqctl.rocketmq.recovery import report
+    from rmqctl.rocketmq.recovery.replay import recover
+    from rmqctl.rocketmq.recovery.rules import FAMILIES
+
+    replays = [recover(found, release) for release in FAMILIES]
+    out.show([report.comparison(replay) for replay in replays])
+    return 0 if all(replay.is_harmless for replay in replays) else 1
+
+
+def _apply(found: RocketMQStore, replay: Recovery, manner: Manner, out: Output) -> int:
+    """Carry the recovery out; the exit status."""
+    from rmqctl.rocketmq.recovery.plan import recovery_plan
+
+    plan = recovery_plan(found, replay, datetime.now().astimezone())
+    show_plan(plan, out)
+    applied = carry_out(plan, manner, verify=lambda: _complaints(found, replay))
+    return 1 if replay.lost or (applied is not None and applied.complaints) else 0
+
+
+def _complaints(found: RocketMQStore, replay: Recovery) -> Sequence[str]:
+    """What a second start would still change."""
+    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.recovery.replay import recover
+
+    again = open_store_at(found.root)
+    again.settings = found.settings
+    second = recover(again, replay.release)
+    if second.error is not None:
+        return [f"a {replay.release} broker still does not start: {second.error}"]
+    left = len(second.deleted) + len(second.index_deleted) + len(second.cuts) + second.redispatched
+    return [f"a {replay.release} broker would still find {left} things to do"] if left else []
 
 
 def _show(replay: Recovery, out: Output) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message
+from commands._apply import stop_if_pending
 from commands._options import StoreOptions, output_option, store_options
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def command(
 def _check_state(found: RocketMQStore, *, apply: bool) -> None:
     from rmqctl.errors import StoreInUse
 
+    stop_if_pending(found.root)
     if found.is_running:
         if apply:
             raise StoreInUse(found.root)

@@ -6,6 +6,7 @@ import click
 
 from commands._app import Output, message
 from commands._options import StoreOptions, output_option, store_options
+from commands._unreadable import name_unreadable
 
 _COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
 """What fits a terminal; the other kinds of output have the first store time too."""
@@ -20,7 +21,8 @@ def command(store: StoreOptions, by_topic: bool, topic: str | None, out: Output)
     """List queues with their smallest and next offset, messages, bytes, first and last store time.
 
     Offsets are those a broker answers after it has started on the store: messages that the log holds
-    and no queue does yet are counted in. Exits 1 when nothing matches.
+    and no queue does yet are counted in. Exits 1 when nothing matches or a file
+    cannot be read.
 
     \b
     Example:
@@ -29,10 +31,15 @@ def command(store: StoreOptions, by_topic: bool, topic: str | None, out: Output)
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.topics import by_topic as add_up
     from rmqctl.rocketmq.topics import queue_rows
+    from rmqctl.rocketmq.unreadable import forgiving
 
-    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    found = forgiving(
+        open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    )
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     rows = [r for r in queue_rows(found) if topic is None or r.topic == topic]
-    if not out.show(add_up(rows) if by_topic else [r.row() for r in rows], columns=None if by_topic else _COLUMNS):
+    shown = out.show(add_up(rows) if by_topic else [r.row() for r in rows], columns=None if by_topic else _COLUMNS)
+    name_unreadable(found)
+    if not shown:
         raise SystemExit(1)

@@ -52,6 +52,7 @@ def command(
       rmqctl verify /data/rocketmq/store
       rmqctl verify /data/rocketmq/store --level structure -o jsonl
     """
+    from rmqctl.errors import MissingExtra
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 
@@ -64,6 +65,8 @@ def command(
     with progress("verify", sum(f.size for f in found.log_files)) as advance:
         verification = Verification(found, options, advance)
         _show(verification, out, no_notes)
+    if verification.skips_queues:
+        raise MissingExtra("comparing RocksDB queues with the log", "rocksdb")
     if verification.counts["error"] or verification.counts["warning"]:
         raise SystemExit(1)
 

@@ -86,6 +86,7 @@ CATALOGUE: tuple[Format, ...] = (
     Format("offset-message-id-ipv6", "offsetMsgId, IPv6 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV6, "4.6.0"),
     Format("unique-key", "UNIQ_KEY of Java clients, IPv4 (in hex)", "properties", message_id.UniqueKeyV4),
     Format("unique-key-ipv6", "UNIQ_KEY of Java clients, IPv6 (in hex)", "properties", message_id.UniqueKeyV6),
+    Format("grpc-message-id", "message id of gRPC clients, stored as UNIQ_KEY (in hex)", "properties", message_id.GrpcMessageId, "5.0.0"),
 )  # fmt: skip
 
 

@@ -12,13 +12,15 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import construct as c
-import numpy as np
-import numpy.typing as npt
 
 from formats.errors import DecodeError
+
+if TYPE_CHECKING:  # NumPy takes longer to import than a lookup of one message takes
+    import numpy as np
+    import numpy.typing as npt
 
 Decode = Callable[[Any], Any]
 
@@ -60,6 +62,8 @@ class Run:
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
         """The run as a record type: same names, same offsets, file byte order."""
+        import numpy as np
+
         shown = [f for f in self.fields if not f.is_padding]
         return np.dtype(
             {
@@ -156,6 +160,8 @@ def gather(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], run: Run
     Returns:
         Record array of shape (n,) with dtype ``run.dtype``.
     """
+    import numpy as np
+
     rows = np.lib.stride_tricks.sliding_window_view(data, run.packer.size)[offsets]
     return rows.view(run.dtype)[:, 0]
 

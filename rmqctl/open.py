@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rmqctl.errors import NotAStore
-from rmqctl.files.remote import is_url, remote_tree
+from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.broker_conf import read_broker_conf
 from rmqctl.rocketmq.locate import looks_like_store, open_store, root_of
@@ -101,7 +101,11 @@ def tree_of(path: str) -> Tree:
     Raises:
         MissingExtra: the URL's file system needs a package that is not installed.
     """
-    return remote_tree(path) if is_url(path) else LocalTree(path)
+    if not is_url(path):
+        return LocalTree(path)
+    from rmqctl.files.remote import remote_tree
+
+    return remote_tree(path)
 
 
 def _must_exist(tree: Tree, path: str) -> bool:

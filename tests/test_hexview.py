@@ -141,13 +141,16 @@ def samples() -> dict[FileKind, bytes]:
         FileKind.EPOCH: format_epochs([EpochEntry(1, 0), EpochEntry(2, 4096)]),
         FileKind.ABORT: b"4711",
         FileKind.LOCK: b"lock",
-        FileKind.TEXT: b"endIndex=5\ncommittedIndex=5\n",
+        FileKind.DLEDGER_CHECKPOINT: b"endIndex=5\ncommittedIndex=5\n",
+        FileKind.DLEDGER_TERM: b"currTerm=1\nvoteLeader=n0\n",
+        FileKind.IDENTITY: b"DefaultCluster#broker-a#1",
         FileKind.OTHER: b"abc" + bytes(100) + b"x",
     }
 
 
 SAMPLES = samples()
 KINDS = st.sampled_from(list(FileKind))
+TEXTS = {FileKind.CONFIG, FileKind.DLEDGER_CHECKPOINT, FileKind.DLEDGER_TERM, FileKind.IDENTITY}
 
 
 def files_of(name: str) -> Iterator[tuple[str, Path]]:
@@ -182,7 +185,7 @@ def test_everything_asked_for_gives_back_the_file(kind: FileKind) -> None:
     notes = notes_of(data, kind, limit=None)
     assert_tiles(notes, len(data))
     assert rebuilt(notes) == data
-    assert len({n.path for n in notes}) > 1 or kind in {FileKind.ABORT, FileKind.LOCK}
+    assert len({n.path for n in notes}) > 1 or kind in {FileKind.ABORT, FileKind.LOCK, FileKind.IDENTITY}
 
 
 @given(KINDS, st.data())
@@ -229,7 +232,7 @@ def test_a_range_shows_what_overlaps_it(kind: FileKind, data: st.DataObject) -> 
     assert part[0].offset <= start
     assert part[-1].end >= stop
     assert_tiles(part, part[-1].end, part[0].offset)
-    fields = [n for n in whole if n.value is not None and kind not in {FileKind.CONFIG, FileKind.TEXT}]
+    fields = [n for n in whole if n.value is not None and kind not in TEXTS]
     assert {(n.offset, n.path) for n in fields} <= {(n.offset, n.path) for n in part}
 
 
@@ -463,7 +466,7 @@ def test_text_files_are_judged(kind: FileKind, data: bytes, title: str, wrong: b
 
 def test_lines_are_numbered_over_windows() -> None:
     data = b"".join(b"line %d\r\n" % i for i in range(20000)) + b"last"
-    notes = notes_of(data, FileKind.TEXT)
+    notes = notes_of(data, FileKind.DLEDGER_TERM)
     assert_tiles(notes, len(data))
     assert [n.path[-1] for n in notes] == [f"line[{i}]" for i in range(1, 20002)]
     assert notes[12345].value == "line 12345"
@@ -503,7 +506,7 @@ def test_a_file_cut_while_it_is_read() -> None:
         ("consumequeue/000010.sst", FileKind.OTHER),
         ("dledger-n0/data/00000000000000000000", FileKind.DLEDGER_DATA),
         ("dledger-n0/index/00000000000000000000", FileKind.DLEDGER_INDEX),
-        ("dledger-n0/currterm", FileKind.TEXT),
+        ("dledger-n0/currterm", FileKind.DLEDGER_TERM),
         ("epochFileCheckpoint.bak", FileKind.EPOCH),
         ("abort", FileKind.ABORT),
         ("lock", FileKind.LOCK),

@@ -14,13 +14,14 @@ def split_properties(text: bytes, *, strict: bool = False) -> list[tuple[bytes, 
 
     Args:
         strict: as brokers up to 4.9.0 read: a piece must split on 0x01 into exactly two parts, so a
-            value with 0x01 in it is dropped and an empty name is not. Later brokers
+            value with 0x01 in it is dropped and an empty name is not; Java's ``String.split`` forgets
+            empty parts at the end, so a 0x01 behind the value does no harm. Later brokers
             (MessageDecoder.string2messageProperties) want three characters and a 0x01 inside.
     """
     pieces = text.split(PAIR_END)
     if strict:
-        parts = (piece.split(NAME_END) for piece in pieces)
-        return [(p[0], p[1]) for p in parts if len(p) == 2 and p[1]]
+        parts = (piece.rstrip(NAME_END).split(NAME_END) for piece in pieces)
+        return [(p[0], p[1]) for p in parts if len(p) == 2]
     found = []
     for piece in pieces:
         name, mark, value = piece.partition(NAME_END)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from construct import Const, GreedyBytes, Int32sb, Int64sb, Struct
+from construct import Const, GreedyBytes, Int8sb, Int16sb, Int32sb, Int64sb, Struct
 
 SEPARATOR = b"\x01"
 
@@ -39,3 +39,43 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
         return None
     queue_id = int.from_bytes(key[at : at + 4], "big", signed=True)
     return key[5 : 5 + size], queue_id, int.from_bytes(key[at + 5 :], "big", signed=True)
+
+
+def queue_prefix(topic: bytes, queue_id: int) -> bytes:
+    """What the keys of a queue's units begin with; the queue offset (i64) follows."""
+    parts = len(topic).to_bytes(4, "big"), topic, queue_id.to_bytes(4, "big", signed=True), b""
+    return SEPARATOR.join(parts)
+
+
+# --- configuration, version 2 (config/rdb; ConsumerOffsetManagerV2 of 5.3.2 and later, spec 10.4) -----
+
+ConfigKeyPrefix = Struct(
+    "table_mark" / Const(b"\x01"),
+    "table_id" / Int16sb * "1 consumer offsets, 2 pulled offsets, 3 topics, 4 subscription groups",
+    "record_type" / Int8sb * "1 data version, 2 data",
+)
+
+CONSUMER_OFFSET_DATA: bytes = ConfigKeyPrefix.build({"table_id": 1, "record_type": 2})
+"""What the keys of consumer offsets begin with; values are the offset (i64)."""
+TOPIC_DATA: bytes = ConfigKeyPrefix.build({"table_id": 3, "record_type": 2})
+"""What the keys of topics begin with: the name's size (i16) and the name follow; values are 0x01 and JSON."""
+
+
+def parse_consumer_offset_key(key: bytes) -> tuple[bytes, bytes, int] | None:
+    """Group, topic and queue id of a consumer offset's key; None for any other key."""
+    if not key.startswith(CONSUMER_OFFSET_DATA):
+        return None
+    rest, names = key[len(CONSUMER_OFFSET_DATA) :], []
+    for _ in range(2):
+        size = int.from_bytes(rest[:2], "big")
+        if rest[2 + size : 3 + size] != SEPARATOR:
+            return None
+        names.append(rest[2 : 2 + size])
+        rest = rest[3 + size :]
+    return (names[0], names[1], int.from_bytes(rest, "big", signed=True)) if len(rest) == 4 else None
+
+
+def consumer_offset_key(group: bytes, topic: bytes, queue_id: int) -> bytes:
+    """The key of a group's offset in a queue."""
+    names = b"".join(len(name).to_bytes(2, "big") + name + SEPARATOR for name in (group, topic))
+    return CONSUMER_OFFSET_DATA + names + queue_id.to_bytes(4, "big", signed=True)

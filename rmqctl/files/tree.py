@@ -14,6 +14,10 @@ from typing import Protocol
 from rmqctl.files.local import LocalFile
 from rmqctl.files.source import ByteSource
 
+_KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
+Listing = tuple[tuple[str, int], ...]
+"""Names of files with their sizes in bytes, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -79,12 +83,38 @@ class LocalTree:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def plain_files(self, path: str) -> Listing | None:
+        """Names and sizes of a directory that holds nothing but files, sorted; None of any other.
+
+        A third of what :meth:`entries` costs, for directories there are hundreds of thousands of.
+        """
+        full, found = self.full(path), []
+        try:
+            for name in os.listdir(full):
+                status = os.stat(f"{full}/{name}")
+                if status.st_mode & _KIND != _FILE:
+                    return None
+                found.append((name, status.st_size))
+        except OSError:
+            return None
+        found.sort()
+        return tuple(found)
+
+    def plain_directories(self, path: str) -> list[str] | None:
+        """Names in a directory that holds nothing but directories, sorted; None of any other."""
+        try:
+            with os.scandir(self.full(path)) as found:
+                names = [entry.name if entry.is_dir() else "" for entry in found]
+        except OSError:
+            return None
+        return sorted(names) if "" not in names else None
+
     def stat(self, path: str) -> Entry | None:
         try:
             status = os.stat(self.full(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        directory = (status.st_mode & 0o170000) == 0o040000
+        directory = status.st_mode & _KIND == _DIRECTORY
         return Entry(os.path.basename(path), path, directory, status.st_size, status.st_mtime_ns // 1_000_000)
 
     def open(self, path: str) -> ByteSource:
@@ -108,6 +138,16 @@ def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
     if status is None:
         return Entry(found.name, join(path, found.name), directory)
     return Entry(found.name, join(path, found.name), directory, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def plain_files(tree: Tree, path: str) -> Listing | None:
+    """Like :meth:`LocalTree.plain_files`, None for a tree that is not local."""
+    return tree.plain_files(path) if isinstance(tree, LocalTree) else None
+
+
+def plain_directories(tree: Tree, path: str) -> list[str] | None:
+    """Like :meth:`LocalTree.plain_directories`, None for a tree that is not local."""
+    return tree.plain_directories(path) if isinstance(tree, LocalTree) else None
 
 
 def read_all(tree: Tree, path: str, limit: int = 64 << 20) -> bytes | None:

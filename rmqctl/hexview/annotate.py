@@ -10,8 +10,8 @@ from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, View
 from rmqctl.hexview.chained import walk_ext, walk_timer_log
 from rmqctl.hexview.gaps import gap
 from rmqctl.hexview.index import walk_index
-from rmqctl.hexview.kinds import FileKind
 from rmqctl.hexview.log import walk_dledger, walk_log
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 
 Walker = Callable[[View, int, int], Iterator[Annotation]]
@@ -40,7 +40,9 @@ WALKERS: Mapping[FileKind, Walker] = {
     FileKind.EPOCH: lines.walk_lines("epochs", lines.judge_epochs),
     FileKind.ABORT: lines.walk_lines("abort", lines.judge_abort),
     FileKind.LOCK: lines.walk_lines("lock", lines.judge_lock),
-    FileKind.TEXT: lines.walk_lines("text"),
+    FileKind.IDENTITY: lines.walk_lines("text"),
+    FileKind.DLEDGER_CHECKPOINT: lines.walk_lines("text"),
+    FileKind.DLEDGER_TERM: lines.walk_lines("text"),
     FileKind.OTHER: _nothing,
 }
 

@@ -2,34 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, INDEX, QUEUES, QUEUES_EXT, is_offset
-
-
-class FileKind(StrEnum):
-    """The kinds of files of a store, as the hex view tells them apart."""
-
-    COMMIT_LOG = "commit-log"
-    QUEUE = "queue"
-    QUEUE_EXT = "queue-ext"
-    BATCH_QUEUE = "batch-queue"
-    COMPACTION_LOG = "compaction-log"
-    COMPACTION_QUEUE = "compaction-queue"
-    INDEX = "index"
-    CHECKPOINT = "checkpoint"
-    TIMER_WHEEL = "timer-wheel"
-    TIMER_LOG = "timer-log"
-    TIMER_CHECK = "timer-check"
-    DLEDGER_DATA = "dledger-data"
-    DLEDGER_INDEX = "dledger-index"
-    CONFIG = "config"
-    EPOCH = "epoch"
-    ABORT = "abort"
-    LOCK = "lock"
-    TEXT = "text"
-    OTHER = "other"
-
 
 _QUEUE_KINDS = {QUEUES: FileKind.QUEUE, QUEUES_EXT: FileKind.QUEUE_EXT, BATCH_QUEUES: FileKind.BATCH_QUEUE}
 _COMPACTION = {"compactionLog": FileKind.COMPACTION_LOG, "compactionCq": FileKind.COMPACTION_QUEUE}
@@ -39,8 +13,8 @@ _BY_NAME = {
     "abort": FileKind.ABORT,
     "lock": FileKind.LOCK,
     "epochFileCheckpoint": FileKind.EPOCH,
-    "brokerIdentity": FileKind.TEXT,
-    "brokerIdentity-temp": FileKind.TEXT,
+    "brokerIdentity": FileKind.IDENTITY,
+    "brokerIdentity-temp": FileKind.IDENTITY,
     "config/timercheck": FileKind.TIMER_CHECK,
     "compaction/position-checkpoint": FileKind.CONFIG,
 }
@@ -81,7 +55,7 @@ def _sequence(parts: list[str]) -> FileKind:
 
 def _dledger(parts: list[str]) -> FileKind:
     if parts[1:] in (["checkpoint"], ["currterm"]):
-        return FileKind.TEXT
+        return FileKind.DLEDGER_CHECKPOINT if parts[1] == "checkpoint" else FileKind.DLEDGER_TERM
     if not is_offset(parts[-1]):
         return FileKind.OTHER
     return FileKind.DLEDGER_INDEX if "index" in parts[1:-1] else FileKind.DLEDGER_DATA

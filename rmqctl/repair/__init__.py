@@ -9,10 +9,11 @@ journal of its own.
 from __future__ import annotations
 
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
-from rmqctl.repair.journal import Journal, read_journal
+from rmqctl.repair.journal import Journal, default_directory, read_journal
 from rmqctl.repair.layer import FileLayer
-from rmqctl.repair.pointer import pending
-from rmqctl.repair.run import Applied, apply, check_undo, resume, undo
+from rmqctl.repair.may import check_journal, refuse_pending
+from rmqctl.repair.pointer import choose_journal, pending
+from rmqctl.repair.run import Applied, apply, resume, undo
 
 __all__ = [
     "Applied",
@@ -28,9 +29,12 @@ __all__ = [
     "SetTimes",
     "Step",
     "apply",
-    "check_undo",
+    "check_journal",
+    "choose_journal",
+    "default_directory",
     "pending",
     "read_journal",
+    "refuse_pending",
     "resume",
     "undo",
 ]

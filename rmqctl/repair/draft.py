@@ -13,6 +13,7 @@ from rmqctl.errors import Refused
 from rmqctl.repair.changes import STORE, Changes, DirectoryChange, FileChange
 from rmqctl.repair.draft_file import DraftFile
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes
+from rmqctl.repair.reader import Reader
 from rmqctl.repair.show import step_row
 
 _SHOWN = 5
@@ -29,6 +30,19 @@ def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
         Refused: an edit does not fit what is on disk; the message names every such file.
         OSError: a file cannot be read.
     """
+    return _drafted(plan, journal).changes(plan, lock)
+
+
+def draft_files(plan: Plan) -> list[DraftFile]:
+    """Every file that a plan touches, readable as it is and as it would be.
+
+    Raises:
+        Refused, OSError: as with :func:`draft`.
+    """
+    return _drafted(plan, "0000").files
+
+
+def _drafted(plan: Plan, journal: str) -> _Draft:
     maker = _Draft(os.path.realpath(plan.root), journal)
     for edit in plan.edits:
         maker.take(edit)
@@ -37,7 +51,7 @@ def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
             f"the plan was made for another state of {plan.root}: {told(maker.problems)}; "
             "nothing was written; make the plan again"
         )
-    return maker.changes(plan, lock)
+    return maker
 
 
 def told(problems: list[str]) -> str:
@@ -52,7 +66,8 @@ class _Draft:
     def __init__(self, root: str, journal: str) -> None:
         self.root, self.journal = root, journal
         self.problems: list[str] = []
-        self._all: list[DraftFile] = []
+        self._reader = Reader()
+        self.files: list[DraftFile] = []
         self._now: dict[str, DraftFile | None] = {}
         self._directories: dict[str, bool] = {}
         self._take: dict[type, Callable[[Any], None]] = {
@@ -70,7 +85,7 @@ class _Draft:
 
     def changes(self, plan: Plan, lock: str) -> Changes:
         """What all edits come to; files that end as they began are left out."""
-        files = [f.change() for f in self._all if not (f.was_at != STORE and f.is_at == f.was_at)]
+        files = [f.change() for f in self.files if not (f.was_at != STORE and f.is_at == f.was_at)]
         kept = tuple(f for f in files if f.moves or f.is_edited)
         directories = tuple(self._directory_changes())
         steps = tuple(step_row(step) for step in plan.steps)
@@ -119,10 +134,10 @@ class _Draft:
         if size < length:
             self.problems.append(f"{edit.file}: {length:,} bytes of content do not fit into {size:,}")
             return
-        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file))
+        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file), self._reader)
         file.is_at = STORE
         self._make_parents(edit.file)
-        self._all.append(file)
+        self.files.append(file)
         self._now[edit.file] = file
 
     def _quarantine(self, edit: Quarantine) -> None:
@@ -171,8 +186,8 @@ class _Draft:
             found = os.lstat(path)
             if stat.S_ISLNK(found.st_mode) and os.path.isfile(path):
                 found = os.stat(path)
-            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE)
-            self._all.append(file)
+            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE, self._reader)
+            self.files.append(file)
             self._now[name] = file
         return self._now[name]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqctl.repair.changes import PIECE, STORE, FileChange, Payload, Piece, Region, Side
 from rmqctl.repair.extents import data_extents
+from rmqctl.repair.reader import Reader
 from rmqctl.repair.runs import Runs
 
 
@@ -20,18 +21,20 @@ class DraftFile:
         was_at, is_at: place before and place now, see `Side`.
     """
 
-    def __init__(self, name: str, base: str | bytes, base_size: int, size: int, mtime_ns: int, was_at: str) -> None:
+    def __init__(
+        self, name: str, base: str | bytes, base_size: int, size: int, mtime_ns: int, was_at: str, reader: Reader
+    ) -> None:
         self.name, self.base, self.base_size = name, base, base_size
         self.was_at = self.is_at = was_at
         self.first_size = self.size = self.floor = size
         self.first_mtime = self.mtime_ns = mtime_ns
         self.is_link = was_at == STORE and isinstance(base, str) and Path(base).is_symlink()
-        self._runs = Runs()
+        self._runs, self._reader = Runs(), reader
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes as they are now; less than asked for at the end of the file."""
         size = max(min(size, self.size - offset), 0)
-        buffer = bytearray(self._base(offset, max(min(size, self.floor - offset), 0)).ljust(size, b"\0"))
+        buffer = bytearray(self.base_bytes(offset, max(min(size, self.floor - offset), 0)).ljust(size, b"\0"))
         self._runs.lay_over(offset, buffer)
         return bytes(buffer)
 
@@ -52,6 +55,14 @@ class DraftFile:
         self.first_mtime = self.mtime_ns = found.st_mtime_ns
         return True
 
+    def touched(self) -> list[tuple[int, int]]:
+        """Begin and end of the stretches whose bytes change or come or go, ascending."""
+        ranges = [(start, start + len(run)) for start, run in self._runs]
+        if self.floor < max(self.first_size, self.size):
+            ranges = [r for r in ranges if r[0] < self.floor]
+            ranges.append((self.floor, max(self.first_size, self.size)))
+        return ranges
+
     def change(self) -> FileChange:
         """What has become of it."""
         before = Side(self.was_at, self.first_size, self.first_mtime)
@@ -70,7 +81,7 @@ class DraftFile:
                 data = run[at - start : at - start + PIECE]
                 kept = max(min(len(data), self.floor - at), 0)
                 if kept:
-                    yield Piece(at, kept, self._base(at, kept), data[:kept])
+                    yield Piece(at, kept, self.base_bytes(at, kept), data[:kept])
                 if kept < len(data):
                     yield Piece(at + kept, len(data) - kept, None, data[kept:])
         yield from self._lost()
@@ -87,14 +98,13 @@ class DraftFile:
                 for at, size in data_extents(file.fileno(), self.floor, end):
                     yield Piece(at, size, Region(self.base, at, size), None)
 
-    def _base(self, offset: int, size: int) -> bytes:
+    def base_bytes(self, offset: int, size: int) -> bytes:
         """Bytes before every edit; zeros behind them."""
         wanted = max(min(size, self.base_size - offset), 0)
         if isinstance(self.base, bytes):
             data = self.base[offset : offset + wanted]
         elif wanted:
-            with open(self.base, "rb", buffering=0) as file:
-                data = os.pread(file.fileno(), wanted, offset)
+            data = self._reader.read(self.base, offset, wanted)
         else:
             data = b""
         return data.ljust(size, b"\0")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rmqctl.errors import Refused
-from rmqctl.repair.journal import JOURNAL, PENDING, STATE, Journal, default_directory, read_journal
+from rmqctl.repair.journal import DONE, JOURNAL, PENDING, STATE, Journal, default_directory, read_journal
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.lines import rows_of
 
@@ -16,9 +16,11 @@ POINTER = "rmqctl.pending"
 
 def point(journal: Journal, layer: FileLayer) -> None:
     """Say in the store that a journal is under way."""
-    path = journal.changes.path(POINTER)
-    if not os.path.lexists(path):
-        layer.symlink(str(journal.path), path)
+    path = Path(journal.changes.path(POINTER))
+    if path.is_symlink() and path.readlink() != journal.path:  # of a journal that is done
+        layer.unlink(str(path))
+    if not path.is_symlink():
+        layer.symlink(str(journal.path), str(path))
         layer.sync_directory(journal.changes.root)
 
 
@@ -76,3 +78,27 @@ def state_of(path: Path) -> str:
     except FileNotFoundError:
         return ""
     return next((str(row["state"]) for row in reversed(rows) if "state" in row), "")
+
+
+def choose_journal(path: Path) -> Path:
+    """The journal that is meant by a path: itself, or the one in a directory of journals to be dealt with first.
+
+    That is one that was broken off, else the last that is done and not taken back.
+
+    Raises:
+        Refused: there is none.
+    """
+    if (path / JOURNAL).exists() or not path.is_dir():
+        return path
+    found = {p: state_of(p) for p in sorted(path.glob("[0-9]*"), reverse=True) if (p / JOURNAL).exists()}
+    chosen = [p for p, state in found.items() if state in PENDING] or [p for p, state in found.items() if state == DONE]
+    if not found or not chosen:
+        raise Refused(
+            f"{path} holds no journal that can be taken back"
+            + (
+                f"; of {len(found):,} all were taken back"
+                if found
+                else "; give a directory such as store.rmqctl-journal/0001"
+            )
+        )
+    return chosen[0]

@@ -11,8 +11,8 @@ from pathlib import Path
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.repair.changes import Changes
-from rmqctl.repair.check import differences, strange
-from rmqctl.repair.draft import draft, told
+from rmqctl.repair.check import differences
+from rmqctl.repair.draft import draft
 from rmqctl.repair.drive import Driver
 from rmqctl.repair.edits import Plan
 from rmqctl.repair.journal import (
@@ -21,17 +21,16 @@ from rmqctl.repair.journal import (
     DONE,
     JOURNAL,
     PENDING,
-    READY,
     TAKEN_BACK,
-    UNDONE,
     Journal,
     default_directory,
     read_journal,
     tell_reversed,
 )
 from rmqctl.repair.layer import FileLayer
-from rmqctl.repair.listing import changed_since, keep_listing
-from rmqctl.repair.pointer import pending, point, unpoint
+from rmqctl.repair.listing import keep_listing
+from rmqctl.repair.may import check_resume, check_undo, refuse_pending
+from rmqctl.repair.pointer import point, unpoint
 from rmqctl.repair.room import check_directory, check_room, check_writable
 from rmqctl.repair.write_journal import discard, next_name, write_journal
 
@@ -93,7 +92,7 @@ def apply(
     layer = layer or FileLayer()
     root = Path(os.path.realpath(plan.root))
     with _held(root, lock) as is_new:
-        _refuse_pending(root)
+        refuse_pending(root)
         base = _base(root, journal_dir)
         changes = draft(plan, next_name(base), lock=lock)
         if not changes.files and not changes.directories:
@@ -112,13 +111,7 @@ def resume(
     """
     layer = layer or FileLayer()
     with _opened(journal) as found:
-        if found.state in {DONE, UNDONE}:
-            raise Refused(f"{found.path} is finished: nothing is left to do; to take it back: rmqctl undo {found.path}")
-        if found.state in PENDING:
-            _refuse_changed(found, strange(found), "go on")
-        else:
-            _refuse_pending(Path(found.changes.root))
-            _refuse_changed(found, differences(found, after=False), "carry it out")
+        check_resume(found)
         return _carry_out(found, layer, verify, advance, is_new=False)
 
 
@@ -145,42 +138,14 @@ def undo(
     """
     layer = layer or FileLayer()
     with _opened(journal) as found:
-        if found.state in PENDING:
-            _refuse_changed(found, strange(found), "go back")
-            return _take_back(found, layer, advance)
         check_undo(found, force=force)
-        _refuse_pending(Path(found.changes.root))
+        if found.state in PENDING:
+            return _take_back(found, layer, advance)
         changes = found.changes.reversed(f"undo of {found.name}: {found.title}")
         start = _Start(
             changes, found.base, force=force, reverses=found.path, lock_is_new=bool(found.header["lock_is_new"])
         )
         return _start(start, layer, verify, advance)
-
-
-def check_undo(found: Journal, *, force: bool = False) -> None:
-    """Say why a journal cannot be taken back.
-
-    Raises:
-        Refused: the reason, with the names of files that changed since.
-    """
-    if found.state == UNDONE:
-        by = found.base / found.undone_by
-        raise Refused(f"{found.path} was taken back already, by {by}; to take that back in turn: rmqctl undo {by}")
-    if found.state in {READY, TAKEN_BACK}:
-        raise Refused(
-            f"{found.path} has changed nothing: {_REASONS[found.state]}; "
-            f"to carry it out after all: rmqctl undo {found.path} --resume"
-        )
-    _refuse_changed(found, differences(found, after=True), "go back")
-    others = [] if force else changed_since(found)
-    if others:
-        raise Refused(
-            f"the store changed after {found.path} was done: {told(others)}; nothing was changed; "
-            "take later journals back first, or give --force to leave those files as they are"
-        )
-
-
-_REASONS = {READY: "it was written and never begun", TAKEN_BACK: "it was taken back before it was done"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +217,8 @@ def _finish(journal: Journal, layer: FileLayer) -> None:
     """What follows when the store is as it should be: the journals' states, the listing, no link any more."""
     keep_listing(journal, layer)
     tell_reversed(journal.path, layer, in_force=True)
-    journal.say(layer, state=DONE)
     _leave(journal, layer)
+    journal.say(layer, state=DONE)
 
 
 def _leave(journal: Journal, layer: FileLayer) -> None:
@@ -280,8 +245,8 @@ def _take_back(journal: Journal, layer: FileLayer, advance: Advance) -> Applied:
         _begin(journal, layer)
         Driver(journal, layer, advance).to(after=False)
         tell_reversed(journal.path, layer, in_force=False)
-        journal.say(layer, state=TAKEN_BACK)
         _leave(journal, layer)
+        journal.say(layer, state=TAKEN_BACK)
     except (OSError, ValueError) as error:
         raise _failed(f"cannot take back {journal.path}", error, _go_on(journal)) from error
     complaints = tuple(f"not as before: {what}" for what in differences(journal, after=False))
@@ -309,8 +274,9 @@ def _failed(what: str, error: BaseException, next_step: str) -> IOFailure:
 
 
 def _go_on(journal: Journal) -> str:
+    how = "whole and not checked" if journal.state == APPLIED else "half changed; keep brokers off it"
     return (
-        f"the store is half changed; keep brokers off it, and type: rmqctl undo {journal.path} (to go back) "
+        f"the store is {how}, and type: rmqctl undo {journal.path} (to go back) "
         f"or rmqctl undo {journal.path} --resume (to finish)"
     )
 
@@ -319,6 +285,8 @@ def _forget(path: Path, layer: FileLayer) -> None:
     """Remove a journal that has changed nothing; what cannot be removed does no harm."""
     try:
         discard(path, layer)
+        if not os.listdir(path.parent):
+            layer.rmdir(str(path.parent))
     except OSError:
         pass
 
@@ -355,20 +323,6 @@ def _base(root: Path, journal_dir: Path | None) -> Path:
         if not (path / JOURNAL).exists():
             _forget(path, FileLayer())
     return base
-
-
-def _refuse_pending(root: Path) -> None:
-    path = pending(root)
-    if path is not None:
-        raise Refused(
-            f"an earlier run on {root} was broken off; first type: rmqctl undo {path} --resume (to finish it) "
-            f"or rmqctl undo {path} (to take it back)"
-        )
-
-
-def _refuse_changed(journal: Journal, names: list[str], purpose: str) -> None:
-    if names:
-        raise Refused(f"cannot {purpose} with {journal.path}, files changed since: {told(names)}; nothing was changed")
 
 
 def _names(journal: Journal) -> tuple[str, ...]:

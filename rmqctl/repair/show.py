@@ -70,3 +70,37 @@ def created_size(edit: Create) -> int:
     if edit.size is not None:
         return edit.size
     return len(edit.content) if edit.source is None else edit.source.stat().st_size
+
+
+def edits_text(step: Step) -> str:
+    """All edits of a step in a few words; those of a kind in one file are counted."""
+    groups: dict[tuple[type[Edit], str], list[Edit]] = {}
+    for edit in step.edits:
+        groups.setdefault((type(edit), edit.file), []).append(edit)
+    return "; ".join(_group_text(step, edits) for edits in groups.values())
+
+
+def _group_text(step: Step, edits: list[Edit]) -> str:
+    where = "" if edits[0].file == step.file else f"{edits[0].file}: "
+    first = edits[0]
+    if len(edits) == 1 or not isinstance(first, Overwrite):
+        return where + ", ".join(edit_text(edit) for edit in edits)
+    size = sum(len(edit.after) for edit in edits if isinstance(edit, Overwrite))
+    return f"{where}overwrite {size:,} bytes in {len(edits):,} places from {first.offset:,} on"
+
+
+def weight(plan: Plan) -> int:
+    """About how many bytes carrying out a plan writes, to journal and store."""
+    return sum(_weight(edit) for edit in plan.edits)
+
+
+def _weight(edit: Edit) -> int:
+    match edit:
+        case Overwrite():
+            return 3 * len(edit.after)
+        case Create():
+            return created_size(edit)
+        case Cut(_, low, high):
+            return low - high
+        case _:
+            return 0

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formats.rocketmq.message import SysFlag, decode_record, record_plan
+from formats.rocketmq.message import decode_record
+from rmqctl.rocketmq.variants import VARIANTS, head_offset, head_size, plan_of_variant
 
 Ints = npt.NDArray[np.int64]
 Bytes8 = npt.NDArray[np.uint8]
-
-VARIANTS = 8  # V2 bit (4) + store host IPv6 (2) + born host IPv6 (1)
-HOST_SHIFT = int(SysFlag.BORN_HOST_V6).bit_length() - 1
 
 
 class GapKind(StrEnum):
@@ -67,13 +65,13 @@ class Blank:
 @cache
 def head_offsets(name: str) -> Ints:
     """Offset of a fixed header field in each of the eight variants, shape (8,)."""
-    return np.array([_offset_of(name, v) for v in range(VARIANTS)], np.int64)
+    return np.array([head_offset(name, v) for v in range(VARIANTS)], np.int64)
 
 
 @cache
 def head_sizes() -> Ints:
     """Bytes before the body (fixed header and BODYLEN) in each variant, shape (8,)."""
-    return np.array([plan_of_variant(v).runs[0].packer.size for v in range(VARIANTS)], np.int64)
+    return np.array([head_size(v) for v in range(VARIANTS)], np.int64)
 
 
 def by_variant(table: Ints, variant: Ints) -> Ints | int:
@@ -81,16 +79,6 @@ def by_variant(table: Ints, variant: Ints) -> Ints | int:
     if len(variant) and not variant.any():
         return int(table[0])
     return table[variant]
-
-
-def plan_of_variant(variant: int) -> Any:
-    """The derived plan of a variant number."""
-    return record_plan(bool(variant & 4), (variant & 3) << HOST_SHIFT)
-
-
-def _offset_of(name: str, variant: int) -> int:
-    offset: int = next(f.offset for f in plan_of_variant(variant).runs[0].fields if f.name == name)
-    return offset
 
 
 @cache

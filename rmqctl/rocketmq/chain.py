@@ -10,6 +10,7 @@ from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.block import Blank, Block, Bytes8, Gap, GapKind, Ints
 from rmqctl.rocketmq.measure import (
     PEEK,
+    Flags,
     Measured,
     describe,
     is_message_magic,
@@ -88,7 +89,7 @@ class _Window:
         """Find the records of the window and where they stop following each other."""
         found = records_at(self.data, self.position, self.chain.base, self.limit, self.lead, self.chain.shifts)
         self.undecided = found.take(np.flatnonzero(found.needs))
-        self.sound = found if found.whole.all() else found.take(found.whole)
+        self.sound = found.take(_slice_or(found.whole))
         starts = self.sound.at - self.lead
         self.starts = starts
         self.breaks = np.flatnonzero(starts[:-1] + (self.sound.total_size[:-1] + self.lead) != starts[1:])
@@ -140,13 +141,19 @@ class _Window:
             return self._open(GapKind.MAGIC, f"magic 0x{magic:08X} at the start of a record is none that is known")
         if at + PEEK > len(self.data):
             return self._open(GapKind.CUT, f"the file ends {self.limit - at} bytes into a record", size)
-        one = measure(self.data, np.array([at], np.int64), self.limit)
+        one = self._measured(at)
         if one.whole[0]:
             return self._take_foreign(one)
         need = int(one.needs[0])
         if need and len(self.data) < self.limit and len(self.data) - at < need:
             return self._leave(self.at, need + self.lead)
         return self._open(GapKind.STRUCTURE, describe(self.data, one, self.limit), _signed(size))
+
+    def _measured(self, at: int) -> Measured:
+        """Lengths of the one record at ``at``; those of the window's last record, not whole yet, are known."""
+        if len(self.undecided.at) and self.undecided.at[-1] == at:
+            return self.undecided.take(slice(-1, None))
+        return measure(self.data, np.array([at], np.int64), self.limit)
 
     def _examine_entry(self, magic: int, size: int) -> bool:
         """A DLedger entry (spec 2.14): header, then a record, nothing, or a blank to the end of the file."""
@@ -238,6 +245,12 @@ class _Window:
 
     def _word(self, at: int) -> int:
         return int.from_bytes(self.data[at : at + 4].tobytes(), "big")
+
+
+def _slice_or(flags: Flags) -> Flags | slice:
+    """A slice where only the last flags are false, which costs no copy; else the flags."""
+    count = int(np.count_nonzero(flags))
+    return slice(count) if flags[:count].all() else flags
 
 
 def _signed(value: int) -> int:

@@ -17,6 +17,7 @@ from rmqctl.rocketmq.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _PAIR, _END = 1, 2
+_INLINE = 12
 _WORDS = {4: np.uint32, 8: np.uint64}
 Words = npt.NDArray[np.uint64]
 
@@ -131,6 +132,25 @@ def rows_of(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.uint8]:
     return windows[at].view(np.uint8).reshape(len(at), size)
 
 
+def bytes_of(data: Bytes8, at: Ints, size: Ints) -> npt.NDArray[np.object_]:
+    """The strings ``data[at:at+size]`` as bytes objects, shape (n,): cheaper than a slice of each.
+
+    They are Arrow's binary views over the data: a length, then the text itself up to 12 bytes, else
+    four unused bytes, the buffer's number 0 and the offset.
+    """
+    views = np.zeros((len(at), 4), np.int32)
+    views[:, 0], views[:, 3] = size, at
+    short = np.flatnonzero(size <= _INLINE)
+    if len(short) and len(data):
+        inside = np.arange(_INLINE)
+        text = data[np.minimum(at[short, None] + inside, len(data) - 1)]
+        views[short, 1:] = np.where(inside < size[short, None], text, 0).astype(np.uint8).view(np.int32)
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
+    array: Any = pa.Array.from_buffers(pa.binary_view(), len(at), buffers)
+    found: npt.NDArray[np.object_] = array.to_numpy(zero_copy_only=False)
+    return found
+
+
 def topic_numbers(block: Block, ids: TextIds) -> Ints:
     """The number of each record's topic."""
     return ids.numbers(block.data, block.topic_at, block.topic_size)
@@ -203,8 +223,13 @@ class Pairs:
         if len(rows):
             rows = rows[_equal(self.data, self.name_at[rows], name)]
         owner = self.owner[rows]
-        repeated = np.flatnonzero(owner[1:] == owner[:-1])
-        return self.take(np.delete(rows, repeated) if len(repeated) else rows)
+        repeated = owner[1:] == owner[:-1]
+        if repeated.any():
+            rows = rows[np.append(~repeated, True)]
+            owner = self.owner[rows]
+        value_at = self.value_at[rows]  # behind the name and a mark: one gather does for both
+        sizes = np.full(len(rows), len(name), np.int64)
+        return Pairs(self.data, owner, value_at - len(name) - 1, sizes, value_at, self.value_size[rows])
 
     def take(self, keep: Any) -> Pairs:
         """The pairs of an index or boolean array."""
@@ -245,7 +270,7 @@ def pairs_of(texts: Texts) -> Pairs:
     data, start = texts.data, texts.start
     end = np.flatnonzero(data == _END)
     begin = np.concatenate([[0], end[:-1] + 1])[: len(end)]
-    owner = np.repeat(np.arange(len(start) - 1), np.diff(np.searchsorted(end, start)))
+    owner = _owners(begin, start, len(data))
     mark = np.flatnonzero(data == _PAIR)
     if len(mark) != len(begin) or not ((mark > begin) & (mark < end)).all():  # not one 0x01 in every piece
         marks = np.append(mark, len(data))
@@ -254,6 +279,15 @@ def pairs_of(texts: Texts) -> Pairs:
     if not good.all():
         begin, end, owner, mark = begin[good], end[good], owner[good], mark[good]
     return Pairs(data, owner, begin, mark - begin, mark + 1, end - mark - 1)
+
+
+def _owners(at: Ints, start: Ints, size: int) -> Ints:
+    """Which text each place lies in: places ascending, one at the start of every text that is not empty."""
+    begins = np.zeros(size + 1, np.int8)
+    begins[start[:-1]] = 1
+    ordinal = np.cumsum(begins[at], dtype=np.int64) - 1
+    filled = start[1:] > start[:-1]
+    return ordinal if filled.all() else np.flatnonzero(filled)[ordinal]
 
 
 def _closed(texts: Texts) -> Texts:

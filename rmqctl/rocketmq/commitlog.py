@@ -19,6 +19,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Blank, Block, Gap, GapKind, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds, Texts, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store import StoreFile
 
@@ -61,6 +62,7 @@ class LogBlock:
     block: Block
     findings: list[Finding] = field(default_factory=list)
     _topics: tuple[TextIds, Ints] | None = None
+    _by_queue: tuple[KeyNumbers, Ints, Ints] | None = None
     _properties: Texts | None = None
     _pairs: Pairs | None = None
 
@@ -83,6 +85,14 @@ class LogBlock:
         if self._topics is None or self._topics[0] is not ids:
             self._topics = ids, topic_numbers(self.block, ids)
         return self._topics[1]
+
+    def by_queue(self, ids: TextIds, numbers: KeyNumbers) -> tuple[Ints, Ints]:
+        """The records sorted by queue, those of one in log order: queue numbers and rows; made once."""
+        if self._by_queue is None or self._by_queue[0] is not numbers:
+            queues = numbers.numbers(self.topics(ids) << 32 | (self.block["queue_id"].astype(np.int64) & 0xFFFFFFFF))
+            row = np.argsort(queues, kind="stable")
+            self._by_queue = numbers, queues[row].astype(np.int64), row
+        return self._by_queue[1], self._by_queue[2]
 
 
 class CommitLog:

@@ -94,13 +94,13 @@ def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
         file = read_config(store, name)
         for key, queues in table(file.document, "offsetTable").items():
-            found += _offsets(file.path, key, queues)
+            found += offsets_of(file.path, key, queues)
         for key, offset in table(file.document, "lmqOffsetTable").items():
-            found += _offsets(file.path, key, {"0": offset})
+            found += offsets_of(file.path, key, {"0": offset})
     return found
 
 
-def _offsets(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
+def offsets_of(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
     """Keys that do not split into topic and group count for nothing, as in a broker."""
     parts = key.split("@")
     if len(parts) != 2 or not isinstance(queues, dict):

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.columns import bytes_of
 
 try:
     from isal.isal_zlib import crc32
@@ -13,6 +14,7 @@ except ImportError:  # no wheel for this platform; the same function at a fifth 
     from zlib import crc32
 
 MASK = 0x7FFFFFFF
+_COPIED = 2048  # bytes up to which a copy costs less than a slice of the window
 
 
 def body_crcs(block: Block) -> npt.NDArray[np.int64]:
@@ -26,9 +28,16 @@ def record_crcs(block: Block, without: int) -> npt.NDArray[np.int64]:
 
 
 def _crcs(block: Block, begin: Ints, end: Ints) -> npt.NDArray[np.int64]:
-    data = memoryview(block.data.data)
-    found = [crc32(data[a:b]) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-    return np.fromiter(found, np.int64, len(found)) & MASK
+    """CRCs of pieces of a window: of small ones from copies made in one go, of large ones in place."""
+    sizes = end - begin
+    large = np.flatnonzero(sizes > _COPIED)
+    if not len(large):
+        return np.fromiter(map(crc32, bytes_of(block.data, begin, sizes)), np.int64, len(begin)) & MASK
+    found, data = np.empty(len(begin), np.int64), memoryview(block.data.data)
+    small = np.flatnonzero(sizes <= _COPIED)
+    found[small] = [crc32(piece) for piece in bytes_of(block.data, begin[small], sizes[small])]
+    found[large] = [crc32(data[a:b]) for a, b in zip(begin[large].tolist(), end[large].tolist(), strict=True)]
+    return found & MASK
 
 
 __all__ = ["MASK", "body_crcs", "crc32", "record_crcs"]

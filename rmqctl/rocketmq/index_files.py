@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from formats.layout import plan_of
-from formats.rocketmq.index import IndexHeader
 from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, Tree
-from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, SLOT_SIZE, IndexGeometry
+from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, SLOT_SIZE, IndexGeometry, read_header
 from rmqctl.rocketmq.store import RocketMQStore
 
-Entries = npt.NDArray[np.void]
+if TYPE_CHECKING:  # a lookup of one key needs no NumPy, whose import would take most of its time
+    import numpy as np
+    import numpy.typing as npt
+
+    Entries = npt.NDArray[np.void]
+
 NAME_DIGITS = 17
-_HEADER_NAMES = plan_of(IndexHeader).runs[0].names
+
+
+class IndexEntry(NamedTuple):
+    """One entry, fields as in the schema: ``physical_offset`` in bytes, ``time_difference`` in s."""
+
+    key_hash: int
+    physical_offset: int
+    time_difference: int
+    previous: int
 
 
 @dataclass(slots=True)
@@ -43,9 +52,7 @@ class IndexFile:
             OSError: the file cannot be read.
         """
         source = tree.open(entry.path)
-        raw = source.read_at(0, HEADER.packer.size).ljust(HEADER.packer.size, b"\0")
-        header = dict(zip(_HEADER_NAMES, HEADER.packer.unpack(raw), strict=True))
-        return cls(tree, entry.path, entry.size, geometry, header, source)
+        return cls(tree, entry.path, entry.size, geometry, read_header(source), source)
 
     @property
     def count(self) -> int:
@@ -58,13 +65,32 @@ class IndexFile:
 
     def entries(self, first: int, count: int) -> Entries:
         """Entries number ``first`` on; fewer where the file ends."""
+        import numpy as np
+
         raw = self._read(self.geometry.entry_at(first), max(count, 0) * ENTRY.packer.size)
         return np.frombuffer(raw, ENTRY.dtype, len(raw) // ENTRY.packer.size)
 
-    def slots(self, first: int, count: int) -> npt.NDArray[np.int64]:
+    def slots(self, first: int, count: int) -> npt.NDArray[np.int32]:
         """Slot values, number ``first`` on; zeros behind the end of the file."""
+        import numpy as np
+
         raw = self._read(HEADER.packer.size + SLOT_SIZE * first, SLOT_SIZE * count).ljust(SLOT_SIZE * count, b"\0")
-        return np.frombuffer(raw, ">i4").astype(np.int64)
+        return np.frombuffer(raw, ">i4").astype(np.int32)
+
+    def slot(self, number: int) -> int:
+        """The value of one slot; zero behind the end of the file."""
+        raw = self._read(HEADER.packer.size + SLOT_SIZE * number, SLOT_SIZE).ljust(SLOT_SIZE, b"\0")
+        return int.from_bytes(raw, "big", signed=True)
+
+    def entry(self, number: int) -> IndexEntry | None:
+        """One entry; None where the file would end before it even at the length its geometry demands.
+
+        A broker maps a file at that length, so what a shorter one lacks reads as zeros.
+        """
+        if not 0 <= number < self.geometry.entries:
+            return None
+        raw = self._read(self.geometry.entry_at(number), ENTRY.packer.size).ljust(ENTRY.packer.size, b"\0")
+        return IndexEntry(*ENTRY.packer.unpack(raw))
 
     def physical_at(self, number: int) -> int:
         """Physical offset of one entry; 0 behind the end of the file."""

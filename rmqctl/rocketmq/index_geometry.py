@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from formats.layout import plan_of
 from formats.rocketmq.index import IndexEntry, IndexHeader
 from rmqctl.files.source import ByteSource
@@ -72,8 +70,8 @@ def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry |
 
 def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
     """The geometry that the entries of one file of ``size`` bytes prove; None when they do not."""
-    header = np.frombuffer(source.read_at(0, HEADER.packer.size).ljust(HEADER.packer.size, b"\0"), HEADER.dtype)[0]
-    count = int(header["index_count"]) - 1
+    header = read_header(source)
+    count = header["index_count"] - 1
     if count < 1:
         return IndexGeometry.default() if size == IndexGeometry.default().file_size else None
     for slots in _candidates(source, size, count, header):
@@ -84,15 +82,38 @@ def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
     return None
 
 
-def _candidates(source: ByteSource, size: int, count: int, header: np.void) -> Iterator[int]:
+def read_header(source: ByteSource) -> dict[str, int]:
+    """The header of an index file by field name; zeros where the file is too short for one."""
+    raw = source.read_at(0, HEADER.packer.size).ljust(HEADER.packer.size, b"\0")
+    return dict(zip(HEADER.names, HEADER.packer.unpack(raw), strict=True))
+
+
+def _candidates(source: ByteSource, size: int, count: int, header: dict[str, int]) -> Iterator[int]:
     """Numbers of slots worth testing: the default, then those that put a known entry where its offset is found."""
     yield DEFAULT_SLOTS
     for number, offset in ((count, header["end_phy_offset"]), (1, header["begin_phy_offset"])):
         before = HEADER.packer.size + ENTRY.packer.size * number + 4
-        for at in _find(source, size, int(offset).to_bytes(8, "big", signed=True), before):
+        for at in _find(source, size, offset.to_bytes(8, "big", signed=True), before):
             slots, rest = divmod(at - before, SLOT_SIZE)
             if rest == 0:
                 yield slots
+    if header["end_phy_offset"] == 0:  # keys of the log's first record alone: its offset is no pattern to look for
+        for at in _words(source, size):
+            yield (at - HEADER.packer.size - ENTRY.packer.size) // SLOT_SIZE
+
+
+def _words(source: ByteSource, size: int) -> Iterator[int]:
+    """Places behind the header of the first 32-bit words that are not zero."""
+    found = 0
+    for begin, end in source.data_ranges(HEADER.packer.size, size):
+        for position in range(begin, end, _CHUNK):
+            chunk = source.read_at(position, min(_CHUNK, end - position))
+            for at in range(-position % SLOT_SIZE, len(chunk) if any(chunk) else 0, SLOT_SIZE):
+                if any(chunk[at : at + SLOT_SIZE]):
+                    yield position + at
+                    found += 1
+                    if found == _PROBES:
+                        return
 
 
 def _find(source: ByteSource, size: int, pattern: bytes, start: int) -> Iterator[int]:
@@ -110,20 +131,20 @@ def _find(source: ByteSource, size: int, pattern: bytes, start: int) -> Iterator
             position += _CHUNK
 
 
-def _agrees(source: ByteSource, geometry: IndexGeometry, count: int, header: np.void) -> bool:
+def _agrees(source: ByteSource, geometry: IndexGeometry, count: int, header: dict[str, int]) -> bool:
     """Whether a sample of entries lies in the header's range and is reachable from its slots."""
-    numbers = sorted({1, count, *np.linspace(1, count, _PROBES, dtype=int).tolist()})
-    low, high = int(header["begin_phy_offset"]), int(header["end_phy_offset"])
+    numbers = sorted({1, count, *(1 + (count - 1) * probe // (_PROBES - 1) for probe in range(_PROBES))})
+    low, high = header["begin_phy_offset"], header["end_phy_offset"]
     for number in numbers:
         raw = source.read_at(geometry.entry_at(number), ENTRY.packer.size)
         if len(raw) < ENTRY.packer.size:
             return False
-        entry = np.frombuffer(raw, ENTRY.dtype)[0]
+        entry = dict(zip(ENTRY.names, ENTRY.packer.unpack(raw), strict=True))
         if not (entry["key_hash"] >= 0 and low <= entry["physical_offset"] <= high):
             return False
         if not 0 <= entry["previous"] < number:
             return False
-        slot = HEADER.packer.size + SLOT_SIZE * (int(entry["key_hash"]) % geometry.slots)
+        slot = HEADER.packer.size + SLOT_SIZE * (entry["key_hash"] % geometry.slots)
         if not number <= int.from_bytes(source.read_at(slot, SLOT_SIZE), "big", signed=True) <= count:
             return False
     return True

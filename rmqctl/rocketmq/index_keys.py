@@ -14,7 +14,7 @@ from rmqctl.rocketmq.java_hash import Hashes, hash_codes, index_hashes, power, u
 
 _ROLLBACK = 0xC
 _SPACE = 0x20
-_LAST = 1 << 20
+_TAGS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,46 +30,67 @@ class KeyColumns:
     hash: Ints
     tag: npt.NDArray[np.bool_]
 
+    def without_tags(self) -> KeyColumns:
+        """Only the entries that every release writes."""
+        keep = ~self.tag
+        return KeyColumns(self.owner[keep], self.hash[keep], self.tag[keep])
+
 
 class KeyHashes:
-    """Hashes of keys, with the hash of each topic kept.
+    """Hashes of keys, with the hash of each topic kept."""
 
-    Args:
-        tags: with the entries of tags, which only 5.4.0 and later write.
-    """
-
-    def __init__(self, *, tags: bool = True) -> None:
-        self._tags = tags
+    def __init__(self) -> None:
         self._prefix: list[int] = []
         self._tag_prefix: list[int] = []
 
-    def columns(self, block: Block, pairs: Pairs, topics: Ints, names: list[bytes]) -> KeyColumns:
-        """Entries of all records of a block; rollback records have none."""
+    def columns(self, block: Block, pairs: Pairs, topics: Ints, names: list[bytes], *, tags: bool = True) -> KeyColumns:
+        """Entries of all records of a block; rollback records have none.
+
+        Args:
+            tags: also those of the tags.
+        """
         self._learn(names)
-        unique, keys, tags = pairs.named(b"UNIQ_KEY"), pairs.named(b"KEYS"), pairs.named(b"TAGS")
-        if not self._tags:
-            tags = tags.take(np.zeros(0, np.int64))
+        unique, keys = pairs.named(b"UNIQ_KEY"), pairs.named(b"KEYS")
         parts = _parts(keys)
-        owner = np.concatenate([unique.owner, parts.owner, tags.owner])
-        rank = np.concatenate([np.zeros(len(unique), np.int64), 1 + np.arange(len(parts)), np.full(len(tags), _LAST)])
-        hashes = np.concatenate(
-            [
-                _joined(unique, topics, np.array(self._prefix, np.uint32)),
-                _joined(parts, topics, np.array(self._prefix, np.uint32)),
-                _joined(tags, topics, np.array(self._tag_prefix, np.uint32)),
-            ]
-        )
-        order = np.lexsort((rank, owner))
+        prefix = np.array(self._prefix, np.uint32)
+        columns = [_joined(unique, topics, prefix), _joined(parts, topics, prefix)]
+        owners = [unique.owner, parts.owner]
+        if tags:
+            labels = pairs.named(b"TAGS")
+            columns.append(_joined(labels, topics, np.array(self._tag_prefix, np.uint32)))
+            owners.append(labels.owner)
+        source, owner, hashes = _in_turn(owners, columns)
         rolled_back = (block["sys_flag"] & _ROLLBACK) == _ROLLBACK
         if rolled_back.any():
-            order = order[~rolled_back[owner[order]]]
-        return KeyColumns(owner[order], index_hashes(hashes)[order], (rank == _LAST)[order])
+            kept = ~rolled_back[owner]
+            source, owner, hashes = source[kept], owner[kept], hashes[kept]
+        return KeyColumns(owner, index_hashes(hashes), source == _TAGS)
+
+    def counts(self, block: Block, pairs: Pairs, *, tags: bool = True) -> npt.NDArray[np.int32]:
+        """How many entries each record has, shape (n,): the same without the work of hashing."""
+        owners = [pairs.named(b"UNIQ_KEY").owner, _parts(pairs.named(b"KEYS")).owner]
+        owners += [pairs.named(b"TAGS").owner] if tags else []
+        found = np.bincount(np.concatenate(owners), minlength=len(block)).astype(np.int32)
+        found[(block["sys_flag"] & _ROLLBACK) == _ROLLBACK] = 0
+        return found
 
     def _learn(self, names: list[bytes]) -> None:
         for name in names[len(self._prefix) :]:
             topic = name.decode("utf-8", "replace")
             self._prefix.append(java_hash(topic + "#") & 0xFFFFFFFF)
             self._tag_prefix.append(java_hash(topic + "#T#") & 0xFFFFFFFF)
+
+
+def _in_turn(owners: list[Ints], hashes: list[Hashes]) -> tuple[Ints, Ints, Hashes]:
+    """Several columns as one, ordered by owner and then as given: number of the column, owner, hash."""
+    if all(np.array_equal(owners[0], other) for other in owners[1:]):  # one of each, as most records have
+        count = len(owners)
+        source = np.tile(np.arange(count), len(owners[0]))
+        return source, np.repeat(owners[0], count), np.stack(hashes, axis=1).reshape(-1)
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    source = np.repeat(np.arange(len(owners)), [len(o) for o in owners])
+    return source[order], owner[order], np.concatenate(hashes)[order]
 
 
 def _joined(pairs: Pairs, topics: Ints, prefix: Hashes) -> Hashes:

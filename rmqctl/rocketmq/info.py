@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import NAME_DIGITS
 from rmqctl.rocketmq.log_end import log_end
 from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.rocksdb_queues import open_queues
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
 
@@ -20,11 +22,13 @@ _GEOMETRY = ("commit_log_file_size", "queue_file_size", "index_slots", "index_en
 def store_info(store: RocketMQStore) -> dict[str, Any]:
     """The object of the contract. Reads the head of the log, its last file with data, and directory lists.
 
+    The numbers of topics and queues are None where they are in RocksDB, and its package is not installed.
+
     Raises:
         OSError: a file cannot be read.
     """
     geometry = geometry_of(store).row()
-    queues = [(q.topic, q.queue_id) for kind in (QUEUES, BATCH_QUEUES) for q in store.queues(kind)]
+    queues = _queues(store)
     checkpoint = read_checkpoint(store)
     releases = release_range(store)
     return {
@@ -35,12 +39,24 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
         "release_evidence": [e.fact for e in releases.evidence],
         "geometry": {name: geometry[name] for name in _GEOMETRY},
         "commit_log": log_info(store),
-        "topics": len({topic for topic, _ in queues}),
-        "queues": len(queues),
+        "topics": None if queues is None else len({topic for topic, _ in queues}),
+        "queues": None if queues is None else len(queues),
         "queue_store": "rocksdb" if store.is_rocksdb else "files",
         "index_files": sum(not e.is_directory and len(e.name) == NAME_DIGITS for e in store.index_files),
         "checkpoint": {"kind": "checkpoint", **checkpoint[0]} if checkpoint else None,
     }
+
+
+def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
+    """All queues; None where they are in RocksDB, and its package is not installed."""
+    found = {(q.topic, q.queue_id) for kind in (QUEUES, BATCH_QUEUES) for q in store.queues(kind)}
+    if not store.is_rocksdb:
+        return found
+    try:
+        with open_queues(store) as database:
+            return found | set(database.queues())
+    except MissingExtra:
+        return None
 
 
 def log_info(store: RocketMQStore) -> dict[str, Any]:
@@ -72,9 +88,12 @@ def _first_record(files: list[StoreFile]) -> int | None:
 
 
 def _allocated(tree: Tree, path: str) -> int:
-    """Bytes on disk of a sparse file; its length where the file system cannot tell."""
+    """Bytes on disk of a sparse file, 0 if it is gone; its length where the file system cannot tell."""
     if isinstance(tree, LocalTree):
-        status = os.stat(tree.full(path))
+        try:
+            status = os.stat(tree.full(path))
+        except OSError:
+            return 0
         return getattr(status, "st_blocks", -(-status.st_size // 512)) * 512
     entry = tree.stat(path)
     return entry.size if entry else 0

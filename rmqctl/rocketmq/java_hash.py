@@ -15,17 +15,21 @@ _THIRTY_ONE = np.uint32(31)
 
 def hash_codes(data: Bytes8, at: Ints, size: Ints) -> Hashes:
     """Java hashes (as unsigned 32-bit patterns) of the UTF-8 strings ``data[at:at+size]``, shape (n,)."""
+    lengths = np.flatnonzero(np.bincount(size)).tolist() if len(at) else []
+    if len(lengths) == 1 and lengths[0]:
+        return _of_length(rows_of(data, at, lengths[0]))
     result = np.zeros(len(at), np.uint32)
-    for length in np.flatnonzero(np.bincount(size)).tolist() if len(at) else []:
+    for length in filter(None, lengths):
         rows = np.flatnonzero(size == length)
-        result[rows] = _of_length(rows_of(data, at[rows], length)) if length else 0
+        result[rows] = _of_length(rows_of(data, at[rows], length))
     return result
 
 
 def _of_length(texts: npt.NDArray[np.uint8]) -> Hashes:
     value = np.zeros(len(texts), np.uint32)
     for column in np.ascontiguousarray(texts.T):
-        value = value * _THIRTY_ONE + column
+        value *= _THIRTY_ONE
+        value += column
     if texts.max(initial=0) >= 0x80:
         for row in np.flatnonzero((texts >= 0x80).any(axis=1)):  # the hash is over UTF-16 units, not bytes
             value[row] = java_hash(texts[row].tobytes().decode("utf-8", "replace")) & 0xFFFFFFFF
@@ -43,9 +47,9 @@ def power(size: Ints) -> Hashes:
 
 def utf16_sizes(data: Bytes8, at: Ints, size: Ints) -> Ints:
     """UTF-16 units of each string; its bytes where it is ASCII."""
-    high = np.flatnonzero(data >= 0x80)
-    if not len(high):
+    if data.max(initial=0) < 0x80:
         return size
+    high = np.flatnonzero(data >= 0x80)
     units = size.copy()
     for row in np.flatnonzero(np.searchsorted(high, at + size) != np.searchsorted(high, at)):
         raw = data[at[row] : at[row] + size[row]].tobytes()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Self
+from typing import Any, Self
 
 from formats.errors import DecodeError
-from formats.rocketmq.message import Magic
 from rmqctl.files.source import ByteSource
-from rmqctl.rocketmq.block import HOST_SHIFT, head_offsets, head_sizes
 from rmqctl.rocketmq.store import StoreFile
+from rmqctl.rocketmq.variants import VARIANTS, head_offset, head_size, variant_of
 
-_MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
-_LARGEST_HEAD = int(head_sizes().max())
+_LARGEST_HEAD = max(head_size(variant) for variant in range(VARIANTS))
 
 
 class LogReader:
@@ -73,22 +71,28 @@ class LogReader:
         data = self.read(physical, _LARGEST_HEAD)
         if len(data) < 40:
             return None
-        kind = _MAGICS.get(int.from_bytes(data[4:8], "big", signed=True))
-        if kind is None:
-            return None
-        variant = kind | (int.from_bytes(data[36:40], "big") >> HOST_SHIFT) & 3
-        return (variant, data) if len(data) >= head_sizes()[variant] else None
+        variant = variant_of(int.from_bytes(data[4:8], "big", signed=True), int.from_bytes(data[36:40], "big"))
+        return (variant, data) if variant is not None and len(data) >= head_size(variant) else None
 
     def store_timestamp(self, physical: int) -> int | None:
         """Store time of the record at an offset in ms; None where no record begins."""
         head = self.head(physical)
         if head is None:
             return None
-        at = int(head_offsets("store_timestamp")[head[0]])
+        at = head_offset("store_timestamp", head[0])
         return int.from_bytes(head[1][at : at + 8], "big", signed=True)
 
     def record(self, physical: int) -> bytes | None:
         """The bytes of the record at an offset, None where no whole record begins."""
+        found = self._decoded(physical)
+        return None if found is None else found[0]
+
+    def fields(self, physical: int) -> dict[str, Any] | None:
+        """The fields of the record at an offset (`decode_record`), None where no whole record begins."""
+        found = self._decoded(physical)
+        return None if found is None else found[1]
+
+    def _decoded(self, physical: int) -> tuple[bytes, dict[str, Any]] | None:
         from formats.rocketmq.message import decode_record
 
         head = self.head(physical)
@@ -96,6 +100,7 @@ class LogReader:
             return None
         data = self.read(physical, int.from_bytes(head[1][:4], "big", signed=True))
         try:
-            return data if decode_record(data)[1] == len(data) else None
+            fields, after = decode_record(data)
         except DecodeError:
             return None
+        return (data, fields) if after == len(data) else None

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit
-from rmqctl.rocketmq.store import QueueFiles, StoreFile
+from rmqctl.rocketmq.store import OFFSET_DIGITS, QueueFiles, StoreFile
 
 UNIT = plan_of(ConsumeQueueUnit).runs[0].dtype
 BATCH_UNIT = plan_of(BatchConsumeQueueUnit).runs[0].dtype
@@ -66,6 +66,10 @@ class Queue:
     def key(self) -> tuple[str, int]:
         """Topic and queue id."""
         return self.where.topic, self.where.queue_id
+
+    def file_name(self, position: int) -> str:
+        """The name of the file that begins at a byte position of the sequence, whether or not it is there."""
+        return f"{self.where.path}/{position:0{OFFSET_DIGITS}d}"
 
     def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
         """Units of one file from number ``first`` on; fewer where the file ends. A torn last unit is left out.

@@ -9,14 +9,13 @@ from typing import Any
 from formats.rocketmq.message import Magic, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
 from rmqctl.release import Release
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import IndexFile
-from rmqctl.rocketmq.scan import Extent, scan
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 
 _SAMPLE = 256
 _SAMPLE_BYTES = 1 << 20
 _ENTRIES = 4096
+_ENDS = (b"", bytes(4), int(Magic.BLANK).to_bytes(4, "big", signed=True))
 _OWN_TOPICS = (b"RMQ_SYS_", b"rmq_sys_", b"SCHEDULE_TOPIC", b"TRANS_CHECK", b"%")
 
 
@@ -91,15 +90,42 @@ def _form_evidence(store: RocketMQStore, texts: list[bytes]) -> Iterator[Evidenc
 def _last_records(store: RocketMQStore) -> Iterator[dict[str, Any]]:
     """Up to 256 records from the first MiB of the last file that has some."""
     for file in reversed(store.log_files):
-        source = file.open()
-        try:
-            blocks = scan(source, Extent(file.name, file.base, stop=_SAMPLE_BYTES, lead=file.lead))
-            found = [decode_record(b.raw(i))[0] for b in blocks for i in range(min(len(b), _SAMPLE))]
-        finally:
-            source.close()
+        found = _chained_records(file)
+        if found is None:
+            found = _scanned_records(file)
         if found:
             yield from found[:_SAMPLE]
             return
+
+
+def _chained_records(file: StoreFile) -> list[dict[str, Any]] | None:
+    """The records that follow each other from the start of a file; None where they end but at room or a blank.
+
+    This is what a scan finds in a sound file, at a tenth of the time: NumPy is not imported.
+    """
+    if file.lead:
+        return None
+    found: list[dict[str, Any]] = []
+    with LogReader([file]) as log:
+        at = 0
+        while at < min(_SAMPLE_BYTES, file.size) and len(found) < _SAMPLE:
+            fields = log.fields(file.base + at)
+            if fields is None:
+                return found if log.read(file.base + at + 4, 4) in _ENDS else None
+            found.append(fields)
+            at += fields["total_size"]
+    return found
+
+
+def _scanned_records(file: StoreFile) -> list[dict[str, Any]]:
+    from rmqctl.rocketmq.scan import Extent, scan
+
+    source = file.open()
+    try:
+        blocks = scan(source, Extent(file.name, file.base, stop=_SAMPLE_BYTES, lead=file.lead))
+        return [decode_record(b.raw(i))[0] for b in blocks for i in range(min(len(b), _SAMPLE))]
+    finally:
+        source.close()
 
 
 def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
@@ -108,6 +134,9 @@ def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
     Raises:
         OSError: the file cannot be read.
     """
+    from rmqctl.rocketmq.geometry import index_geometry
+    from rmqctl.rocketmq.index_files import IndexFile
+
     for entry in reversed([e for e in store.index_files if not e.is_directory]):
         file = IndexFile.open(store.tree, entry, index_geometry(store))
         try:

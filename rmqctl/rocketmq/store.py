@@ -13,7 +13,7 @@ from functools import cached_property
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.lock import is_locked
 from rmqctl.files.source import ByteSource
-from rmqctl.files.tree import Entry, LocalTree, Tree, join
+from rmqctl.files.tree import Entry, Listing, LocalTree, Tree, join
 
 OFFSET_DIGITS = 20
 DLEDGER = "dledger-"
@@ -156,6 +156,12 @@ def sequence(tree: Tree, path: str, shown: str, *, sizes: bool = True) -> tuple[
         else:
             others.append(entry)
     return sorted(files, key=lambda f: f.base), others
+
+
+def listed_files(tree: Tree, path: str, listing: Listing) -> list[StoreFile]:
+    """Files of a directory that was listed before, ascending; all names are offsets."""
+    files = [StoreFile(join(path, name), int(name), size, tree, join(path, name)) for name, size in listing]
+    return sorted(files, key=lambda f: f.base)
 
 
 def log_sequence(tree: Tree, shown: str) -> tuple[list[StoreFile], list[Entry]]:

@@ -27,6 +27,11 @@ def refusals_of(tree: Tree) -> Refusals:
     return tree.refusals if isinstance(tree, ForgivingTree) else {}
 
 
+def is_unread(refusals: Refusals, path: str) -> bool:
+    """Whether a directory, one above it or anything in it could not be read."""
+    return any(path == name or path.startswith(f"{name}/") or name.startswith(f"{path}/") for name in refusals)
+
+
 def unreadable_files(store: RocketMQStore) -> Iterator[Finding]:
     """One finding a file, by name. In a running store a file may expire while it is read: that is a note."""
     for name, (error, offset) in sorted(refusals_of(store.tree).items()):

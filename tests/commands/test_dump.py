@@ -180,11 +180,6 @@ def test_everything_in_a_store_in_every_kind_of_output(name: str, kind: str, rmq
             assert result.exit_code == 0 and result.stdout, path
 
 
-def test_queues_in_rocksdb_are_named(rmqctl: Any) -> None:
-    result = rmqctl("dump", golden.pristine("5.5.0-rocksdb-clean") / "consumequeue")
-    assert result.stdout == "" and "RocksDB" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("name", "data", "code"), [("notes.txt", b"hello", 11), ("empty", b"", 11), ("gone", None, 10)]
 )

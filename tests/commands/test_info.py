@@ -42,7 +42,7 @@ def test_files_are_counted(name: str, rmqctl: Rmqctl) -> None:
     assert info["commit_log"]["bytes"] == sum(p.stat().st_size for p in logs)
     assert info["commit_log"]["bytes_allocated"] == sum(p.stat().st_blocks * 512 for p in logs)
     assert info["index_files"] == len(list((root / "index").iterdir()))
-    if "rocksdb" not in name:
+    if "rocksdb" not in name:  # tests/rocketmq/test_rocksdb.py counts those
         queues = [q for kind in ("consumequeue", "batchconsumequeue") for q in root.glob(f"{kind}/*/*")]
         assert (info["topics"], info["queues"]) == (len({q.parent.name for q in queues}), len(queues))
 

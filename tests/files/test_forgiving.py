@@ -76,6 +76,7 @@ def test_no_permission_is_a_finding_and_names_the_file(
 ) -> None:
     root = golden.unpack("5.3.3-clean", tmp_path)
     closed, real = str(root / FILES[1]), os.open
+    queues = len(rmqctl("topics", root, "-o", "jsonl").stdout.splitlines())
 
     def refuse(path: Any, *args: Any, **kwargs: Any) -> int:
         if os.fspath(path) == closed:
@@ -84,8 +85,25 @@ def test_no_permission_is_a_finding_and_names_the_file(
 
     monkeypatch.setattr(os, "open", refuse)
     document = json.loads(rmqctl("verify", root, "-o", "json").stdout)
-    assert [f["file"] for f in document["findings"] if f["id"] == "file.unreadable"] == [FILES[1]]
-    assert rmqctl("topics", root).exit_code == 10
+    loud = [(f["id"], f["file"]) for f in document["findings"] if f["severity"] != "note"]
+    assert loud == [("file.unreadable", FILES[1])]
+    topics = rmqctl("topics", root, "-o", "jsonl")
+    assert (topics.exit_code, len(topics.stdout.splitlines())) == (1, queues)
+    assert FILES[1] in topics.stderr
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("by", REPLACEMENTS.values(), ids=REPLACEMENTS)
+@pytest.mark.parametrize("command", ["info", "topics"])
+def test_info_and_topics_go_on(
+    command: str, name: str, by: Callable[[Path], object], tmp_path: Path, rmqctl: Rmqctl
+) -> None:
+    root = golden.unpack("5.3.3-crash", tmp_path)
+    _replace(root / name, by)
+    result = rmqctl(command, root, "-o", "json")
+    assert result.exit_code in (0, 1), result.stderr
+    assert json.loads(result.stdout)
+    assert (result.exit_code == 0) == (not result.stderr)
 
 
 class _Disk:

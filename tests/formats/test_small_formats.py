@@ -61,6 +61,8 @@ def test_index_entry_of_the_worked_example() -> None:
     [
         (b"KEYS\x01a\x02TAGS\x01b\x02", [(b"KEYS", b"a"), (b"TAGS", b"b")], [(b"KEYS", b"a"), (b"TAGS", b"b")]),
         (b"a\x01b\x01c", [(b"a", b"b\x01c")], []),
+        (b"a\x01b\x01\x02", [(b"a", b"b\x01")], [(b"a", b"b")]),
+        (b"\x01\x01\x02", [], []),
         (b"\x01v\x02", [], [(b"", b"v")]),
         (b"k\x01\x02", [], []),
         (b"", [], []),

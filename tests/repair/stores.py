@@ -37,13 +37,14 @@ def put(root: Path, name: str, data: bytes) -> None:
 def state_of(root: Path, *, directories: bool = True) -> dict[str, object]:
     """Every file with hash, size and time, every directory with its time."""
     found: dict[str, object] = {}
-    for directory, _, files in os.walk(root):
+    for directory, inner_directories, files in os.walk(root):
         inner = os.path.relpath(directory, root)
         found[inner + "/"] = os.stat(directory).st_mtime_ns if directories else None
-        for name in files:
+        for name in [*files, *inner_directories]:
             path = Path(directory, name)
             if path.is_symlink():
                 found[f"{inner}/{name}"] = os.readlink(path)
+            if path.is_symlink() or path.is_dir():
                 continue
             stat = path.stat()
             found[f"{inner}/{name}"] = (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,9 @@ from rmqctl.errors import Refused
 from rmqctl.repair import apply, pending, resume, undo
 from rmqctl.repair.layer import FileLayer
 from tests.repair.faults import AcrossCounting, AcrossKilling, CountingLayer, Killed, KillingLayer, QuickLayer
-from tests.repair.stores import make_store, plan_of, rich_plan, state_of
+from tests.repair.stores import plan_of, rich_plan
+from tests.repair.workshop import State, Workshop, chosen
 
-State = dict[str, object]
 Run = Callable[[FileLayer], object]
 HOWS = ("before", "after", "within")
 KINDS = [
@@ -24,51 +22,26 @@ KINDS = [
 on_both = pytest.mark.parametrize(("counting", "killing"), KINDS)
 
 
-class Workshop:
-    """A store that can be had again in the same state, journals included."""
-
-    def __init__(self, home: Path) -> None:
-        self.home, self.root = home, home / "store"
-        self.base = home / "store.rmqctl-journal"
-        self._saved = home.with_name(home.name + "-saved")
-
-    def save(self) -> None:
-        shutil.rmtree(self._saved, ignore_errors=True)
-        shutil.copytree(self.home, self._saved, symlinks=True)
-
-    def restore(self) -> None:
-        shutil.rmtree(self.home)
-        shutil.copytree(self._saved, self.home, symlinks=True)
-
-    def state(self) -> State:
-        """Without the time of the root: the last request may be the one that sets it."""
-        found = state_of(self.root)
-        found.pop("./")
-        return found
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Workshop:
-    shop = Workshop(tmp_path / "home")
-    make_store(shop.root)
-    return shop
-
-
 def kill_everywhere(
-    shop: Workshop, run: Run, kinds: tuple[type[CountingLayer], type[KillingLayer]], before: State, after: State
+    shop: Workshop,
+    run: Run,
+    kinds: tuple[type[CountingLayer], type[KillingLayer]],
+    ends: tuple[State, State],
+    stride: int,
 ) -> int:
     """Kill a run at each of its requests, in each way, then go each of the two ways on.
 
     Returns how often something had to be resumed or undone.
     """
     counting, killing = kinds
+    before, after = ends
     shop.save()
     layer = counting()
     run(layer)
     assert shop.state() == after
     found = 0
-    for at in range(len(layer.requests)):
-        for how in HOWS if layer.requests[at][0] == "write" else HOWS[:2]:
+    for at, (operation, _) in chosen(layer.requests, stride):
+        for how in HOWS if operation == "write" else HOWS[:2]:
             for way_on in (resume, undo):
                 shop.restore()
                 with pytest.raises(Killed):
@@ -92,7 +65,7 @@ def goes_on(shop: Workshop, way_on: Callable[..., object], before: State, after:
 
 
 @on_both
-def test_apply(shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer]) -> None:
+def test_apply(shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer], stride: int) -> None:
     plan, before = rich_plan(shop.root), shop.state()
     shop.save()
     apply(plan, layer=counting())
@@ -103,16 +76,24 @@ def test_apply(shop: Workshop, counting: type[CountingLayer], killing: type[Kill
         apply(plan, layer=counting())
         after = shop.state()
         shop.restore()
-        assert kill_everywhere(shop, lambda layer: apply(plan, layer=layer), (counting, killing), before, after) > 100
+        assert (
+            kill_everywhere(shop, lambda layer: apply(plan, layer=layer), (counting, killing), (before, after), stride)
+            > 100 // stride
+        )
 
 
 @on_both
-def test_undo_of_what_is_done(shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer]) -> None:
+def test_undo_of_what_is_done(
+    shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer], stride: int
+) -> None:
     before = shop.state()
     journal = apply(rich_plan(shop.root), layer=counting()).journal
     assert journal is not None
     after = shop.state()
-    assert kill_everywhere(shop, lambda layer: undo(journal, layer=layer), (counting, killing), after, before) > 100
+    assert (
+        kill_everywhere(shop, lambda layer: undo(journal, layer=layer), (counting, killing), (after, before), stride)
+        > 100 // stride
+    )
 
 
 @on_both
@@ -124,6 +105,7 @@ def test_going_on_is_killed_too(
     killing: type[KillingLayer],
     way_on: Callable[..., object],
     part: float,
+    stride: int,
 ) -> None:
     before = shop.state()
     layer = counting()
@@ -145,7 +127,7 @@ def test_going_on_is_killed_too(
     shop.save()
     way_on(journal, layer=counted)
     assert shop.state() == ends[1]
-    for at in range(len(counted.requests)):
+    for at, _ in chosen(counted.requests, stride):
         for second in (resume, undo):
             shop.restore()
             with pytest.raises(Killed):

@@ -14,8 +14,9 @@ from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
 from rmqctl.errors import NotAStore
 from rmqctl.files.source import BytesSource
 from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.guess import FileKind, first_offset, kind_of
+from rmqctl.rocketmq.rows.guess import first_offset, kind_of
 from rmqctl.rocketmq.rows.one_file import Request
 from tests.rocketmq.log_files import log_of, record
 from tests.rocketmq.test_rows_dledger import entries
@@ -23,10 +24,10 @@ from tests.rocketmq.test_rows_units import batch, ext
 
 NAME = "0" * 20
 KINDS = {
-    "commitlog": FileKind.LOG,
-    "commitlog-a": FileKind.LOG,
-    "commitlog-b": FileKind.LOG,
-    "commitlog-c": FileKind.LOG,
+    "commitlog": FileKind.COMMIT_LOG,
+    "commitlog-a": FileKind.COMMIT_LOG,
+    "commitlog-b": FileKind.COMMIT_LOG,
+    "commitlog-c": FileKind.COMMIT_LOG,
     "consumequeue": FileKind.QUEUE,
     "batchconsumequeue": FileKind.BATCH_QUEUE,
     "index": FileKind.INDEX,
@@ -43,7 +44,7 @@ def test_every_file_of_real_stores(name: str) -> None:
         top = path.relative_to(root).parts[0]
         expected = {"timercheck": FileKind.TIMER_CHECK}.get(path.name, KINDS.get(top))
         if top == "commitlog" and not any(path.read_bytes()):
-            expected = FileKind.LOG
+            expected = FileKind.COMMIT_LOG
         if len(path.relative_to(root).parts) == 1:
             expected = FileKind(top.removesuffix(".bak").replace("timerwheel", "timer-wheel"))
         assert kind_of(path.name, LocalTree(root).open(str(path.relative_to(root)))) is expected, path
@@ -56,19 +57,19 @@ def unit(physical: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (log_of([record()]), FileKind.LOG),
-        (b"\xff" * 64 + log_of([record()], 64), FileKind.LOG),
-        (bytes(4096), FileKind.LOG),
+        (log_of([record()]), FileKind.COMMIT_LOG),
+        (b"\xff" * 64 + log_of([record()], 64), FileKind.COMMIT_LOG),
+        (bytes(4096), FileKind.COMMIT_LOG),
         (unit(0) + unit(126) + bytes(60), FileKind.QUEUE),
         (PRE_BLANK * 3 + unit(9), FileKind.QUEUE),
         (batch(0) + batch(3), FileKind.BATCH_QUEUE),
-        (ext(7) + ext(8), FileKind.EXTENSION),
-        (entries([b"a"]), FileKind.DLEDGER_LOG),
-        (entries([None, b"a"]), FileKind.DLEDGER_LOG),
-        (b"\xff\xff\xff\xff" + struct.pack(">i", 64) + bytes(56), FileKind.DLEDGER_LOG),
+        (ext(7) + ext(8), FileKind.QUEUE_EXT),
+        (entries([b"a"]), FileKind.DLEDGER_DATA),
+        (entries([None, b"a"]), FileKind.DLEDGER_DATA),
+        (b"\xff\xff\xff\xff" + struct.pack(">i", 64) + bytes(56), FileKind.DLEDGER_DATA),
         (b"".join(struct.pack(">iqiqq", 1, n * 100, 100, n, 1) for n in range(3)), FileKind.DLEDGER_INDEX),
         (b"garbage, garbage, garbage, garbage, garbage", None),
-        (b"", FileKind.LOG),
+        (b"", FileKind.COMMIT_LOG),
     ],
 )
 def test_files_named_by_offset(data: bytes, kind: FileKind | None) -> None:

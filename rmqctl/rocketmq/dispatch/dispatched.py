@@ -31,8 +31,8 @@ from rmqctl.rocketmq.dispatch.request import (
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.index_keys import KeyHashes
 from rmqctl.rocketmq.queue_files import UNIT, Units
+from rmqctl.rocketmq.queue_numbers import KeyNumbers, signed
 from rmqctl.rocketmq.tags import delayed, tags_codes
-from rmqctl.rocketmq.verify.continuity import KeyNumbers, signed
 
 Key = tuple[bytes, int]
 Rows = npt.NDArray[np.int64]
@@ -107,6 +107,7 @@ class Wanted:
     Attributes:
         queues, index: queue units, index entries.
         topics: only records of these topics, and units of extra queues of these names; None for all.
+        hashes: of index entries; without, they are only counted (not together with ``topics``).
         stated: use PHYSICALOFFSET as a record states it, as brokers do, not where the record lies.
     """
 
@@ -114,6 +115,7 @@ class Wanted:
     index: bool = True
     topics: frozenset[bytes] | None = None
     stated: bool = False
+    hashes: bool = True
 
 
 class Dispatcher:
@@ -125,7 +127,7 @@ class Dispatcher:
 
     def __init__(self, rules: DispatchRules, wanted: Wanted | None = None) -> None:
         self.rules, self.wanted = rules, wanted or Wanted()
-        self._ids, self._hashes, self._numbers = TextIds(), KeyHashes(tags=rules.tag_entries), KeyNumbers()
+        self._ids, self._hashes, self._numbers = TextIds(), KeyHashes(), KeyNumbers()
         self._done = Dispatched()
         self._queued: list[_Queued] = []
         self._indexed: list[IndexColumns] = []
@@ -271,7 +273,11 @@ class Dispatcher:
     # --- index --------------------------------------------------------------------------------
 
     def _add_index(self, block: Block, topics: Ints, pairs: Pairs, physical: Ints) -> None:
-        keys = self._hashes.columns(block, pairs, topics, self._ids.texts)
+        if not self.wanted.hashes:
+            count, none = self._hashes.counts(block, pairs, tags=self.rules.tag_entries), np.zeros(0, np.int32)
+            self._indexed.append(IndexColumns(physical, block["store_timestamp"], count, none))
+            return
+        keys = self._hashes.columns(block, pairs, topics, self._ids.texts, tags=self.rules.tag_entries)
         owner, hashes = keys.owner, keys.hash
         if self.wanted.topics is not None:
             keep = self._is_wanted(topics[owner] << 32)

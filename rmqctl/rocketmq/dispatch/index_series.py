@@ -14,13 +14,13 @@ import numpy.typing as npt
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_put import IndexHead
-from rmqctl.rocketmq.index_files import Entries
 from rmqctl.rocketmq.index_geometry import ENTRY, IndexGeometry
 
 BATCH = 1 << 15
 """Entries put at once: so few that slots hardly repeat in a batch, so many that a call costs little an entry."""
 _MAX_SECONDS = (1 << 31) - 1
 Slots = npt.NDArray[np.int32]
+Entries = npt.NDArray[np.void]
 
 
 class IndexSink(Protocol):

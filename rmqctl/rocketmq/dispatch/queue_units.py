@@ -70,20 +70,20 @@ class QueueState:
 
     def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
         """The same for records in log order, shape (n,) each; in one piece where nothing is out of order."""
-        if not len(physical):
+        new = physical + size > self.max_physical
+        if not new.any():
             return []
-        blank = self._open(int(queue_offset[0]))
-        position, first = self.end, self.end + len(blank)
-        keep = self._all_appended(physical + size, queue_offset, first)
-        if keep is None:
-            found = [Appended(position, blank)] if blank else []
-            self.end = first
-            return found + self._one_by_one(physical, size, tags_code, queue_offset)
-        units = units_of(physical[keep], size[keep], tags_code[keep])
-        if len(units):
-            self.max_physical = int(physical[keep][-1] + size[keep][-1])
-        self.end = first + len(units) * UNIT_SIZE
-        return [Appended(position, blank + units.tobytes())] if blank or len(units) else []
+        keep = slice(int(np.argmax(new)), None)
+        physical, size, tags_code, queue_offset = (c[keep] for c in (physical, size, tags_code, queue_offset))
+        blank, position = self._open(int(queue_offset[0])), self.end
+        if not self._all_appended(physical + size, queue_offset, position + len(blank)):
+            self.end += len(blank)
+            found = self._one_by_one(physical, size, tags_code, queue_offset)
+            return [Appended(position, blank), *found] if blank else found
+        units = units_of(physical, size, tags_code)
+        self.max_physical = int(physical[-1] + size[-1])
+        self.end += len(blank) + units.nbytes
+        return [Appended(position, blank + units.tobytes())]
 
     def put_run(self, units: Units, queue_offset: int) -> Appended | None:
         """Append units whose queue offsets count up from ``queue_offset`` and whose records ascend, as they are.
@@ -107,13 +107,10 @@ class QueueState:
         self.begin = self.end = max(expected - expected % self.file_size, 0)
         return PRE_BLANK * (max(expected - self.begin, 0) // UNIT_SIZE)
 
-    def _all_appended(self, ends: Ints, offsets: Ints, first: int) -> slice | None:
-        """The rows that are appended if none but leading ones, present already, is left out; else None."""
-        skip = int(np.argmax(ends > self.max_physical)) if ends[-1] > self.max_physical else len(ends)
-        ends, offsets = ends[skip:], offsets[skip:]
+    def _all_appended(self, ends: Ints, offsets: Ints, first: int) -> bool:
+        """Whether none of the rows is left out, if the first of them is appended at byte ``first``."""
         placed = first // UNIT_SIZE + np.arange(len(ends))
-        fits = (offsets >= placed) | (offsets == 0)
-        return slice(skip, None) if fits.all() and (ends[1:] > ends[:-1]).all() else None
+        return bool(((offsets >= placed) | (offsets == 0)).all() and (ends[1:] > ends[:-1]).all())
 
     def _one_by_one(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
         rows = zip(*(c.tolist() for c in (physical, size, tags_code, queue_offset)), strict=True)

@@ -15,6 +15,7 @@ from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.mend.claims import Claim, Range
 from rmqctl.rocketmq.mend.holes import Break, HoleFinder
 from rmqctl.rocketmq.mend.placeholder import Setting
+from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import LogChecker
@@ -102,7 +103,7 @@ class _Survey:
     def run(self) -> LogDamage:
         ids = TextIds()
         checker, holes = LogChecker(ids=ids), HoleFinder(ids)
-        queues = QueueChecker(self.store, LogContext.of(self.store), ids)
+        queues = QueueChecker(self.store, LogContext.of(self.store), ids, KeyNumbers())
         for found in self.log.walk():
             findings = checker.block(found)
             queues.block(found)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from formats.rocketmq.message import Magic, SysFlag
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
-from rmqctl.rocketmq.block import HOST_SHIFT
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.mend.claims import Claim
 from rmqctl.rocketmq.mend.layout import Layout, layouts
 from rmqctl.rocketmq.mend.syndrome import Diagnosis, diagnose
+from rmqctl.rocketmq.variants import HOST_SHIFT
 
 SMALLEST = 92
 """Bytes of the smallest record with a topic: V1, IPv4 hosts, no body, one letter, no properties."""

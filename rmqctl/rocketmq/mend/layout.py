@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from formats.rocketmq.message import Magic, SysFlag
-from rmqctl.rocketmq.block import HOST_SHIFT, head_sizes
+from rmqctl.rocketmq.block import head_sizes
+from rmqctl.rocketmq.variants import HOST_SHIFT
 
 _HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")

@@ -23,8 +23,8 @@ from rmqctl.rocketmq.verify.splits import Split, splits_of
 
 SPLIT_SIZE = 64 << 20
 """Bytes of log dispatched at a time; what they dispatch is held in memory."""
-_AHEAD = 2
-"""Splits that each process may be ahead of the one that is being written."""
+_AHEAD = 1
+"""Splits that may wait to be written while all processes work on others."""
 Progress = Callable[[int], object]
 
 
@@ -92,6 +92,7 @@ def build(
         if found.index is not None:
             series.add(found.index)
         _note(built, found)
+    built.damage += _missing_files(store)
     files.flush()
     series.finish()
     built.queue_files, built.index = files.files, index.heads
@@ -105,6 +106,13 @@ def _note(built: Built, found: Dispatched) -> None:
         built.records += found.records
         built.end, built.last = found.end, found.last
         built.last_store_timestamp = found.last_store_timestamp
+
+
+def _missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
+    """Places and lengths of files that are missing in the middle of the log."""
+    log = CommitLog(store.log_files)
+    gaps = (log.gap_before(at) for at in range(len(log.files)))
+    return [(gap.physical_offset or 0, gap.size) for gap in gaps if gap is not None]
 
 
 def _dispatched(store: RocketMQStore, job: Job, processes: int, progress: Progress | None) -> Iterator[Dispatched]:
@@ -145,7 +153,7 @@ def _in_processes(splits: list[Split], job: Job, processes: int) -> Iterator[tup
         try:
             for split in splits:
                 waiting.append((split, pool.submit(_work, split)))
-                if len(waiting) > _AHEAD * processes:
+                if len(waiting) > processes + _AHEAD:
                     yield _next(waiting)
             while waiting:
                 yield _next(waiting)

@@ -20,24 +20,33 @@ def checkpoint_bytes(
     *,
     last: tuple[int, int],
     dispatched: tuple[int, int],
-    index: list[IndexHead],
-    geometry: IndexGeometry,
+    indexed: int,
 ) -> bytes:
     """A checkpoint file: times of this log, other fields as they were.
 
     Args:
         last: physical offset and store time (ms) of the last record of the log.
         dispatched: the same of the record up to which all queues are complete.
-        index: headers of the index files, in order; the last full one counts.
+        indexed: store time (ms) up to which index files are safe, see :func:`indexed_until`.
 
     Raises:
         OSError: the old checkpoint cannot be read.
     """
     old = read_checkpoint(store)
     fields = dict(old[0]) if old else dict.fromkeys(_RUN.names, 0)
-    full = [head.end_timestamp for head in index if head.is_full(geometry)]
     fields["physic_msg_timestamp"], fields["logics_msg_timestamp"] = last[1], dispatched[1]
-    fields["index_msg_timestamp"] = full[-1] if full else 0
+    fields["index_msg_timestamp"] = indexed
     if release >= _OFFSET_KEPT:
         fields["logics_physical_offset"] = dispatched[0]
     return _RUN.packer.pack(*(fields[name] for name in _RUN.names)).ljust(FILE_SIZE, b"\0")
+
+
+def indexed_until(heads: list[IndexHead], geometry: IndexGeometry, *, all_flushed: bool) -> int:
+    """Store time of the last entry of the last full index file, ms; 0 without one.
+
+    Args:
+        all_flushed: the last file counts though it is not full. A broker that starts after a crash deletes every
+            file that is newer than its checkpoint says (IndexService.load), the rebuilt ones, too.
+    """
+    times = [head.end_timestamp for head in heads if all_flushed or head.is_full(geometry)]
+    return times[-1] if times else 0

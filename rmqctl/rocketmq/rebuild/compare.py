@@ -103,6 +103,8 @@ class QueueComparison:
         yield from ((directory, []) for directory in built if directory not in seen)
 
     def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
+        if self.store.is_rocksdb and directory.startswith(f"{QUEUES}/"):
+            return
         old = {f.name: f for f in there}
         begins = sorted(int(name.rpartition("/")[2]) for name in built)
         for name in sorted(built | set(old)):
@@ -130,8 +132,12 @@ class QueueComparison:
         written = units[units["size"] > 0]
         if not len(written):
             return FileChange(file.name, Change.KEEP if not begins else Change.REMOVE, "the file holds no unit")
-        if int(written["physical_offset"].max()) < self.log_begin and (not begins or file.base < begins[0]):
+        last = int(written["physical_offset"].max())
+        if last < self.log_begin and (not begins or file.base < begins[0]):
             return FileChange(file.name, Change.KEEP, "its messages have expired; it keeps the queue's counter")
+        if last < self.log_end and not begins:
+            why = "its records are destroyed, and it keeps the queue's counter; mend the log first: rmqctl repair"
+            return FileChange(file.name, Change.KEEP, why)
         return FileChange(file.name, Change.REMOVE, "its units have no records in the log", units=len(written))
 
     def _compared(self, file: StoreFile) -> FileChange:
@@ -150,8 +156,8 @@ class QueueComparison:
         old, new = file.open(), LocalFile(staged)
         count, first, expired, undispatched = 0, None, 0, -1
         try:
-            for at in range(0, file.size // dtype.itemsize, _CHUNK_UNITS):
-                a, b = (_units(s, at, _CHUNK_UNITS, dtype) for s in (old, new))
+            for at, many in written(old, new, _CHUNK_UNITS, dtype.itemsize):
+                a, b = (_units(s, at, many, dtype) for s in (old, new))
                 rows = _different(a, b)
                 past = self._is_expired(a[rows], b[rows])
                 expired += int(np.count_nonzero(past))
@@ -210,8 +216,8 @@ def first_difference(old: ByteSource, new: ByteSource) -> int | None:
     try:
         if old.size() != new.size():
             return min(old.size(), new.size())
-        for at in range(0, new.size(), _CHUNK):
-            a, b = old.read_at(at, _CHUNK), new.read_at(at, _CHUNK)
+        for at, many in written(old, new, _CHUNK):
+            a, b = old.read_at(at, many), new.read_at(at, many)
             if a != b:
                 pairs = np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8)
                 return at + int(np.argmax(pairs))
@@ -219,6 +225,24 @@ def first_difference(old: ByteSource, new: ByteSource) -> int | None:
     finally:
         old.close()
         new.close()
+
+
+def written(old: ByteSource, new: ByteSource, most: int, unit: int = 1) -> Iterator[tuple[int, int]]:
+    """Where either of two files of one size holds data, as (first unit, units), at most ``most`` at a time.
+
+    Holes of both are left out: they are zero in both.
+
+    Args:
+        unit: bytes of a unit; what remains of the file behind the last whole one is left out.
+    """
+    end, done = new.size() // unit, 0
+    ranges = sorted(r for source in (old, new) for r in source.data_ranges(0, new.size()))
+    for start, stop in ranges:
+        done, stop = max(done, start // unit), min(-(-stop // unit), end)
+        while done < stop:
+            many = min(most, stop - done)
+            yield done, many
+            done += many
 
 
 def _units(source: ByteSource, first: int, count: int, dtype: np.dtype[np.void] | None) -> npt.NDArray[np.void]:

@@ -6,12 +6,19 @@ stand further on get nothing. Where the files are gone, the offsets that consume
 
 from __future__ import annotations
 
+import os
+
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.rocketmq.config_files import consumer_offsets, delay_offsets
 from rmqctl.rocketmq.dispatch.dispatched import Key
-from rmqctl.rocketmq.dispatch.queue_units import Appended, QueueState
+from rmqctl.rocketmq.dispatch.queue_series import MAX_HOLE
+from rmqctl.rocketmq.dispatch.queue_units import UNIT_SIZE, Appended, QueueState
+from rmqctl.rocketmq.queue_files import Queue
+from rmqctl.rocketmq.queue_range import LogRange, queue_range
+from rmqctl.rocketmq.rebuild.build import Built
+from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter, queue_path
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
 
 _EXPIRED_SIZE = 1
 
@@ -56,6 +63,30 @@ def _told(store: RocketMQStore) -> list[tuple[Key, int]]:
 
 def _name(topic: str) -> bytes:
     return topic.encode("utf-8", "surrogateescape")
+
+
+def keep_destroyed_tails(store: RocketMQStore, built: Built, files: QueueFilesWriter) -> None:
+    """Let queues go on where their old files end, if their last records are destroyed in the middle of the log.
+
+    Else a broker gives out the queue offsets of the destroyed messages again. The units in between repeat the last
+    message that is left.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    if not built.damage or store.is_rocksdb or not store.log_files:
+        return
+    extent = LogRange(store.log_files[0].base, built.end, is_5=True)
+    for key, state in built.queues.simple.items():
+        path = queue_path(QUEUES, key)
+        queue = Queue.open(QueueFiles(QUEUES, os.fsdecode(key[0]), key[1], path, store.tree))
+        missing = queue_range(queue, extent).max_offset - state.next_offset if queue.files else 0
+        if 0 < missing <= MAX_HOLE and state.end >= UNIT_SIZE:
+            last = files.read(QUEUES, key, state.end - UNIT_SIZE, UNIT_SIZE)
+            files.write(QUEUES, key, Appended(state.end, last * missing))
+            state.end += missing * UNIT_SIZE
+            built.queues.filled[key] = built.queues.filled.get(key, 0) + missing
+    files.flush()
 
 
 def counter_units(next_offset: int, file_size: int) -> Appended:

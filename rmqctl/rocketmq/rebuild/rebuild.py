@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
@@ -23,9 +24,10 @@ from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
 from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
-from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes
+from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes, indexed_until
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange, QueueComparison, index_changes
-from rmqctl.rocketmq.rebuild.counters import counter_units, lost_counters
+from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
+from rmqctl.rocketmq.rebuild.counters import counter_units, keep_destroyed_tails, lost_counters
 from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter
 from rmqctl.rocketmq.rebuild.times import index_names, set_queue_times
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
@@ -126,7 +128,7 @@ class Rebuild:
         return found
 
     def _keep_counters(self, found: Rebuilt) -> None:
-        """Make files for queues that are known by their consumers only."""
+        """Make files for queues that are known by their consumers only; lengthen those whose end is destroyed."""
         queues, size = found.built.queues, self.geometry.queue_file_size
         found.counters = {
             key: offset
@@ -138,6 +140,7 @@ class Rebuild:
         for key, offset in found.counters.items():
             files.write(QUEUES, key, counter_units(offset, size))
         files.flush()
+        keep_destroyed_tails(self.store, found.built, files)
 
     def _compare(self, found: Rebuilt) -> None:
         undispatched = []
@@ -157,6 +160,8 @@ class Rebuild:
         if self.options.queues or self.options.checkpoint:
             queues = QueueComparison(self.store, found.built, begin, found.built.end)
             yield from queues.changes(KINDS, self.options.topics)
+            if self.store.is_rocksdb:
+                yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
         if self.options.index:
             there = [e.name for e in self.store.index_files if not e.is_directory]
             yield from index_changes(self.store, found.built, index_names(found.built.index, there))
@@ -173,7 +178,11 @@ class Rebuild:
         heads = built.index if self.options.index else _heads(self.store)
         shape = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries)
         found.checkpoint = checkpoint_bytes(
-            self.store, self.rules.release, last=last, dispatched=dispatched, index=heads, geometry=shape
+            self.store,
+            self.rules.release,
+            last=last,
+            dispatched=dispatched,
+            indexed=indexed_until(heads, shape, all_flushed=self.options.index and self.store.has_abort),
         )
         old = _content(self.store, CHECKPOINT)
         change = Change.EQUAL if old == found.checkpoint else Change.REPLACE if old is not None else Change.CREATE
@@ -182,24 +191,31 @@ class Rebuild:
             why = "the file is missing" if old is None else "times of the log, the queues or the index differ"
             found.changes.append(FileChange(CHECKPOINT, change, why))
 
-    def assumptions(self) -> list[str]:
-        """Sizes that nothing shows, so that the broker's defaults were taken; a sentence each."""
-        conf, found = self.store.settings, []
+    def remarks(self, found: Rebuilt) -> list[str]:
+        """Settings that nothing shows, and what a broker will undo; a sentence each, with the next step."""
+        conf, told = self.store.settings, []
         if self.options.queues and "mappedFileSizeConsumeQueue" not in conf and not _has_files(self.store):
             size = f"{self.geometry.queue_file_size:,} bytes"
-            found.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
+            told.append(f"no queue file shows how long queue files are, so the broker's default is taken: {size}")
         if self.options.index and "maxIndexNum" not in conf and not any(e.size > 0 for e in self.store.index_files):
             slots, entries = self.geometry.index_slots, self.geometry.index_entries
             shape = f"{slots:,} slots and {entries:,} entries"
-            found.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
-        if self.options.queues and "messageDelayLevel" not in conf and not shown_delays(self.store):
-            found.append("no unit shows the delay levels, so the broker's defaults are taken")
-        return found
+            told.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
+        delayed = any(topic == SCHEDULE_TOPIC.encode() for topic, _ in found.built.queues.simple)
+        if delayed and "messageDelayLevel" not in conf and not shown_delays(self.store):
+            told.append("no unit shows the delay levels, so the broker's defaults are taken")
+        told = [f"{sentence}; give --broker-conf FILE if this broker is set differently" for sentence in told]
+        if self.options.index and self.store.has_abort and not self.options.checkpoint:
+            told.append(
+                "the store was not stopped cleanly: at its next start the broker deletes index files that are newer "
+                "than its checkpoint says; give --checkpoint, too, to keep them"
+            )
+        return told
 
     # --- where it goes ------------------------------------------------------------------------
 
-    def plan(self, found: Rebuilt) -> Plan:
-        """The changes as edits of the store itself.
+    def check_in_place(self) -> None:
+        """Hold the store to what a plan may change.
 
         Raises:
             Refused: the queues are in RocksDB, or the store is not on this machine.
@@ -211,6 +227,14 @@ class Rebuild:
                 f"{self.store.root} keeps its queues in RocksDB, which only its broker may write; give --into DIR to "
                 "make queue files of them there, or --index for the index alone"
             )
+
+    def plan(self, found: Rebuilt) -> Plan:
+        """The changes as edits of the store itself.
+
+        Raises:
+            Refused: as :meth:`check_in_place`.
+        """
+        self.check_in_place()
         steps = tuple(self._step(found, c) for c in found.changes if c.change is not Change.KEEP)
         return Plan(Path(self.store.root), "rebuild from the log", steps)
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
-from rmqctl.rocketmq.dispatch.index_series import Slots
+from rmqctl.rocketmq.dispatch.index_series import Entries, Slots
 from rmqctl.rocketmq.dispatch.queue_units import Appended
-from rmqctl.rocketmq.index_files import Entries
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
 from rmqctl.rocketmq.store import INDEX
 
@@ -52,6 +51,16 @@ class QueueFilesWriter:
         self._size += len(found.data)
         if self._size >= BUFFERED:
             self.flush()
+
+    def read(self, kind: str, key: Key, position: int, size: int) -> bytes:
+        """Bytes of a queue that were flushed, within one file.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        base = position - position % self.file_sizes[kind]
+        with (self.root / queue_path(kind, key) / f"{base:0{OFFSET_DIGITS}d}").open("rb") as file:
+            return os.pread(file.fileno(), size, position - base)
 
     def flush(self) -> None:
         """Write what is held back.

@@ -14,7 +14,7 @@ import numpy as np
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.source import ByteSource
-from rmqctl.rocketmq.block import HOST_SHIFT, Block, head_sizes
+from rmqctl.rocketmq.block import Block, head_sizes
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import body_crcs
 from rmqctl.rocketmq.measure import Flags
@@ -22,6 +22,7 @@ from rmqctl.rocketmq.recovery.message_check import Checked, Verdict, check_at, h
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import StoreFile
+from rmqctl.rocketmq.variants import HOST_SHIFT
 
 _V2 = 4
 _SCHEDULE = SCHEDULE_TOPIC.encode()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqctl.findings import Finding
 from rmqctl.release import Release
+from rmqctl.rocketmq.recovery.index_image import IndexImage
 from rmqctl.rocketmq.recovery.queue_image import CutFile, QueueImage
 from rmqctl.rocketmq.store import StoreFile
 
@@ -38,14 +39,15 @@ class Recovery:
         end: physical offset behind the log afterwards; None when the broker does not start.
         stopped_by: the record at which the scan stopped, where that is damage.
         start_file, scanned_files: where the scan of the log began and what it went through.
-        records, bytes: what the scan accepted.
+        records, bytes: what the scan accepted; last_store_timestamp: of the last of it, ms.
         log_cut: where the broker cuts the log; None without a log.
         deleted: names of files that are gone afterwards, index files apart.
         cuts: files whose end moves.
         index_deleted: names of index files that loading deletes.
         lost: messages given up, ascending by offset.
         redispatched: units appended to queues; index_keys: index entries made.
-        images: every queue as it is afterwards.
+        images: every queue as it is afterwards; index: the index, where it was to be built.
+        log_files: the files of the log that the broker loads.
     """
 
     release: Release
@@ -59,6 +61,7 @@ class Recovery:
     scanned_files: list[str] = field(default_factory=list)
     records: int = 0
     bytes: int = 0
+    last_store_timestamp: int = 0
     log_cut: int | None = None
     deleted: list[str] = field(default_factory=list)
     cuts: list[CutFile] = field(default_factory=list)
@@ -67,6 +70,7 @@ class Recovery:
     redispatched: int = 0
     index_keys: int = 0
     images: list[QueueImage] = field(default_factory=list)
+    index: IndexImage | None = None
     log_files: list[StoreFile] = field(default_factory=list)
 
     @property

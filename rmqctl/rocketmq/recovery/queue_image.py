@@ -50,7 +50,7 @@ class FileImage:
 
     def units(self, dtype: np.dtype[np.void]) -> Units:
         """The units of the file as the broker would read them, shape (n,); at least one, and behind them only zeros."""
-        data = bytearray(self._disk())
+        data = bytearray(self.raw())
         for position, written in self.overlay:
             data.extend(bytes(max(position + len(written) - len(data), 0)))
             data[position : position + len(written)] = written
@@ -58,7 +58,7 @@ class FileImage:
         data.extend(bytes(max(count * dtype.itemsize - len(data), 0)))
         return np.frombuffer(data, dtype, count)
 
-    def _disk(self) -> bytes:
+    def raw(self) -> bytes:
         """What is on disk, up to the last part that may hold anything."""
         if self.file is None:
             return b""

@@ -19,12 +19,14 @@ from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.recovery.batch_queue_image import BatchQueueImage
+from rmqctl.rocketmq.recovery.index_image import IndexImage
 from rmqctl.rocketmq.recovery.load import Loaded, LoadFailure, load_store
 from rmqctl.rocketmq.recovery.log_replay import LogWalk, replay_log
 from rmqctl.rocketmq.recovery.losses import find_losses, stop_finding
 from rmqctl.rocketmq.recovery.message_check import Verdict
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.queue_image import CutFile, QueueImage
+from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_images
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.recovery.start_file import Known, start_index
 from rmqctl.rocketmq.releases import release_range
@@ -35,16 +37,17 @@ _TAKE_EVERY = 1 << 18
 _FIELDS = plan_of(Checkpoint).runs[0].names
 
 
-def recover(store: RocketMQStore, release: Release | None = None) -> Recovery:
+def recover(store: RocketMQStore, release: Release | None = None, *, index: bool = False) -> Recovery:
     """What a broker of a release does when it starts on the store.
 
     Args:
         release: default: the latest that the store shows.
+        index: build the index entries, too, and do not only count them.
 
     Raises:
         OSError: a file cannot be read.
     """
-    return _Replay(store, release or release_range(store).highest).run()
+    return _Replay(store, release or release_range(store).highest, index=index).run()
 
 
 class _NeverStarts(Exception):
@@ -54,7 +57,7 @@ class _NeverStarts(Exception):
 class _Replay:
     """One start. The methods run in the order of ``DefaultMessageStore.load`` and ``start``."""
 
-    def __init__(self, store: RocketMQStore, release: Release) -> None:
+    def __init__(self, store: RocketMQStore, release: Release, *, index: bool) -> None:
         self.store, self.rules = store, RecoveryRules.of(release)
         self.geometry = geometry_of(store)
         self.dispatch_rules = DispatchRules.of(store, release)
@@ -62,7 +65,7 @@ class _Replay:
         self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
         self.result = Recovery(release, normal=not store.has_abort)
         self.images: dict[tuple[str, str, int], QueueImage] = {}
-        self.index_end, self.has_index = 0, False
+        self.index_end, self.builds_index = 0, index
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
 
     def run(self) -> Recovery:
@@ -93,28 +96,36 @@ class _Replay:
 
     def _load_index(self) -> None:
         """``IndexService.load``: after a crash, files with entries younger than the checkpoint are deleted."""
-        geometry = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries)
+        geometry, last = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries), None
         for file in index_files(self.store, geometry):
             file.close()
             if not self.result.normal and file.header["end_timestamp"] > self.checkpoint["index_msg_timestamp"]:
                 self.result.index_deleted.append(file.path)
             else:
-                self.index_end, self.has_index = file.header["end_phy_offset"], True
+                self.index_end, last = file.header["end_phy_offset"], file
+        if self.builds_index:
+            self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
 
     def _recover_queues(self, loaded: Loaded) -> None:
+        if self.store.is_rocksdb:
+            self.images.update(rocksdb_images(self.store))
+            return
         for key, files in loaded.queues.items():
             image = self._new_image(key, files)
             image.recover()
             self.images[key] = image
 
     def _new_image(self, key: tuple[str, str, int], files: list[StoreFile]) -> QueueImage:
+        if self.store.is_rocksdb:
+            return RocksQueueImage(key)
         if key[0] == BATCH_QUEUES:
             return BatchQueueImage(key, files, self.geometry.batch_queue_file_size)
         return QueueImage(key, files, self.geometry.queue_file_size)
 
     def _queues_end(self) -> int:
         """``getMaxPhyOffsetInConsumeQueue``."""
-        return max((image.max_physical for image in self.images.values()), default=-1)
+        nothing = 0 if self.store.is_rocksdb else -1
+        return max((image.max_physical for image in self.images.values()), default=nothing)
 
     def _recover_log(self, files: list[StoreFile]) -> None:
         """``recoverNormally`` or ``recoverAbnormally``."""
@@ -127,7 +138,7 @@ class _Replay:
         index_safe = flag(settings, "messageIndexSafe", default=False) and flag(
             settings, "messageIndexEnable", default=True
         )
-        known = Known(queues_end, self.checkpoint, index_safe, body=self.body)
+        known = Known(queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body)
         walk = LogWalk(start_index(files, self.rules, known, normal=self.result.normal))
         self.result.start_file = files[walk.index].name
         above = queues_end if self.result.normal else None
@@ -137,11 +148,13 @@ class _Replay:
 
     def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
         """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
-        dispatcher = Dispatcher(self.dispatch_rules, Wanted(stated=True))
+        dispatcher = Dispatcher(self.dispatch_rules, Wanted(stated=True, hashes=self.builds_index))
         waiting = 0
         for found, _ in replay_log(files, walk, self.rules, body=body):
             self.result.records += len(found.block)
             self.result.bytes += int(found.block.total_size.sum())
+            if len(found.block):
+                self.result.last_store_timestamp = int(found.block["store_timestamp"][-1])
             if not dispatches:
                 continue
             if above is not None:
@@ -164,11 +177,14 @@ class _Replay:
             image = self._image(BATCH_QUEUES, request.topic, request.queue_id)
             assert isinstance(image, BatchQueueImage)
             image.put(request)
-        if done.index is not None and len(done.index.physical):
-            new = done.index.physical >= self.index_end
-            self.result.index_keys += int(done.index.keys[new].sum())
-            keyed = done.index.physical[new & (done.index.keys > 0)]
-            self.index_end = max(self.index_end, int(keyed[-1])) if len(keyed) else self.index_end
+        if done.index is None or not len(done.index.physical):
+            return
+        if self.result.index is not None:
+            self.result.index.add(done.index)
+        new = done.index.physical >= self.index_end
+        self.result.index_keys += int(done.index.keys[new].sum())
+        keyed = done.index.physical[new & (done.index.keys > 0)]
+        self.index_end = max(self.index_end, int(keyed[-1])) if len(keyed) else self.index_end
 
     def _image(self, kind: str, topic: bytes, queue_id: int) -> QueueImage:
         key = kind, topic.decode("utf-8", "replace"), queue_id

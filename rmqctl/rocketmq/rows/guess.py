@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit
 from formats.rocketmq.message import Magic
 from formats.rocketmq.timer import UNIT_SIZE, WHEEL_SLOTS, TimerWheelSlot
 from rmqctl.files.source import ByteSource
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.measure import MAX_RECORD, PEEK, candidates
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.store import is_offset
@@ -28,40 +28,12 @@ _TIMES = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099 in 
 _CHECKPOINT_SIZE = 4096
 
 
-class FileKind(StrEnum):
-    """Kinds of files that a store has."""
-
-    LOG = "commit-log"
-    QUEUE = "queue"
-    BATCH_QUEUE = "batch-queue"
-    EXTENSION = "queue-ext"
-    INDEX = "index"
-    CHECKPOINT = "checkpoint"
-    CONFIG = "config"
-    ABORT = "abort"
-    LOCK = "lock"
-    EPOCHS = "epoch"
-    IDENTITY = "identity"
-    TIMER_WHEEL = "timer-wheel"
-    TIMER_LOG = "timer-log"
-    TIMER_CHECK = "timer-check"
-    DLEDGER_LOG = "dledger-data"
-    DLEDGER_INDEX = "dledger-index"
-    DLEDGER_CHECKPOINT = "dledger-checkpoint"
-    DLEDGER_TERM = "dledger-term"
-
-    @property
-    def is_text(self) -> bool:
-        """Lines of text that follow no schema."""
-        return self in {FileKind.IDENTITY, FileKind.DLEDGER_CHECKPOINT, FileKind.DLEDGER_TERM}
-
-
 _NAMES = {
     "abort": FileKind.ABORT,
     "lock": FileKind.LOCK,
     "timerwheel": FileKind.TIMER_WHEEL,
     "timercheck": FileKind.TIMER_CHECK,
-    "epochFileCheckpoint": FileKind.EPOCHS,
+    "epochFileCheckpoint": FileKind.EPOCH,
     "brokerIdentity": FileKind.IDENTITY,
     "brokerIdentity-temp": FileKind.IDENTITY,
     "currterm": FileKind.DLEDGER_TERM,
@@ -89,7 +61,7 @@ def kind_of(name: str, source: ByteSource) -> FileKind | None:
         return FileKind.INDEX
     found = next((kind for kind, test in _TESTS if test(head, size)), None)
     if found is None and (_holds_magic(source) or (is_offset(name) and not any(head))):
-        return FileKind.LOG
+        return FileKind.COMMIT_LOG
     return found
 
 
@@ -175,14 +147,14 @@ def _holds_magic(source: ByteSource) -> bool:
 
 
 _TESTS: tuple[tuple[FileKind, Callable[[bytes, int], bool]], ...] = (
-    (FileKind.LOG, _is_log),
+    (FileKind.COMMIT_LOG, _is_log),
     (FileKind.TIMER_WHEEL, _is_timer_wheel),
-    (FileKind.DLEDGER_LOG, _is_dledger_log),
+    (FileKind.DLEDGER_DATA, _is_dledger_log),
     (FileKind.DLEDGER_INDEX, _is_dledger_index),
     (FileKind.TIMER_LOG, _is_timer_log),
     (FileKind.BATCH_QUEUE, _is_batch_queue),
     (FileKind.CHECKPOINT, _is_checkpoint),
-    (FileKind.EXTENSION, _is_extension),
+    (FileKind.QUEUE_EXT, _is_extension),
     (FileKind.QUEUE, _is_queue),
     (FileKind.INDEX, _is_index),
     (FileKind.CONFIG, _is_json),

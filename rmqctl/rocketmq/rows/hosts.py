@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,10 @@ import numpy.typing as npt
 
 from formats.rocketmq.message_id import offset_message_id
 from rmqctl.rocketmq.block import Block, by_variant, gather, head_offsets
+from rmqctl.rocketmq.rows.record import host_text as host_text
 
 _V4_BYTES, _V6_BYTES = 8, 20
 _BORN_V6, _STORE_V6 = 1, 2  # bits of Block.variant
-
-
-def host_text(raw: bytes) -> str:
-    """``ip:port`` of a stored host, IPv6 addresses in brackets; the port as the signed number it is stored as."""
-    port = int.from_bytes(raw[-4:], "big", signed=True)
-    if len(raw) == _V4_BYTES:
-        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
-    return f"[{IPv6Address(raw[:16]).compressed}]:{port}"
 
 
 class HostNames(dict[int, str]):

@@ -13,11 +13,12 @@ from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, LocalTree, Tree, read_all
 from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.index_geometry import IndexGeometry, detect_index_geometry
 from rmqctl.rocketmq.rows import small, timer
 from rmqctl.rocketmq.rows.dledger import DLedgerDump, entry_index_rows
-from rmqctl.rocketmq.rows.guess import FileKind, first_offset, kind_of
+from rmqctl.rocketmq.rows.guess import first_offset, kind_of
 from rmqctl.rocketmq.rows.index import index_rows
 from rmqctl.rocketmq.rows.log import LogDump
 from rmqctl.rocketmq.rows.queues import QueueName, batch_rows, extension_rows, queue_rows
@@ -73,15 +74,15 @@ def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | N
     name = path.rpartition("/")[2]
     with opened(tree.open(path)) as source:
         kind = kind_of(name, source)
-        base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.LOG else 0
+        base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.COMMIT_LOG else 0
         return StoreFile(shown, base, source.size(), tree, path), kind
 
 
 def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
     """The rows of a file of a known kind."""
-    if kind is FileKind.LOG:
+    if kind is FileKind.COMMIT_LOG:
         return log_source(lambda: [file], request)
-    if kind is FileKind.DLEDGER_LOG:
+    if kind is FileKind.DLEDGER_DATA:
         return dledger_source(lambda: [replace(file, lead=ENTRY_SIZE)], request)
     return lambda: _ROWS[kind](file, request)
 
@@ -152,13 +153,13 @@ _NOWHERE = QueueName(None, None)
 _ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
     FileKind.QUEUE: lambda file, _: queue_rows(file, _NOWHERE),
     FileKind.BATCH_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
-    FileKind.EXTENSION: lambda file, _: extension_rows(file, _NOWHERE),
+    FileKind.QUEUE_EXT: lambda file, _: extension_rows(file, _NOWHERE),
     FileKind.INDEX: _index,
     FileKind.CHECKPOINT: _whole(small.checkpoint_rows),
     FileKind.CONFIG: _whole(small.config_rows),
     FileKind.ABORT: _whole(small.abort_rows),
     FileKind.LOCK: _lock,
-    FileKind.EPOCHS: _whole(small.epoch_rows),
+    FileKind.EPOCH: _whole(small.epoch_rows),
     FileKind.IDENTITY: _whole(small.identity_rows),
     FileKind.TIMER_WHEEL: _wheel,
     FileKind.TIMER_LOG: lambda file, _: timer.timer_log_rows(file),

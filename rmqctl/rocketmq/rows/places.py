@@ -12,7 +12,7 @@ from rmqctl.files.tree import Entry, Tree
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.rows.guess import FileKind
+from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.log import LogDump, is_under
 from rmqctl.rocketmq.rows.one_file import (
     Request,
@@ -24,6 +24,7 @@ from rmqctl.rocketmq.rows.one_file import (
     source_of,
 )
 from rmqctl.rocketmq.rows.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
+from rmqctl.rocketmq.rows.rocksdb import database_rows
 from rmqctl.rocketmq.rows.units import Row
 from rmqctl.rocketmq.store import (
     BATCH_QUEUES,
@@ -59,7 +60,7 @@ def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
     elif any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
         yield from _log(store, path, request)
     elif top in {QUEUES, BATCH_QUEUES, QUEUES_EXT} and not _is_file(store.tree, path, depth=4):
-        yield from _queues(store, path)
+        yield from _queues(store, path, request)
     elif top == "compaction":
         yield from _compaction(store, path, request)
     else:
@@ -107,9 +108,11 @@ def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
 # --- queues ---------------------------------------------------------------------------------------
 
 
-def _queues(store: RocketMQStore, path: str) -> Iterator[Source]:
+def _queues(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
     """Files of the queues at or below a path ``<kind>[/<topic>[/<queue>[/<file>]]]``."""
     kind, *rest = path.split("/")
+    if kind == QUEUES and store.is_rocksdb:
+        yield partial(database_rows, store, request.wanted)
     for topic in _names(store.tree, kind, rest[:1]):
         for queue in _names(store.tree, f"{kind}/{topic}", rest[1:2]):
             if is_queue_id(queue):

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Callable
 
-Text = str | dict[str, str]
+from rmqctl.text import Text, text_or_base64
+
 Shown = Callable[[bytes], Text]
 """How the bytes of a value are shown: :func:`text_or_base64` or :func:`redacted`."""
 
 HASH_DIGITS = 12
 
 
-def text_or_base64(data: bytes) -> Text:
-    """UTF-8 bytes as text; other bytes as ``{"base64": ...}``, which stands where text would."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
-
-
 def redacted(data: bytes) -> str:
     """The first digits of a hash: equal values stay equal, the value itself is gone."""
+    import hashlib
+
     return f"sha256:{hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
 
 
@@ -44,3 +37,6 @@ def head_of(data: bytes, limit: int | None) -> bytes:
             continue
         return cut[:end]
     return cut
+
+
+__all__ = ["HASH_DIGITS", "Shown", "Text", "head_of", "name_of", "redacted", "text_or_base64"]

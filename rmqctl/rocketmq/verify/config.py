@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -16,6 +16,7 @@ from rmqctl.rocketmq.config_files import (
 )
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.topics import queue_rows
+from rmqctl.rocketmq.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -46,8 +47,9 @@ def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     consumers, delays = consumer_offsets(store), delay_offsets(store)
     ranges = _ranges(store, context, {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(n) for n in delays})
     known = topic_names(store)
-    yield from _consumers(consumers, ranges, known)
-    yield from _delays(delays, ranges)
+    read = _is_read(store)
+    yield from _consumers([c for c in consumers if read((c.topic, c.queue_id))], ranges, known)
+    yield from _delays({level: n for level, n in delays.items() if read(_delay_queue(level))}, ranges)
     if known is not None:
         yield from _orphans(store, known)
 
@@ -59,6 +61,12 @@ def _unreadable(store: RocketMQStore) -> Iterator[Finding]:
         kind = kinds.CONFIG_FALLBACK if file.fallback else kinds.CONFIG_UNREADABLE
         helped = "its .bak is good" if file.fallback else "its .bak does not help"
         yield Finding(kind, file.path, file.error.offset, 0, f"the file {file.error}; {helped}")
+
+
+def _is_read(store: RocketMQStore) -> Callable[[Key], bool]:
+    """Whether the files of a queue could be read, or are not there; else nobody knows where it ends."""
+    refusals = refusals_of(store.tree)
+    return lambda key: not any(is_unread(refusals, f"{kind}/{key[0]}/{key[1]}") for kind in (QUEUES, BATCH_QUEUES))
 
 
 def _ranges(store: RocketMQStore, context: LogContext, wanted: set[Key]) -> Ranges:

@@ -10,16 +10,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of
 from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 
 TRANSACTION = 0xC
 _UNQUEUED = (0x4, 0xC)
@@ -64,14 +63,13 @@ class Continuity:
         new_topics: topics that the last block brought, each with a row it stands in.
     """
 
-    def __init__(self, ids: TextIds) -> None:
-        self._topics = ids
+    def __init__(self, ids: TextIds, numbers: KeyNumbers) -> None:
+        self._topics, self._queues = ids, numbers
         self._named = 0
-        self._queues = KeyNumbers()
         self._expected = np.zeros(0, np.int64)
         self._other = np.zeros(0, np.int64)
         self._physical = np.zeros(0, np.int64)
-        self._first: list[tuple[int, tuple[str, int, int]]] = []
+        self._first: dict[int, tuple[int, tuple[str, int, int]]] = {}
         self._pending: dict[int, tuple[Finding, int]] = {}
         self.new_topics: list[tuple[bytes, int]] = []
 
@@ -83,45 +81,45 @@ class Continuity:
         self._named = len(names)
         return topics
 
-    def block(self, block: Block, topics: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
+    def block(self, found: LogBlock, damaged: list[tuple[int, int]]) -> list[Finding]:
         """Findings for records that do not continue their queue; a hole with damage in it is none."""
-        keys = topics << 32 | (block["queue_id"].astype(np.int64) & 0xFFFFFFFF)
-        rows = np.arange(len(block))
-        kinds_of = block["sys_flag"] & TRANSACTION
+        queue, row = found.by_queue(self._topics, self._queues)
+        kinds_of = found.block["sys_flag"] & TRANSACTION
         if kinds_of.any():
-            rows = np.flatnonzero(~np.isin(kinds_of, _UNQUEUED))
-            keys = keys[rows]
-        return self._follow(block, rows, keys, damaged) if len(rows) else []
+            counted = ~np.isin(kinds_of[row], _UNQUEUED)
+            queue, row = queue[counted], row[counted]
+        return self._follow(found.block, queue, row, damaged) if len(row) else []
 
     def spans(self) -> dict[Key, QueueSpan]:
         """The span of each queue seen so far."""
         found = {}
-        for number, key in enumerate(self._queues.keys()):
-            first, place = self._first[number]
+        keys = self._queues.keys()
+        for number, (first, place) in self._first.items():
+            key = keys[number]
             name = (self._topics.texts[key >> 32], signed(key & 0xFFFFFFFF))
             pending, second = self._pending.get(number, (None, -1))
             expected, other, last = (int(c[number]) for c in (self._expected, self._other, self._physical))
             found[name] = QueueSpan(first, place, expected, other, last, pending, second)
         return found
 
-    def _follow(self, block: Block, rows: Ints, keys: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
-        queues = self._queues.numbers(keys)
-        self._grow(block, rows, queues)
-        order = np.argsort(queues, kind="stable")
-        queue, row = queues[order], rows[order]
+    def _follow(self, block: Block, queue: Ints, row: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
+        """Records sorted by queue, those of one queue in log order."""
+        starts = run_starts(queue)
+        self._grow(block, queue[starts], row[starts])
         offset, step = block["queue_offset"][row], _steps(block)[row]
-        first = np.r_[True, queue[1:] != queue[:-1]]
-        expected = np.r_[0, (offset + step)[:-1]]
-        expected[first] = self._expected[queue[first]]
+        after = offset + step
+        expected = np.empty_like(after)
+        expected[1:] = after[:-1]
+        expected[starts] = self._expected[queue[starts]]
         broken = np.unique(queue[(offset != expected) & (expected >= 0)])
-        last = np.r_[first[1:], True]
-        plain = np.flatnonzero(last & ~np.isin(queue, broken) if len(broken) else last)
-        self._expected[queue[plain]] = (offset + step)[plain]
+        last = np.append(starts[1:], len(queue)) - 1
+        plain = last[~np.isin(queue[last], broken)] if len(broken) else last
+        self._expected[queue[plain]] = after[plain]
         self._other[queue[plain]] = -1
         self._physical[queue[plain]] = block.physical[row[plain]]
         findings = []
-        for number in broken:
-            findings += self._follow_one(block, int(number), row[queue == number], damaged)
+        for number in broken.tolist():
+            findings += self._follow_one(block, number, row[queue == number], damaged)
         return findings
 
     def _follow_one(self, block: Block, number: int, rows: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
@@ -144,54 +142,18 @@ class Continuity:
             self._physical[number] = physical
         return findings
 
-    def _grow(self, block: Block, rows: Ints, queues: npt.NDArray[np.uint32]) -> None:
-        """Make room for queues seen for the first time, and keep where they begin."""
+    def _grow(self, block: Block, queues: Ints, rows: Ints) -> None:
+        """Make room for queues seen for the first time, and keep where they begin: each with its first row."""
         known, count = len(self._expected), len(self._queues)
-        if count == known:
+        if count > known:
+            for name in ("_expected", "_other", "_physical"):
+                setattr(self, name, np.append(getattr(self, name), np.full(count - known, -1, np.int64)))
+        elif len(self._first) == count:
             return
-        for name in ("_expected", "_other", "_physical"):
-            setattr(self, name, np.r_[getattr(self, name), np.full(count - known, -1, np.int64)])
-        for number in range(known, count):
-            row = int(rows[np.argmax(queues == number)])
-            place = (block.file, int(block.position[row]), int(block.physical[row]))
-            self._first.append((int(block["queue_offset"][row]), place))
-
-
-class KeyNumbers:
-    """Small numbers for (topic number, queue id) pairs packed as ``topic << 32 | queue``, as first seen."""
-
-    _WIDTH = 1024
-
-    def __init__(self) -> None:
-        self._keys: dict[int, int] = {}
-        self._table = np.full((0, self._WIDTH), -1, np.int64)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def keys(self) -> list[int]:
-        """The keys by number."""
-        return list(self._keys)
-
-    def numbers(self, keys: Ints) -> npt.NDArray[Any]:
-        """The number of each key, in the smallest unsigned type that sorts fast."""
-        topic, queue = keys >> 32, keys & 0xFFFFFFFF
-        if int(queue.max()) < self._WIDTH:
-            self._widen(int(topic.max()) + 1)
-            found = self._table[topic, queue]
-            if (found < 0).any():
-                for key in keys[np.sort(np.unique(keys, return_index=True)[1])].tolist():
-                    self._table[key >> 32, key & 0xFFFFFFFF] = self._keys.setdefault(key, len(self._keys))
-                found = self._table[topic, queue]
-        else:
-            found = np.array([self._keys.setdefault(key, len(self._keys)) for key in keys.tolist()])
-        return found.astype(np.uint16) if len(self._keys) <= 1 << 16 else found
-
-    def _widen(self, topics: int) -> None:
-        missing = topics - len(self._table)
-        if missing > 0:
-            more = np.full((max(missing, len(self._table)), self._WIDTH), -1, np.int64)
-            self._table = np.concatenate([self._table, more])
+        for number, row in zip(queues.tolist(), rows.tolist(), strict=True):
+            if number not in self._first:
+                place = (block.file, int(block.position[row]), int(block.physical[row]))
+                self._first[number] = int(block["queue_offset"][row]), place
 
 
 def _steps(block: Block) -> Ints:
@@ -261,6 +223,5 @@ def join_continuity(partials: list[ContinuityPartial], damaged: list[tuple[int, 
             last[key] = span
 
 
-def signed(value: int) -> int:
-    """A 32-bit pattern as Java's int."""
-    return value - (1 << 32) if value >= 1 << 31 else value
+__all__ = ["TRANSACTION", "Continuity", "ContinuityPartial", "KeyNumbers", "QueueSpan", "break_finding", "inner_counts"]
+__all__ += ["join_continuity", "signed"]

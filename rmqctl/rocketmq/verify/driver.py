@@ -16,6 +16,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.database_queue import can_read
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
@@ -83,6 +84,12 @@ class Verification:
             self.counts[str(finding.level)] += 1
             yield finding
         self._seconds = time.monotonic() - self._began
+
+    @property
+    def skips_queues(self) -> bool:
+        """Whether queues were to be compared with the log, but are in RocksDB and its package is not installed."""
+        wanted = self.options.cross and self.options.level is not Level.QUICK
+        return wanted and self.store.is_rocksdb and not can_read()
 
     def summary(self) -> dict[str, Any]:
         """The summary object of the contract."""

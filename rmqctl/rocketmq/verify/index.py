@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -18,7 +19,7 @@ from rmqctl.rocketmq.broker_conf import flag
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.index_files import Entries, IndexFile, index_files
+from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.store import INDEX, RocketMQStore
@@ -84,15 +85,15 @@ class IndexChecker:
         block = found.block
         if not len(block):
             return []
-        keys = self._keys.columns(block, found.pairs, found.topics(self._ids), self._ids.texts)
         physical = block.physical
         low = self._from if self._from is not None else int(physical[0])
         entries = _Slice.join([c.take(low, int(physical[-1])) for c in self._cursors])
         self._from = int(physical[-1]) + 1
-        owner = keys.owner[~keys.tag]
-        self._partial.keyed += int(np.count_nonzero(np.diff(owner))) + bool(len(owner))
-        if not self._equal(entries, physical, keys):
-            self._differences(block, entries, physical, keys)
+        keys = self._keys_of(found, self._with_tags)
+        owner = keys.owner[~keys.tag] if self._with_tags else keys.owner
+        self._partial.keyed += int(np.count_nonzero(owner[1:] != owner[:-1])) + bool(len(owner))
+        if not _equal(entries, physical, keys):
+            self._look_closer(found, entries, physical)
         return []
 
     def partial(self) -> IndexPartial:
@@ -101,16 +102,18 @@ class IndexChecker:
             cursor.file.close()
         return self._partial
 
-    def _equal(self, entries: _Slice, physical: Ints, keys: KeyColumns) -> bool:
-        """Whether entries and expectation are the same, with or without entries for tags."""
+    def _keys_of(self, found: LogBlock, with_tags: bool) -> KeyColumns:
+        topics = found.topics(self._ids)
+        return self._keys.columns(found.block, found.pairs, topics, self._ids.texts, tags=with_tags)
+
+    def _look_closer(self, found: LogBlock, entries: _Slice, physical: Ints) -> None:
+        """Entries and expectation differ: the broker may do the opposite about tags, or something is wrong."""
+        keys = self._keys_of(found, with_tags=True)
         for with_tags in (self._with_tags, not self._with_tags):
-            rows = slice(None) if with_tags else ~keys.tag
-            owner, hashes = keys.owner[rows], keys.hash[rows]
-            same = len(owner) == len(entries.hash) and np.array_equal(entries.hash, hashes)
-            if same and np.array_equal(entries.physical, physical[owner]):
+            if _equal(entries, physical, keys if with_tags else keys.without_tags()):
                 self._with_tags = with_tags
-                return True
-        return False
+                return
+        self._differences(found.block, entries, physical, keys)
 
     def _differences(self, block: Block, entries: _Slice, physical: Ints, keys: KeyColumns) -> None:
         """Records without their entries and entries without their record; repeats count once."""
@@ -136,6 +139,12 @@ class IndexChecker:
             runs[-1] = Uncovered(runs[-1].begin, end, runs[-1].count + 1)
         else:
             runs.append(Uncovered(begin, end, 1))
+
+
+def _equal(entries: _Slice, physical: Ints, keys: KeyColumns) -> bool:
+    """Whether entries and expectation are the same."""
+    same = len(keys.hash) == len(entries.hash) and np.array_equal(entries.hash, keys.hash)
+    return same and np.array_equal(entries.physical, physical[keys.owner])
 
 
 @dataclass(slots=True)
@@ -183,7 +192,7 @@ class _Cursor:
                 break
         return _Slice.join(parts)
 
-    def _slice(self, entries: Entries, first: int) -> _Slice:
+    def _slice(self, entries: npt.NDArray[np.void], first: int) -> _Slice:
         offset = self.file.geometry.entry_at(first) + np.arange(len(entries)) * entries.itemsize
         physical, hashes = (entries[name].astype(np.int64) for name in ("physical_offset", "key_hash"))
         return _Slice(physical, hashes, offset, np.full(len(entries), self.number, np.int64))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -12,9 +13,11 @@ from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.index_files import IndexFile
 from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, SLOT_SIZE
+from rmqctl.rocketmq.queue_numbers import run_starts
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 
+Numbers = npt.NDArray[np.int32]
 _CHUNK = 1 << 18
 _MOST = 64
 
@@ -71,11 +74,11 @@ def header_problem(file: IndexFile) -> str | None:  # noqa: PLR0911 - one return
 
 def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
     """Compare every `previous` and every slot with what putting the entries in order gives."""
-    newest = np.zeros(file.geometry.slots, np.int64)
+    newest = np.zeros(file.geometry.slots, np.int32)
     found = 0
     for first in range(1, file.count + 1, _CHUNK):
         entries = file.entries(first, min(_CHUNK, file.count + 1 - first))
-        hashes = entries["key_hash"].astype(np.int64)
+        hashes = entries["key_hash"].astype(np.int32)
         expected = _previous(hashes % file.geometry.slots, first, newest)
         wrong = np.flatnonzero((entries["previous"] != expected) | (hashes < 0))
         for row in wrong[: _MOST - found].tolist():
@@ -88,21 +91,30 @@ def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
     yield from _slots(file, newest, unsettled)
 
 
-def _previous(slots: Ints, first: int, newest: Ints) -> Ints:
+def _previous(slots: Numbers, first: int, newest: Numbers) -> Numbers:
     """The entry before each in its slot; ``newest`` holds the last of each slot and is brought up to date."""
-    order = np.argsort(slots, kind="stable")
-    own, number = slots[order], first + order
-    begins = np.concatenate([[True], own[1:] != own[:-1]])
-    previous = np.concatenate([[0], number[:-1]])
+    order = _in_order(slots)
+    own, number = slots[order], (first + order).astype(np.int32)
+    begins = run_starts(own)
+    previous = np.empty_like(number)
+    previous[1:] = number[:-1]
     previous[begins] = newest[own[begins]]
-    result = np.empty(len(slots), np.int64)
+    result = np.empty_like(number)
     result[order] = previous
-    ends = np.concatenate([begins[1:], [True]])
+    ends = np.append(begins[1:], len(own)) - 1
     newest[own[ends]] = number[ends]
     return result
 
 
-def _slots(file: IndexFile, newest: Ints, unsettled: bool) -> Iterator[Finding]:
+def _in_order(values: Numbers) -> Ints:
+    """What puts values below 2^32 in order, equal ones as they stand: two passes of radix sort over 16 bits each."""
+    low = np.argsort(values.astype(np.uint16), kind="stable")
+    high = (values >> 16).astype(np.uint16)[low]
+    order: Ints = low[np.argsort(high, kind="stable")]
+    return order
+
+
+def _slots(file: IndexFile, newest: Numbers, unsettled: bool) -> Iterator[Finding]:
     used = found = 0
     for first in range(0, file.geometry.slots, _CHUNK):
         count = min(_CHUNK, file.geometry.slots - first)

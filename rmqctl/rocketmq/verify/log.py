@@ -22,6 +22,7 @@ from rmqctl.rocketmq.block import Block, head_offsets
 from rmqctl.rocketmq.columns import TextIds, Texts
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import body_crcs
+from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.verify.continuity import (
     Continuity,
     ContinuityPartial,
@@ -69,15 +70,20 @@ class LogChecker:
     Args:
         bodies: also compute the CRC of every body and look at compression.
         max_message: largest body a broker of this store accepts, in bytes.
-        ids: numbers of topics, where other checks of the split use them too.
+        ids, queues: numbers of topics and queues, where other checks of the split use them too.
     """
 
     def __init__(
-        self, *, bodies: bool = True, max_message: int = DEFAULT_MAX_MESSAGE, ids: TextIds | None = None
+        self,
+        *,
+        bodies: bool = True,
+        max_message: int = DEFAULT_MAX_MESSAGE,
+        ids: TextIds | None = None,
+        queues: KeyNumbers | None = None,
     ) -> None:
         self.bodies, self.max_message = bodies, max_message
         self.partial = LogPartial()
-        self._continuity = Continuity(ids or TextIds())
+        self._continuity = Continuity(ids or TextIds(), queues or KeyNumbers())
 
     def block(self, found: LogBlock) -> list[Finding]:
         """Findings of one block, those of the walk included, by offset."""
@@ -85,7 +91,7 @@ class LogChecker:
         if not len(block):
             self._note_damage(found, findings)
             return findings
-        topics = self._continuity.topics(found)
+        self._continuity.topics(found)
         findings += self._topics(block)
         findings += _sizes(block, self.max_message)
         findings += self._store_times(block)
@@ -93,7 +99,7 @@ class LogChecker:
             findings += [*_body_crc(block), *_compression(block), *_properties(block, found.properties)]
         self._note(block)
         self._note_damage(found, findings)
-        breaks = self._continuity.block(block, topics, self.partial.damaged)
+        breaks = self._continuity.block(found, self.partial.damaged)
         self._note_damage(found, breaks)
         findings += breaks
         return sorted(findings, key=lambda f: f.offset)
@@ -200,10 +206,10 @@ def _sizes(block: Block, max_message: int) -> list[Finding]:
 
 
 def _properties(block: Block, texts: Texts) -> list[Finding]:
-    return [*_damaged_properties(block, texts), *property_crc_findings(block)]
+    return [*damaged_properties(block, texts), *property_crc_findings(block)]
 
 
-def _damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
+def damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
     """Properties with zero bytes: no encoder writes that, and the body CRC does not cover them."""
     if texts.data.all():
         return

@@ -7,44 +7,32 @@ unit by unit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
-from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import (
+    COMMIT_LOG,
+    OFFSET_DIGITS,
+    QUEUES,
+    QueueFiles,
+    RocketMQStore,
+    StoreFile,
+    listed_files,
+)
+from rmqctl.rocketmq.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.even_queues import Claim, Key, key_of, live_and_expired, uneven_queues
 
-Key = tuple[str, int]
+OpenQueues = Callable[[Collection[Key]], Iterator[Queue]]
+"""Opens the queues that must be looked at, given those of which the log misses units."""
 _SIZE = UNIT.itemsize
-
-
-@dataclass(slots=True)
-class Claim:
-    """Units of one queue that records of the log have claimed.
-
-    Attributes:
-        count: how many; low, high: smallest and largest queue offset; end: largest physical end.
-    """
-
-    count: int = 0
-    low: int = -1
-    high: int = -1
-    end: int = -1
-
-    def add(self, count: int, low: int, high: int, end: int) -> None:
-        """Add a run of units."""
-        self.low = low if self.low < 0 else min(self.low, low)
-        self.count, self.high, self.end = self.count + count, max(self.high, high), max(self.end, end)
-
-    def join(self, other: Claim) -> None:
-        """Add what another split claimed."""
-        if other.count:
-            self.add(other.count, other.low, other.high, other.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +53,29 @@ class Missing:
     expected: tuple[int, int, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FileQueues:
+    """Queues of files; those that come out even are left out.
+
+    Attributes:
+        listed: names and sizes of each queue's files by its path.
+    """
+
+    store: RocketMQStore
+    listed: dict[str, Listing]
+    claims: dict[Key, Claim]
+    context: LogContext
+
+    def __call__(self, lacking: Collection[Key]) -> Iterator[Queue]:
+        tree = self.store.tree
+        for path in uneven_queues(tree, self.listed, self.claims, lacking, self.context.min_offset):
+            files = listed_files(tree, path, self.listed[path])
+            yield Queue(QueueFiles(QUEUES, *key_of(path), path, tree), files, UNIT)
+
+
 def finish_queues(
     store: RocketMQStore,
-    listed: dict[str, list[StoreFile]],
+    queues: OpenQueues,
     claims: dict[Key, Claim],
     missing: list[Missing],
     context: LogContext,
@@ -76,7 +84,7 @@ def finish_queues(
     """Findings of all queues, and of records whose queue has no files.
 
     Args:
-        listed: files of each queue by its path.
+        queues: opens them.
         file_size: what a file of the log should have, bytes.
     """
     lacking: dict[Key, list[Missing]] = defaultdict(list)
@@ -85,26 +93,34 @@ def finish_queues(
         if not explained and m.physical not in context.misplaced:
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
-    beyond, before = -1, -1
-    for path, files in listed.items():
-        if not files:
-            continue
-        _, topic, queue_id = path.split("/")
-        queue = Queue(QueueFiles(QUEUES, topic, int(queue_id), path, store.tree), files, UNIT)
-        rest = _Rest(queue, claims.get(queue.key, Claim()), lacking.pop(queue.key, []), context, dispatched)
+    beyond, before, refusals = -1, -1, refusals_of(store.tree)
+    for queue in queues(lacking):
+        known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
+        rest = _Rest(queue, claims.get(queue.key, Claim()), known, context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
-        yield _no_queue(key, records, context, dispatched)
+        if not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
+            yield _no_queue(key, records, context, context.min_offset if store.is_rocksdb else dispatched)
     if before >= 0:
         yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
         yield lost_file(store, context, beyond)
 
 
+def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
+    """Without records whose unit lies in a file that could not be read: that has been said."""
+    return [m for m in missing if not any(f.base <= m.offset * _SIZE < f.base + f.size for f in unread)]
+
+
 def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
-    """A queue that the log knows and no directory holds."""
+    """A queue that the log knows and no directory holds.
+
+    Args:
+        dispatched: from where on a broker makes units after a crash; for RocksDB queues, which lose what was in
+            memory, the start of the log.
+    """
     late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
     kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
     low, high = min(m.offset for m in records), max(m.offset for m in records)
@@ -170,13 +186,10 @@ class _Rest:
 
     def _count(self, units: Units) -> tuple[int, int]:
         """Live units, and units before the log."""
-        written = units["size"] != 0
-        if not written.any():
+        if not np.any(units["size"]):
             return 0, 0
-        old = written & (units["physical_offset"] < self.context.min_offset) & ~is_pre_blank(units)
-        expired = int(np.count_nonzero(old))
-        filler = int(np.count_nonzero(is_pre_blank(units)))
-        return int(np.count_nonzero(written)) - expired - filler, expired
+        live, expired = live_and_expired(units, self.context.min_offset)
+        return int(np.count_nonzero(live)), int(np.count_nonzero(expired))
 
     def _lowest(self, units: Units) -> int:
         """The smallest physical offset among a chunk's real units."""
@@ -280,7 +293,7 @@ class _Rest:
     def _missing_run(self, run: list[Missing], kind: FindingKind) -> Finding:
         first, size = run[0], self._file_units()
         base = first.offset // size * size * _SIZE
-        name = f"{self.queue.where.path}/{base:0{OFFSET_DIGITS}d}"
+        name = self.queue.file_name(base)
         what = f"{len(run)} records have" if len(run) > 1 else "a record has"
         if kind is kinds.QUEUE_UNIT_MISMATCH and first.actual and first.expected:
             message = (

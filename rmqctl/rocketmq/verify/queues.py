@@ -8,24 +8,33 @@ read unit by unit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
+from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.database_queue import DatabaseQueue, can_read
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
-from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore, StoreFile
+from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
+from rmqctl.rocketmq.rocksdb_queues import QueueDatabase, open_queues
+from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.continuity import TRANSACTION, KeyNumbers, signed
+from rmqctl.rocketmq.verify.continuity import TRANSACTION
+from rmqctl.rocketmq.verify.even_queues import Claim
 from rmqctl.rocketmq.verify.queue_ext import real_tags
-from rmqctl.rocketmq.verify.queue_rest import Claim, Missing, finish_queues
+from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
+from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
 _UNQUEUED = (0x4, 0xC)
 _MAX_EXT = -(1 << 31) - 1
@@ -55,11 +64,11 @@ class QueuePartial:
 class QueueChecker:
     """Compares the records of one split with the consume queues."""
 
-    def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds) -> None:
+    def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds, numbers: KeyNumbers) -> None:
         self.store, self.context = store, context
-        self.enabled = not store.is_rocksdb
-        self._ids = ids
-        self._numbers = KeyNumbers()
+        self._database = ExitStack()
+        self.enabled = not store.is_rocksdb or can_read()
+        self._ids, self._numbers = ids, numbers
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
         self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"))
@@ -73,16 +82,22 @@ class QueueChecker:
         if not self.enabled or not len(block):
             return []
         pairs, topics = found.pairs, found.topics(self._ids)
-        rows = self._plain_rows(block, pairs, topics)
-        if len(rows):
-            self._compare(block, rows, pairs, topics)
+        queue, row = found.by_queue(self._ids, self._numbers)
+        queued = self._queued(block, pairs, topics)
+        if queued is not None:
+            kept = queued[row]
+            queue, row = queue[kept], row[kept]
+        if len(row):
+            self._compare(block, queue, row, pairs, topics)
         self._dispatched_elsewhere(block, pairs)
         return []
 
     def partial(self) -> QueuePartial:
-        """The claims of this split by topic and queue id."""
+        """The claims of this split by topic and queue id; gives back what the units took."""
+        self._pages.close()
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
         claims = {names[number]: claim for number, claim in self._claims.items()}
+        self._database.close()
         return QueuePartial(claims, self._missing, self._batches.claims)
 
     def _name(self, key: int) -> Key:
@@ -91,27 +106,36 @@ class QueueChecker:
     def _queue(self, number: int) -> Queue | None:
         if number not in self._queues:
             topic, queue_id = self._name(self._numbers.keys()[number])
-            path = f"{QUEUES}/{topic}/{queue_id}"
-            queue = Queue.open(QueueFiles(QUEUES, topic, queue_id, path, self.store.tree))
+            queue = self._open(topic, queue_id)
             self._queues[number] = queue if queue.files else None
         return self._queues[number]
 
-    def _plain_rows(self, block: Block, pairs: Pairs, topics: Ints) -> Ints:
-        """Rows that have a unit in the simple queue of their topic; inner batches go to batch queues."""
+    def _open(self, topic: str, queue_id: int) -> Queue:
+        if self.store.is_rocksdb:
+            return DatabaseQueue.of(self._units, topic, queue_id, self.store)
+        path = f"{QUEUES}/{topic}/{queue_id}"
+        return Queue.open(QueueFiles(QUEUES, topic, queue_id, path, self.store.tree))
+
+    @cached_property
+    def _units(self) -> QueueDatabase:
+        """The database, open as long as the split is checked."""
+        return self._database.enter_context(open_queues(self.store))
+
+    def _queued(self, block: Block, pairs: Pairs, topics: Ints) -> npt.NDArray[np.bool_] | None:
+        """Which records have a unit in the simple queue of their topic, None for all; batches go to batch queues."""
         flags = block["sys_flag"]
-        queued = ~np.isin(flags & TRANSACTION, _UNQUEUED) if (flags & TRANSACTION).any() else np.ones(len(block), bool)
-        queued &= block["queue_offset"] >= 0
+        negative = block["queue_offset"] < 0
         batches = self._batches.rows(block, topics, self._ids.texts)
+        if not (len(batches) or negative.any() or (flags & TRANSACTION).any()):
+            return None
+        queued = ~(negative | np.isin(flags & TRANSACTION, _UNQUEUED))
         if len(batches):
             self._batches.claim(block, batches, pairs, topics, self._ids.texts)
             queued[batches] = False
-        return np.flatnonzero(queued)
+        return queued
 
-    def _compare(self, block: Block, rows: Ints, pairs: Pairs, topics: Ints) -> None:
-        keys = topics[rows] << 32 | (block["queue_id"][rows].astype(np.int64) & 0xFFFFFFFF)
-        queues = self._numbers.numbers(keys)
-        order = np.argsort(queues, kind="stable")
-        queue, row = queues[order].astype(np.int64), rows[order]
+    def _compare(self, block: Block, queue: Ints, row: Ints, pairs: Pairs, topics: Ints) -> None:
+        """Compare records, sorted by queue, with their units."""
         offset, physical = block["queue_offset"][row], block["physical_offset"][row]
         units = self._pages.lookup(queue, offset)
         placed = (units["physical_offset"] == physical) & (units["size"] == block.total_size[row])
@@ -147,7 +171,7 @@ class QueueChecker:
         queue, offset, end = queue[right], offset[right], end[right]
         if not len(queue):
             return
-        first = np.flatnonzero(np.concatenate([[True], queue[1:] != queue[:-1]]))
+        first = run_starts(queue)
         counts = np.diff(np.append(first, len(queue)))
         low, high = np.minimum.reduceat(offset, first), np.maximum.reduceat(offset, first)
         ends = np.maximum.reduceat(end, first)
@@ -195,17 +219,15 @@ class QueueChecker:
 def finish(
     store: RocketMQStore,
     geometry: Geometry,
-    listed: dict[str, list[StoreFile]],
+    listed: dict[str, Listing],
     partials: list[QueuePartial],
     context: LogContext,
 ) -> Iterator[Finding]:
     """What only shows when the whole log has been seen: missing units, units of no record, ends of queues.
 
     Args:
-        listed: files of each consume queue by its path.
+        listed: names and sizes of each consume queue's files by its path.
     """
-    if store.is_rocksdb:
-        return
     claims: dict[Key, Claim] = {}
     batches: dict[Key, Claim] = {}
     for partial in partials:
@@ -213,5 +235,9 @@ def finish(
             for key, claim in own.items():
                 into.setdefault(key, Claim()).join(claim)
     missing = [m for p in partials for m in p.missing]
-    yield from finish_queues(store, listed, claims, missing, context, geometry.commit_log_file_size)
+    if store.is_rocksdb:
+        yield from finish_database(store, claims, missing, context, geometry.commit_log_file_size)
+        return
+    file_size = geometry.commit_log_file_size
+    yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
     yield from finish_batches(store, batches, context)

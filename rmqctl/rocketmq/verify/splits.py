@@ -11,6 +11,7 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.dledger import entry_findings
@@ -74,12 +75,12 @@ class SplitCheck:
 
     def findings(self) -> Iterator[Finding]:
         """Findings of the split by offset; a file that cannot be read is a finding too."""
-        job, ids = self.job, TextIds()
-        log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids)
+        job, ids, numbers = self.job, TextIds(), KeyNumbers()
+        log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids, queues=numbers)
         checkers: list[Any] = []
         if job.cross:
             checkers = [
-                QueueChecker(job.store, job.context, ids),
+                QueueChecker(job.store, job.context, ids, numbers),
                 IndexChecker(job.store, job.geometry, job.context, ids),
             ]
         try:

@@ -1,0 +1,174 @@
+"""What commands that change a store have in common: options, the plan on screen, the run, the closing line.
+
+A command makes a plan, shows it with :func:`show_plan`, and hands it to :func:`carry_out`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands._app import Output, message, progress
+
+if TYPE_CHECKING:
+    from rmqctl.repair import Applied, Plan
+
+_COLUMNS = ("step", "id", "file", "what", "does", "why", "loses")
+_OPTIONS = (
+    click.option(
+        "--apply/--dry-run",
+        "is_real",
+        default=False,
+        help="Carry the plan out; default: only show it.  [default: dry run]",
+    ),
+    click.option(
+        "--journal",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="Directory for the journal that can take everything back; default: STORE.rmqctl-journal beside the store.",
+    ),
+    click.option("--force", is_flag=True, help="Try although too little room on the disk seems to be free."),
+    click.option("--yes", is_flag=True, help="Do not ask at a terminal."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a plan is to be carried out.
+
+    Attributes:
+        is_real: really, not only shown.
+        journal: directory for journals, None for the usual place.
+        force: try although room seems short.
+        yes: do not ask.
+    """
+
+    is_real: bool = False
+    journal: Path | None = None
+    force: bool = False
+    yes: bool = False
+
+
+def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--apply/--dry-run``, ``--journal``, ``--force`` and ``--yes``; gives the command ``manner``, a `Manner`."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        values = {key: kwargs.pop(key) for key in Manner.__slots__}
+        return function(*args, **kwargs, manner=Manner(**values))
+
+    decorated: Callable[..., Any] = wrapper
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def stop_if_pending(root: str | Path) -> None:
+    """Refuse to go on with a store that an earlier run left half changed.
+
+    Raises:
+        Refused: the message says how to finish that run, and how to take it back.
+    """
+    from rmqctl.repair import refuse_pending
+
+    refuse_pending(Path(root))
+
+
+def show_plan(plan: Plan, out: Output) -> None:
+    """Write a plan: a row a step; ``json`` one document; ``hex`` the annotated bytes before and after."""
+    from rmqctl.repair.show import plan_row, step_row
+
+    if out.kind == "hex":
+        from commands._apply_hex import plan_lines
+
+        out.text(plan_lines(plan))
+    elif out.kind == "json":
+        out.document(plan_row(plan))
+    elif out.kind == "jsonl":
+        out.show([step_row(step) for step in plan.steps])
+    else:
+        out.show(_rows(plan), columns=_COLUMNS, title=plan.title)
+
+
+def carry_out(
+    plan: Plan, manner: Manner, *, verify: Callable[[], Sequence[str]] | None = None, lock: str = "lock"
+) -> Applied | None:
+    """Apply a plan if that is wanted, with what a user should know on stderr before, during and after it.
+
+    Args:
+        verify: looks at the changed store and says what is still wrong, a sentence each.
+        lock: name of the store's lock file.
+
+    Returns:
+        None for a dry run. The exit status should be 1 where there are complaints.
+
+    Raises:
+        Refused, StoreInUse, IOFailure: see `rmqctl.repair.apply`.
+    """
+    from rmqctl.repair import apply
+    from rmqctl.repair.show import weight
+
+    if not manner.is_real:
+        message("nothing was written; add --apply to carry this out" if plan.edits else "nothing to do")
+        return None
+    message(_announced(plan, manner))
+    ask("Carry this out?", manner.yes)
+    with progress("repairing", weight(plan)) as advance:
+        applied = apply(plan, journal_dir=manner.journal, force=manner.force, verify=verify, lock=lock, advance=advance)
+    close(applied)
+    return applied
+
+
+def ask(question: str, yes: bool) -> None:
+    """Ask at a terminal, once; scripts are not asked, they typed what they mean.
+
+    Raises:
+        click.Abort: the answer was no.
+    """
+    if not yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+        click.confirm(question, abort=True, err=True)
+
+
+def close(applied: Applied) -> None:
+    """The last lines: what is still wrong, and how to take it back."""
+    for complaint in applied.complaints:
+        message(complaint)
+    if applied.journal is None:
+        message("nothing to do: the store is already as planned")
+        return
+    count = f"{len(applied.files):,} {'file' if len(applied.files) == 1 else 'files'}"
+    if applied.is_undone:
+        message(f"taken back, {count} as before; to carry it out after all, type: {applied.undo_command}")
+    else:
+        message(f"done, {count} changed; to take it back, type: {applied.undo_command}")
+
+
+def _announced(plan: Plan, manner: Manner) -> str:
+    from rmqctl.repair import default_directory
+
+    files = {edit.file for edit in plan.edits}
+    where = manner.journal or default_directory(plan.root)
+    return f"writing to {plan.root}: {len(plan.edits):,} edits in {len(files):,} files; journal in {where}"
+
+
+def _rows(plan: Plan) -> list[dict[str, Any]]:
+    from rmqctl.repair.show import edits_text
+
+    return [
+        {
+            "step": number,
+            "id": step.id,
+            "file": step.file,
+            "what": step.what,
+            "does": edits_text(step),
+            "why": step.why,
+            "loses": step.loses,
+        }
+        for number, step in enumerate(plan.steps, 1)
+    ]

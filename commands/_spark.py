@@ -1,0 +1,106 @@
+"""Where Spark runs: the options of the commands that use it, and how far their jobs are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands._app import progress
+from commands._options import FilterOptions, StoreOptions, _packed
+from commands._types import PropertyFilter
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqctl.pipeline.options import TableOptions
+    from rmqctl.pipeline.session import Cluster
+
+_OPTIONS = (
+    click.option(
+        "--master", default="local[*]", show_default=True, help="Where Spark runs, as `spark-submit --master` takes it."
+    ),
+    click.option(
+        "--spark-conf", "conf", type=PropertyFilter(), multiple=True, help="A setting of Spark, K=V; repeatable."
+    ),
+    click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of --master."),
+)
+
+
+def _cluster(master: str, conf: tuple[tuple[str, str], ...], remote: str | None) -> Cluster:
+    from rmqctl.pipeline.session import Cluster
+
+    return Cluster(master, dict(conf), remote)
+
+
+def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--master``, ``--spark-conf`` and ``--remote``; gives the command ``cluster``."""
+    return _packed("cluster", _OPTIONS, ("master", "conf", "remote"), _cluster)(function)
+
+
+@contextmanager
+def started(cluster: Cluster) -> Iterator[SparkSession]:
+    """A session while the block runs."""
+    from rmqctl.pipeline.running import running
+
+    with progress("starting Spark", None, unit="seconds"):
+        session = running(cluster)
+        spark = session.__enter__()
+    try:
+        yield spark
+    finally:
+        session.__exit__(None, None, None)
+
+
+@contextmanager
+def working(spark: SparkSession, what: str, size: int | None) -> Iterator[None]:
+    """One job: a bar over ``size`` bytes (None: over its tasks) that moves with them; errors without a Java trace."""
+    from rmqctl.pipeline.running import job
+
+    done = 0
+    with progress(what, size, unit="tasks" if size is None else "bytes") as advance:
+
+        def report(completed: int, tasks: int) -> None:
+            nonlocal done
+            now = completed if size is None else size * completed // max(tasks, 1)
+            advance(max(now - done, 0))
+            done = max(now, done)
+
+        with job(spark, what, report):
+            yield
+
+
+def table_options(store: StoreOptions, filters: FilterOptions, split_size: int | None) -> TableOptions:
+    """What a command asks of the messages of a store.
+
+    Raises:
+        NotAStore, OSError: there is no store, or it cannot be read.
+    """
+    from rmqctl.pipeline.log_parts import SPLIT_SIZE
+    from rmqctl.pipeline.message_table import limited
+    from rmqctl.pipeline.options import TableOptions
+    from rmqctl.rocketmq.filters import Filter
+
+    wanted = Filter(
+        (filters.topic,) if filters.topic is not None else (),
+        filters.queue,
+        filters.key,
+        filters.tag,
+        filters.properties,
+        filters.after,
+        filters.before,
+        filters.from_offset,
+        filters.to_offset,
+        filters.grep,
+        filters.damaged,
+    )
+    options = TableOptions(
+        store.path,
+        wanted=wanted,
+        split_size=split_size or SPLIT_SIZE,
+        commit_log=store.commit_log,
+        broker_conf=store.broker_conf,
+    )
+    return options if filters.limit is None else limited(options, filters.limit)

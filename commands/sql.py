@@ -1,0 +1,195 @@
+"""`rmqctl sql`: queries over one store or several."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from commands._app import Output, message
+from commands._options import output_option
+from commands._spark import spark_options, started, working
+from commands._types import refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqctl.pipeline.queries import Mounted
+    from rmqctl.pipeline.session import Cluster
+
+_NAMED = re.compile(r"([A-Za-z]\w*)=(.+)", re.DOTALL)
+_HISTORY = 1000
+_STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from|table|set|\()\b", re.IGNORECASE)
+
+
+@click.command("sql")
+@click.argument("stores", metavar="[PATH | NAME=PATH]... [QUERY]", nargs=-1, required=True)
+@click.option("--commitlog", "commit_log", metavar="DIR[,DIR...]", help="Directories of a commit log outside PATH.")
+@click.option("--broker-conf", metavar="FILE", help="The broker's settings.")
+@click.option("--explain", is_flag=True, help="Show how Spark would run the query instead of running it.")
+@spark_options
+@output_option()
+def command(
+    stores: tuple[str, ...],
+    commit_log: str | None,
+    broker_conf: str | None,
+    explain: bool,
+    cluster: Cluster,
+    out: Output,
+) -> None:
+    """Ask a store in SQL; the tables are messages, queue_units, index_entries, findings, topics, consumer_offsets.
+
+    With several stores as NAME=PATH the tables are NAME_messages and so on. Without a query a prompt
+    takes them line by line; a query ends with `;`. Times are timestamps in UTC, properties a map,
+    keys an array. Exits 1 when a query gives no row.
+
+    \b
+    Examples:
+      rmqctl sql /data/store "select topic, count(*) from messages group by topic"
+      rmqctl sql /data/store "select * from messages where array_contains(keys, 'order1')" -o jsonl
+      rmqctl sql a=/data/a b=/data/b "select * from a_topics except select * from b_topics"
+    """
+    paths, query = _split(stores)
+    mounted = _mounted(paths, {"commitlog": commit_log, "brokerconf": broker_conf})
+    with started(cluster) as spark:
+        from rmqctl.pipeline.queries import mount
+        from rmqctl.pipeline.running import job
+
+        with job(spark, "opening the store"):
+            names = mount(spark, mounted)
+        if query is None:
+            _prompt(spark, mounted, names, out, explain=explain)
+        elif not _run(spark, mounted, query, out, explain=explain):
+            raise SystemExit(1)
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
+    """Paths, and the query if the last word is one."""
+    last = words[-1]
+    if len(words) > 1 and _STATEMENT.match(last) and not os.path.exists(last):
+        return list(words[:-1]), last
+    if len(words) > 1 and not _NAMED.fullmatch(last) and not os.path.exists(last):
+        return list(words[:-1]), last
+    return list(words), None
+
+
+def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> list[Mounted]:
+    from rmqctl.open import open_store_at
+    from rmqctl.pipeline.queries import Mounted, prefix_of
+
+    options = {key: value for key, value in given.items() if value is not None}
+    found: list[Mounted] = []
+    for path in paths:
+        name, place = (None, path) if os.path.exists(path) or not (m := _NAMED.fullmatch(path)) else (m[1], m[2])
+        if name is None and len(paths) > 1:
+            refuse("PATH", "several stores need names: NAME=PATH NAME=PATH.")
+        logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
+        if open_store_at(place, commit_log=logs, broker_conf=options.get("brokerconf")).is_running:
+            message(f"a broker holds the lock of {place}: what is read may be changing")
+        absolute = place if "://" in place else os.path.abspath(place)
+        found.append(Mounted(prefix_of(name) if name else "", {**options, "path": absolute}))
+    return found
+
+
+def _run(spark: SparkSession, stores: Sequence[Mounted], text: str, out: Output, *, explain: bool) -> int:
+    """Run one query and show its rows; returns their number."""
+    from rmqctl.pipeline.queries import plan_of, query, rows
+
+    with working(spark, "query", None):
+        found = query(spark, stores, text.strip().rstrip(";"))
+        if explain:
+            return out.text(plan_of(found).splitlines())
+        return out.show(rows(found, readable=out.kind == "table"))
+
+
+def _prompt(
+    spark: SparkSession, stores: Sequence[Mounted], names: Sequence[str], out: Output, *, explain: bool
+) -> None:
+    """Queries from the terminal, or from what is piped in, until its end."""
+    typed = sys.stdin.isatty()
+    history = _history() if typed else None
+    if typed:
+        message(f"tables: {', '.join(names)}; a query ends with ; and Ctrl-D ends the session")
+    try:
+        for text in _queries():
+            if typed:
+                _forgiving(lambda text=text: _run(spark, stores, text, out, explain=explain))  # type: ignore[misc]
+            else:
+                _run(spark, stores, text, out, explain=explain)
+    finally:
+        _keep(history)
+
+
+def _forgiving(work: Callable[[], object]) -> None:
+    """Run a query of the prompt: an error or Ctrl-C ends it, not the session."""
+    from rmqctl.errors import RmqctlError
+
+    try:
+        work()
+    except RmqctlError as error:
+        message(str(error))
+    except KeyboardInterrupt:
+        message("cancelled")
+
+
+def _queries() -> Iterator[str]:
+    """What is typed, query by query."""
+    text = ""
+    while (line := _line("sql> " if not text else "  -> ")) is not None:
+        text = f"{text}\n{line}".strip()
+        if text.lower().rstrip(";") in {"quit", "exit"}:
+            return
+        if text.endswith(";"):
+            yield text
+            text = ""
+    if text:
+        yield text
+
+
+def _line(prompt: str) -> str | None:
+    """The next line, None at the end; Ctrl-C gives up the line."""
+    try:
+        return input(prompt) if sys.stdin.isatty() else _piped()
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        click.echo(err=True)
+        return ""
+
+
+def _piped() -> str | None:
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _history() -> Path | None:
+    """Load the history of earlier sessions; None where this Python has no line editing."""
+    try:
+        import readline
+    except ImportError:
+        return None
+    base = os.environ.get("XDG_STATE_HOME")
+    file = (Path(base) if base else Path.home() / ".local" / "state") / "rmqctl" / "sql_history"
+    try:
+        readline.read_history_file(file)
+    except OSError:
+        pass
+    return file
+
+
+def _keep(file: Path | None) -> None:
+    if file is None:
+        return
+    import readline
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        readline.set_history_length(_HISTORY)
+        readline.write_history_file(file)
+    except OSError as error:
+        message(f"cannot keep the history in {file}: {error.strerror}")

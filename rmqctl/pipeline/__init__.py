@@ -1,0 +1,59 @@
+"""RocketMQ stores as data: tables for Spark, and the jobs of `export`, `sql` and `stats`.
+
+    from rmqctl import pipeline
+
+    spark = pipeline.session()
+    pipeline.messages(spark, "/data/rocketmq/store").groupBy("topic").count().show()
+    spark.read.format("rocketmq").option("table", "topics").load("/data/rocketmq/store").show()
+
+The only package that imports pyspark, and only when something of it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def session(
+    master: str = "local[*]", conf: Mapping[str, str] | None = None, *, remote: str | None = None
+) -> SparkSession:
+    """A Spark session that knows the format ``rocketmq``; see :func:`rmqctl.pipeline.session.start`."""
+    from rmqctl.pipeline.session import Cluster, start
+
+    return start(Cluster(master, conf or {}, remote))
+
+
+def messages(spark: SparkSession, path: str, **options: Any) -> DataFrame:
+    """The messages of a store in log order, as :data:`~rmqctl.pipeline.message_batches.MESSAGE_SCHEMA` names them.
+
+    Args:
+        path: a store, local or a URL.
+        options: those of the data source: ``columns``, ``body``, ``split_size``, ``topic``, ``after``, ...
+
+    Raises:
+        NotAStore, BadOption: the path or an option is wrong.
+    """
+    return table(spark, path, "messages", **options)
+
+
+def table(spark: SparkSession, path: str, name: str, **options: Any) -> DataFrame:
+    """A table of a store; planned here, read by the executors. See :mod:`rmqctl.pipeline.tables` for the names."""
+    from rmqctl.pipeline.frames import frame
+    from rmqctl.pipeline.options import table_options
+    from rmqctl.pipeline.tables import table as find
+
+    given = {key: _text(value) for key, value in options.items()}
+    return frame(spark, find(name, table_options({"path": path, **given})))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple, set)) else str(value)
+
+
+__all__ = ["messages", "session", "table"]

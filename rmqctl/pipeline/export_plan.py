@@ -1,0 +1,155 @@
+"""What an export writes and where: formats, partitions, names of files, and the manifest that says what is done."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from rmqctl.errors import Refused
+from rmqctl.pipeline.outputs import Output
+
+MANIFEST = "_manifest.json"
+"""Lies in the output when an export is complete; readers of Parquet pass over names that begin with `_`."""
+STAGING = "_staging"
+PLAN = f"{STAGING}/plan.json"
+DONE = f"{STAGING}/done"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
+
+
+class Format(StrEnum):
+    """The formats of an export."""
+
+    PARQUET = "parquet"
+    ORC = "orc"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+class Partition(StrEnum):
+    """What files may be divided by, each a directory ``name=value``."""
+
+    TOPIC = "topic"
+    DAY = "day"
+    HOUR = "hour"
+    QUEUE = "queue_id"
+    TAGS = "tags"
+
+
+COMPRESSIONS: dict[Format, tuple[str, ...]] = {
+    Format.PARQUET: ("zstd", "snappy", "gzip", "lz4", "none"),
+    Format.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
+    Format.CSV: ("zstd", "gzip", "none"),
+    Format.JSONL: ("zstd", "gzip", "none"),
+}
+_SUFFIXES = {"zstd": ".zst", "gzip": ".gz", "none": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the files of an export look.
+
+    Attributes:
+        columns: of the table ``messages``, those in directories left out.
+        partition_by: directories, the outermost first.
+        split_size: bytes of the log that become one set of files.
+    """
+
+    format: str
+    columns: tuple[str, ...]
+    body: str
+    partition_by: tuple[str, ...]
+    compression: str
+    split_size: int
+
+    @property
+    def suffix(self) -> str:
+        """What names of files end with."""
+        packed = "" if self.format in {Format.PARQUET, Format.ORC} else _SUFFIXES[self.compression]
+        return f".{self.format}{packed}"
+
+    def directory(self, values: tuple[Any, ...]) -> str:
+        """The directory of a partition, in the way of Hive: ``topic=a/day=2026-11-21``."""
+        return "/".join(f"{name}={_escaped(value)}" for name, value in zip(self.partition_by, values, strict=True))
+
+
+def _escaped(value: Any) -> str:
+    if value is None or value == "":
+        return NULL_PARTITION
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One file.
+
+    Attributes:
+        path: relative to the output.
+        size: in bytes.
+        first_physical_offset, last_physical_offset: of its messages, which are in log order.
+        min_store_timestamp, max_store_timestamp: ms; None where no message has a time.
+    """
+
+    path: str
+    rows: int
+    size: int
+    first_physical_offset: int
+    last_physical_offset: int
+    min_store_timestamp: int | None
+    max_store_timestamp: int | None
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What an export holds.
+
+    Attributes:
+        source: the store, as given.
+        start, end: physical offsets: every wanted message of ``[start, end)`` is in the files.
+        filters: of the messages, by the names of :class:`rmqctl.rocketmq.filters.Filter`.
+    """
+
+    source: str
+    layout: Layout
+    filters: dict[str, Any]
+    start: int
+    end: int
+    rows: int = 0
+    size: int = 0
+    files: list[ExportedFile] = field(default_factory=list)
+    version: int = 1
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2)
+
+    @classmethod
+    def load(cls, raw: bytes, where: str) -> Manifest:
+        """What :meth:`dump` gave.
+
+        Raises:
+            Refused: it is no manifest of this release.
+        """
+        try:
+            document = orjson.loads(raw)
+            layout: dict[str, Any] = document.pop("layout")
+            made = Layout(**{k: tuple(v) if isinstance(v, list) else v for k, v in layout.items()})  # type: ignore[arg-type]
+            files = [ExportedFile(**file) for file in document.pop("files")]
+            return cls(layout=made, files=files, **document)
+        except (ValueError, TypeError, KeyError) as error:
+            raise Refused(f"{where} cannot be read: {error}; export into another directory") from None
+
+
+def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
+    """The manifest in an output, None where there is none.
+
+    Raises:
+        Refused: it cannot be read.
+        OSError: the output cannot be.
+    """
+    raw = output.read(name)
+    return None if raw is None else Manifest.load(raw, output.shown(name))

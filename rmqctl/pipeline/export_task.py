@@ -1,0 +1,189 @@
+"""One task of an export: a stretch of the log in, its files out, and a note of what was done.
+
+Rows are gathered by partition and written in pieces, so that neither the stretch nor a partition
+is held as a whole. The note is written last: what has no note was not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqctl.pipeline.export_plan import DONE, STAGING, ExportedFile, Layout, Partition
+from rmqctl.pipeline.export_writers import Writer, writer
+from rmqctl.pipeline.message_table import MessageTable
+from rmqctl.pipeline.outputs import Output
+from rmqctl.rocketmq.verify.splits import Split
+
+ROW_GROUP = 16 << 20
+"""Bytes of a partition that are gathered before they are written."""
+MOST_BYTES = 96 << 20
+"""Bytes of all partitions that are gathered before the largest is written."""
+
+_ALWAYS = ("physical_offset", "store_timestamp")
+NOTE_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
+"""What a task reports: its name, rows, and bytes written."""
+
+
+def name_of(split: Split) -> str:
+    """The name of a stretch: physical offset of its first byte."""
+    return f"{split.context.file.base + split.start:020d}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """What all tasks of an export share."""
+
+    messages: MessageTable
+    layout: Layout
+    output: Output
+
+    def run(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Write the files of one split into the staging directory; one row about it.
+
+        Raises:
+            OSError: the log cannot be read, or the output not be written.
+        """
+        name = name_of(split)
+        with ExitStack() as stack:
+            files = _Files(self.layout, self.output, name, f"{STAGING}/files/{name}-{uuid4().hex}", stack)
+            for batch in self.messages.read(split):
+                files.add(batch)
+            done = files.finish()
+        found = [ExportedFile(size=self.output.size(staged), **facts) for staged, facts in done]
+        note = {"files": [{"staged": s[0], **asdict(f)} for s, f in zip(done, found, strict=True)]}
+        with self.output.create(f"{DONE}/{name}.json") as stream:
+            stream.write(orjson.dumps(note))
+        row = {"name": name, "rows": sum(f.rows for f in found), "size": sum(f.size for f in found)}
+        yield pa.RecordBatch.from_pylist([row], schema=NOTE_SCHEMA)
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of one stretch, under way."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    waiting: int = 0
+    writer: Writer | None = None
+    stack: ExitStack = field(default_factory=ExitStack)
+    rows: int = 0
+    first: int = 0
+    last: int = 0
+    earliest: int | None = None
+    latest: int | None = None
+
+
+class _Files:
+    """The files of one stretch by partition."""
+
+    def __init__(self, layout: Layout, output: Output, name: str, staging: str, stack: ExitStack) -> None:
+        self.layout, self.output, self.name, self.staging, self.stack = layout, output, name, staging, stack
+        self.parts: dict[tuple[Any, ...], _Part] = {}
+        self.waiting = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of a batch, each to its partition."""
+        if not batch.num_rows:
+            return
+        for values, rows in _partitions(batch, self.layout.partition_by):
+            part = self.parts.setdefault(values, _Part())
+            self._note(part, rows)
+            table = pa.Table.from_batches([rows.select(list(self.layout.columns))])
+            part.tables.append(table)
+            size = max(table.nbytes, 1)
+            part.waiting += size
+            self.waiting += size
+            if part.waiting >= ROW_GROUP:
+                self._write(values, part)
+        while self.waiting >= MOST_BYTES:
+            self._write(*max(self.parts.items(), key=lambda item: item[1].waiting))
+
+    def _note(self, part: _Part, rows: pa.RecordBatch) -> None:
+        offsets = rows.column("physical_offset")
+        if not part.rows:
+            part.first = offsets[0].as_py()
+        part.last = offsets[-1].as_py()
+        part.rows += rows.num_rows
+        bounds = pc.min_max(rows.column("store_timestamp").cast(pa.int64())).as_py()
+        if bounds["min"] is not None:
+            low, high = bounds["min"] // 1000, bounds["max"] // 1000
+            part.earliest = low if part.earliest is None else min(part.earliest, low)
+            part.latest = high if part.latest is None else max(part.latest, high)
+
+    def _write(self, values: tuple[Any, ...], part: _Part) -> None:
+        table = pa.concat_tables(part.tables)
+        if part.writer is None:
+            self.stack.enter_context(part.stack)
+            stream = part.stack.enter_context(self.output.create(self._staged(values)))
+            part.writer = writer(self.layout, stream, table.schema)
+        part.writer.write(table)
+        self.waiting -= part.waiting
+        part.tables, part.waiting = [], 0
+
+    def finish(self) -> list[tuple[str, dict[str, Any]]]:
+        """Complete all files; the staged name of each, and what there is to know of it."""
+        done = []
+        for values, part in self.parts.items():
+            if part.tables:
+                self._write(values, part)
+            assert part.writer is not None
+            part.writer.close()
+            part.stack.close()
+            facts = {
+                "path": self._path(values),
+                "rows": part.rows,
+                "first_physical_offset": part.first,
+                "last_physical_offset": part.last,
+                "min_store_timestamp": part.earliest,
+                "max_store_timestamp": part.latest,
+            }
+            done.append((self._staged(values), facts))
+        return done
+
+    def _path(self, values: tuple[Any, ...]) -> str:
+        directory = self.layout.directory(values)
+        return f"{directory}/{self.name}{self.layout.suffix}" if directory else f"{self.name}{self.layout.suffix}"
+
+    def _staged(self, values: tuple[Any, ...]) -> str:
+        return f"{self.staging}/{self._path(values)}"
+
+
+def _partitions(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """The rows of a batch by partition, in the order they come."""
+    if not by:
+        yield (), batch
+        return
+    codes, values = np.zeros(batch.num_rows, np.int64), [()]
+    for name in by:
+        encoded = _partition_column(batch, name).dictionary_encode(null_encoding="encode")
+        size = len(encoded.dictionary)
+        codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
+        few, codes = np.unique(codes, return_inverse=True)
+        texts = encoded.dictionary.to_pylist()
+        values = [(*values[code // size], texts[code % size]) for code in few.tolist()]
+    if len(values) == 1:
+        yield values[0], batch
+        return
+    for code, found in enumerate(values):
+        yield found, batch.take(pa.array(np.flatnonzero(codes == code)))
+
+
+def _partition_column(batch: pa.RecordBatch, name: str) -> Any:
+    if name in {Partition.DAY, Partition.HOUR}:
+        form = "%Y-%m-%d" if name == Partition.DAY else "%Y-%m-%dT%H"
+        return pc.strftime(batch.column("store_timestamp").cast(pa.timestamp("s", tz="UTC"), safe=False), form)
+    return batch.column(name)
+
+
+def columns_to_read(layout: Layout) -> tuple[str, ...]:
+    """The columns of messages that a task needs: those written, those in directories, and what is noted of files."""
+    named = [name for name in layout.partition_by if name not in {Partition.DAY, Partition.HOUR}]
+    return tuple(dict.fromkeys([*layout.columns, *named, *_ALWAYS]))

@@ -1,0 +1,65 @@
+"""Dividing a commit log among tasks: each part is read alone, together they give what ``dump`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.verify.splits import Split, splits_of
+
+SPLIT_SIZE = 128 << 20
+"""Bytes of the log in one task: fewer lose to what a task costs, more gain nothing."""
+
+
+def log_of(store: RocketMQStore) -> CommitLog:
+    """The commit log of a store."""
+    return CommitLog(store.log_files, crashed=store.has_abort)
+
+
+def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE) -> list[Split]:
+    """Splits of the log in order, up to where old records begin that a cut has left behind its end.
+
+    Where the last file is divided, it is scanned here once: only from its start can be told where it ends.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found: list[Split] = []
+    for context in log_of(store).contexts():
+        parts = splits_of([context], size)
+        end = None if context.followed or len(parts) == 1 else stale_from(context)
+        if end is None:
+            found += parts
+        else:
+            return found + [_clipped(part, end) for part in parts if part.start < end]
+    return found
+
+
+def stale_from(context: FileContext) -> int | None:
+    """Where old records begin in the last file of a log, in bytes; None when there are none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for found in walk_file(context, LogState()):
+        for finding in found.findings:
+            if finding.kind is kinds.LOG_STALE_TAIL:
+                return finding.offset
+    return None
+
+
+def _clipped(part: Split, end: int) -> Split:
+    stop = end if part.stop is None else min(part.stop, end)
+    return Split(part.context, part.start, stop)
+
+
+def walk_split(split: Split) -> Iterator[LogBlock]:
+    """The blocks of records that start in a split.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    state = resume_state(split.context, split.start) if split.start else LogState()
+    return walk_file(split.context, state, start=split.start, stop=split.stop)

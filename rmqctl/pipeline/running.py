@@ -1,0 +1,140 @@
+"""A job under way: how far it is, how it is stopped, and what its failure says without a Java trace."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from rmqctl.errors import RmqctlError
+from rmqctl.pipeline.session import Cluster, SparkFailure, is_running, log_file, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Report = Callable[[int, int], None]
+"""Called with the tasks done and the tasks known so far."""
+
+_POLL_SECONDS = 0.2
+_PLAN = re.compile(r";?\s*(?:\n\s*'|\n\s*(?:Project|Aggregate|Sort|Filter|Join|Global|With)|\n==|\n\n== ).*", re.DOTALL)
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+
+
+class BadQuery(RmqctlError):
+    """SQL that Spark does not understand, or that names what is not there."""
+
+    exit_code = 2
+    meaning = "wrong usage"
+
+
+@contextmanager
+def running(cluster: Cluster) -> Iterator[SparkSession]:
+    """A session for the block; one that was there before stays, one made for it is stopped.
+
+    Raises:
+        MissingExtra, SparkFailure: see :func:`rmqctl.pipeline.session.start`.
+    """
+    mine = not is_running()
+    spark = start(cluster)
+    try:
+        yield spark
+    finally:
+        if mine:
+            spark.stop()
+
+
+@contextmanager
+def job(spark: SparkSession, what: str, report: Report | None = None) -> Iterator[None]:
+    """What the block runs is one job: it is watched, Ctrl-C cancels it, and its failure becomes a sentence.
+
+    Args:
+        what: what is tried, for messages: ``exporting store``.
+        report: told how far the job is, from a thread of its own.
+
+    Raises:
+        BadQuery: Spark does not take the query.
+        SparkFailure: a task failed for good, or the cluster did.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    group = f"rmqctl-{uuid4()}"
+    try:
+        with _watched(spark, group, what, report):
+            yield
+    except KeyboardInterrupt:
+        _cancel(spark, group)
+        raise
+    except (PySparkException, Py4JError) as error:
+        raise failure(what, error) from error
+
+
+def failure(what: str, error: Exception) -> RmqctlError:
+    """What became of an exception of PySpark."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    if isinstance(error, (AnalysisException, ParseException)):
+        return BadQuery(sentence(error))
+    return SparkFailure(f"{what} failed", sentence(error), log_file())
+
+
+def sentence(error: Exception) -> str:
+    """The message of an exception of PySpark without plan and traces; of a Python task what it raised."""
+    text = str(error)
+    raised = [
+        line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]+(?:Error|Exception|Failure)\b.*: ", line)
+    ]
+    if "Traceback (most recent call last)" in text and raised:
+        return raised[-1]
+    lines = _STATE.sub("", _PLAN.sub("", text.lstrip())).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+@contextmanager
+def _watched(spark: SparkSession, group: str, what: str, report: Report | None) -> Iterator[None]:
+    context = _context(spark)
+    if context is None:
+        yield
+        return
+    context.setJobGroup(group, what, interruptOnCancel=True)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(context, group, report, ended), daemon=True)
+    if report is not None:
+        watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if report is not None:
+            watcher.join()
+
+
+def _watch(context: Any, group: str, report: Report, ended: threading.Event) -> None:
+    tracker = context.statusTracker()
+    while not ended.wait(_POLL_SECONDS):
+        try:
+            jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(s) for found in jobs if found is not None for s in found.stageIds]
+        except Exception:  # noqa: BLE001 - the gateway goes away when the session ends
+            return
+        known = [stage for stage in stages if stage is not None]
+        report(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))
+
+
+def _cancel(spark: SparkSession, group: str) -> None:
+    context = _context(spark)
+    if context is None:
+        spark.interruptAll()
+    else:
+        context.cancelJobGroup(group)
+
+
+def _context(spark: SparkSession) -> Any:
+    """The SparkContext; None with Spark Connect, which has none."""
+    try:
+        return spark.sparkContext
+    except Exception:  # noqa: BLE001 - each release raises something else
+        return None

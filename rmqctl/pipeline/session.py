@@ -1,0 +1,205 @@
+"""Starting Spark: quietly, with a Java that is there, the code on every executor and the source ``rocketmq`` known."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import MissingExtra, RmqctlError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+_TAIL_LINES = 15
+_DEFAULTS = {
+    "spark.app.name": "rmqctl",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+}
+_LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class SparkFailure(RmqctlError):
+    """Spark did not start, or gave up on a job."""
+
+    meaning = "Spark did not start or gave up"
+
+    def __init__(self, what: str, reason: str, log: Path | None = None) -> None:
+        """
+        Args:
+            what: what was tried.
+            reason: what Spark said of it.
+            log: where the JVM wrote; its last lines are shown.
+        """
+        lines = [f"{what}: {reason}"]
+        if log is not None and (tail := tail_of(log)):
+            lines += ["the last lines of " + os.fspath(log) + ":", *(f"  {line}" for line in tail)]
+        super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs.
+
+    Attributes:
+        master: as ``spark-submit --master`` takes it.
+        conf: settings of Spark; they win over those made here.
+        remote: address of a Spark Connect server; no JVM is started then.
+    """
+
+    master: str = LOCAL
+    conf: Mapping[str, str] = field(default_factory=dict)
+    remote: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether everything runs in one JVM on this machine."""
+        return self.remote is None and self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+
+_logs: list[Path] = []
+
+
+def session(master: str = LOCAL, conf: Mapping[str, str] | None = None, *, remote: str | None = None) -> SparkSession:
+    """A Spark session that knows ``spark.read.format("rocketmq")``; the one that is there, or a new one.
+
+    What the JVM prints goes to a log file (:func:`log_file`).
+
+    Args:
+        master: ``local[*]``, ``spark://host:7077``, ``yarn``, ``k8s://...``.
+        conf: settings of Spark.
+        remote: ``sc://host:port`` of a Spark Connect server, instead of ``master``.
+
+    Raises:
+        MissingExtra: PySpark or Java is not installed.
+        SparkFailure: Spark does not start.
+    """
+    return start(Cluster(master, conf or {}, remote))
+
+
+def start(cluster: Cluster) -> SparkSession:
+    """The same for a :class:`Cluster`."""
+    if find_spec("pyspark") is None:
+        raise MissingExtra("this command", "spark", "pyspark")
+    from pyspark.sql import SparkSession
+
+    from rmqctl.pipeline import data_source
+
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # writes each failed query with its trace
+    spark = SparkSession.getActiveSession() if cluster.remote is None else None
+    if spark is None:
+        spark = _connect(cluster) if cluster.remote else _launch(cluster)
+    data_source.register(spark)
+    return spark
+
+
+def is_running() -> bool:
+    """Whether this process has a session already."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
+
+
+def log_file() -> Path | None:
+    """Where the JVM of this process writes; None before it was started."""
+    return _logs[-1] if _logs else None
+
+
+def tail_of(log: Path, lines: int = _TAIL_LINES) -> list[str]:
+    """The last lines of a log file, none when it cannot be read."""
+    try:
+        text = log.read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return text.splitlines()[-lines:]
+
+
+def _connect(cluster: Cluster) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(cluster.remote or "")
+        for key, value in cluster.conf.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    except ImportError as error:
+        raise MissingExtra("Spark Connect", "connect", error.name or "") from error
+    except Exception as error:
+        raise SparkFailure(f"cannot use the Spark server {cluster.remote}", _first_line(error)) from error
+    from rmqctl.pipeline.shipping import code_zip
+
+    spark.addArtifacts(os.fspath(code_zip()), pyfile=True)
+    return spark
+
+
+def _launch(cluster: Cluster) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    _environment(cluster)
+    log = _new_log()
+    conf = SparkConf().setMaster(cluster.master).setAll(list(_settings(cluster).items()))
+    try:
+        with log.open("ab") as out:
+            gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
+        context = SparkContext(gateway=gateway, conf=conf)
+        return SparkSession(context)
+    except Exception as error:
+        raise SparkFailure(f"Spark does not start on {cluster.master}", _first_line(error), log) from error
+
+
+def _settings(cluster: Cluster) -> dict[str, str]:
+    settings = dict(_DEFAULTS)
+    settings["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "rmqctl-spark-warehouse")
+    if cluster.is_local:
+        settings |= _LOCAL_DEFAULTS
+    else:
+        from rmqctl.pipeline.shipping import code_zip
+
+        settings["spark.submit.pyFiles"] = os.fspath(code_zip())
+    return settings | dict(cluster.conf)
+
+
+def _environment(cluster: Cluster) -> None:
+    """What the child processes of Spark read from the environment."""
+    from rmqctl.pipeline.java import find_java
+
+    os.environ["JAVA_HOME"] = os.fspath(find_java().home)
+    if "spark.pyspark.python" not in cluster.conf:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if cluster.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _new_log() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="rmqctl-spark-", suffix=".log")
+    os.close(descriptor)
+    _logs.append(Path(name))
+    return _logs[-1]
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@atexit.register
+def _remove_empty_logs() -> None:
+    for log in _logs:
+        try:
+            if log.stat().st_size == 0:
+                log.unlink()
+        except OSError:
+            pass

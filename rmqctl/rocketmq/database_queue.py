@@ -1,0 +1,64 @@
+"""RocksDB queues as the queues of files that the checks compare with the log (spec 10.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.rocketmq.queue_files import UNIT, Queue, Units
+from rmqctl.rocketmq.rocksdb_queues import QueueDatabase
+from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore, StoreFile
+
+_CHUNK_UNITS = 1 << 16
+
+
+@dataclass(slots=True)
+class DatabaseQueue(Queue):
+    """A queue whose units lie in the database; its one file stands for the span of their offsets."""
+
+    database: QueueDatabase | None = None
+
+    @classmethod
+    def of(cls, database: QueueDatabase, topic: str, queue_id: int, store: RocketMQStore) -> DatabaseQueue:
+        """The queue; without a file where it has no unit."""
+        where = QueueFiles(QUEUES, topic, queue_id, f"{QUEUES}/{topic}/{queue_id}", store.tree)
+        first = next(database.units_of(topic, queue_id), None)
+        last = database.last_unit(topic, queue_id)
+        files = []
+        if first is not None and last is not None:
+            base, count = first.queue_offset, last.queue_offset - first.queue_offset + 1
+            files = [StoreFile(QUEUES, base * UNIT.itemsize, count * UNIT.itemsize, store.tree, QUEUES)]
+        return cls(where, files, UNIT, database)
+
+    def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
+        """Units from number ``first`` of the span on; one that is not there is zero."""
+        span = file.size // UNIT.itemsize
+        units = np.zeros(max(span - first if count is None else min(count, span - first), 0), UNIT)
+        base = file.base // UNIT.itemsize + first
+        assert self.database is not None
+        for unit in self.database.units_of(*self.key, base):
+            at = unit.queue_offset - base
+            if at >= len(units):
+                break
+            units[at] = (unit.physical_offset, unit.size, unit.tags_code)
+        return units
+
+    def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
+        """The span in pieces, each with the number of its first unit."""
+        for first in range(0, file.size // UNIT.itemsize, _CHUNK_UNITS):
+            yield first, self.read(file, first, _CHUNK_UNITS)
+
+    def file_name(self, position: int) -> str:
+        """The database as a whole."""
+        return QUEUES
+
+
+def can_read() -> bool:
+    """Whether the package that reads RocksDB databases is installed."""
+    try:
+        import rocksdict  # noqa: F401
+    except ImportError:
+        return False
+    return True

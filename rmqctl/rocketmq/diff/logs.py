@@ -1,0 +1,126 @@
+"""Two commit logs side by side: which records are equal byte for byte at the same physical offset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqctl.rocketmq.block import Block, Ints
+from rmqctl.rocketmq.columns import TextIds
+from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.diff.merge import Part, merge
+from rmqctl.rocketmq.diff.unmatched import Columns, Unmatched
+from rmqctl.rocketmq.store import StoreFile
+
+
+@dataclass
+class Log:
+    """One of the two logs.
+
+    Attributes:
+        name: what to call it: its path as typed.
+        files: ascending by offset.
+        crashed: its store was not stopped cleanly.
+        records, bytes: sound records seen, and their bytes.
+        begin, end: physical offsets of the first byte of the first file and behind the last record.
+    """
+
+    name: str
+    files: list[StoreFile]
+    crashed: bool = False
+    records: int = 0
+    bytes: int = 0
+    end: int = 0
+
+    @property
+    def begin(self) -> int:
+        return self.files[0].base if self.files else 0
+
+    def pieces(self, advance: Callable[[int], None]) -> Iterator[tuple[Ints, tuple[Block, int]]]:
+        """Physical offsets of the records of each block, with the block and the number of its first record."""
+        for found in CommitLog(self.files, crashed=self.crashed).walk():
+            block, first = found.block, self.records
+            if len(block):
+                self.records += len(block)
+                self.bytes += int(block.total_size.sum())
+                self.end = max(self.end, int(block.physical[-1] + block.total_size[-1]))
+                yield block.physical, (block, first)
+            advance(len(block.data))
+
+
+@dataclass
+class LogDiff:
+    """What is equal and what is left after the logs were laid beside each other.
+
+    Attributes:
+        equal, equal_bytes: records that are equal byte for byte at the same physical offset.
+        left_a, left_b: the others.
+    """
+
+    a: Log
+    b: Log
+    topics: TextIds = field(default_factory=TextIds)
+    equal: int = 0
+    equal_bytes: int = 0
+    left_a: Columns = field(init=False)
+    left_b: Columns = field(init=False)
+
+    def run(self, *, by_place: bool, advance: Callable[[int], None] = lambda size: None) -> None:
+        """Read both logs once.
+
+        Args:
+            by_place: records at the same physical offset are compared; else all are left to be matched by queue.
+            advance: called with the bytes of A's log gone through.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        kept = Unmatched(self.topics), Unmatched(self.topics)
+        numbers = tuple({f.name: n for n, f in enumerate(log.files)} for log in (self.a, self.b))
+        pieces = merge(self.a.pieces(advance), self.b.pieces(lambda size: None))
+        for parts in pieces:
+            equal = self._equal(*parts) if by_place else (np.zeros(0, np.int64),) * 2
+            for part, same, unmatched, files in zip(parts, equal, kept, numbers, strict=True):
+                _keep(part, same, unmatched, files)
+        self.left_a, self.left_b = kept[0].columns(), kept[1].columns()
+
+    def _equal(self, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -> tuple[Ints, Ints]:
+        """Places in both parts of the records that are equal byte for byte."""
+        _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
+        if a.of is None or b.of is None or not len(at_a):
+            none = np.zeros(0, np.int64)
+            return none, none
+        block_a, block_b = a.of[0], b.of[0]
+        rows_a, rows_b = a.rows(at_a), b.rows(at_b)
+        same = _same_bytes(block_a, rows_a, block_b, rows_b)
+        self.equal += int(same.sum())
+        self.equal_bytes += int(block_a.total_size[rows_a][same].sum())
+        return at_a[same], at_b[same]
+
+
+def _keep(part: Part[tuple[Block, int]], same: Ints, unmatched: Unmatched, files: dict[str, int]) -> None:
+    """Keep the records of a part that are not among the equal ones."""
+    if part.of is None or len(same) == len(part.keys):
+        return
+    block, first = part.of
+    rest = np.ones(len(part.keys), bool)
+    rest[same] = False
+    rows = part.rows(np.flatnonzero(rest))
+    unmatched.add(block, rows, rows + first, files[block.file])
+
+
+def _same_bytes(a: Block, rows_a: Ints, b: Block, rows_b: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the paired records are equal, shape (n,)."""
+    at_a, at_b, size = a.at[rows_a], b.at[rows_b], a.total_size[rows_a]
+    same = size == b.total_size[rows_b]
+    left, right = memoryview(a.data.data), memoryview(b.data.data)
+    low_a, high_a, low_b = int(at_a[0]), int(at_a[-1] + size[-1]), int(at_b[0])
+    is_one_run = bool((at_a - low_a == at_b - low_b).all())
+    if same.all() and is_one_run and left[low_a:high_a] == right[low_b : low_b + high_a - low_a]:
+        return same
+    for i in np.flatnonzero(same).tolist():
+        x, y, n = int(at_a[i]), int(at_b[i]), int(size[i])
+        same[i] = left[x : x + n] == right[y : y + n]
+    return same

@@ -1,0 +1,184 @@
+"""The consume queues of two stores, unit by unit; file queues against RocksDB queues too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.rocketmq import kinds_diff as kinds
+from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.diff.merge import Part, merge
+from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
+from rmqctl.rocketmq.rows.log import is_under
+from rmqctl.rocketmq.store import QUEUES, RocketMQStore
+
+Key = tuple[str, int]
+_FIELDS = ("physical_offset", "size", "tags_code")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """The part of the log that both stores hold: units that lead elsewhere say nothing of the queues.
+
+    Attributes:
+        begin, end: physical offsets.
+        places: units must name the same physical offsets; else only their tag codes count.
+    """
+
+    begin: int
+    end: int
+    places: bool = True
+
+    def holds(self, units: Units) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which units lead there."""
+        return (units["physical_offset"] >= self.begin) & (units["physical_offset"] < self.end)
+
+
+class StoreQueues:
+    """The queues of one store."""
+
+    def __init__(self, store: RocketMQStore) -> None:
+        self.store = store
+        self._rocks: dict[Key, Units] = {}
+        self._files: dict[Key, Queue] = {}
+        if store.is_rocksdb:
+            self._rocks = _rocks(store)
+        else:
+            selection = store.selection if store.selection.startswith(QUEUES) else ""
+            self._files = {q.key: q for q in queues_of(store.queues()) if is_under(q.where.path, selection)}
+
+    def keys(self) -> set[Key]:
+        """Topic and queue id of every queue."""
+        return set(self._files) | set(self._rocks)
+
+    def file_name(self, key: Key, offset: int) -> tuple[str, int]:
+        """The file that holds a queue offset, and where in it; the directory where none does."""
+        if key in self._files:
+            position = offset * UNIT.itemsize
+            for file in self._files[key].files:
+                if file.base <= position < file.base + file.size:
+                    return file.name, position - file.base
+        return (QUEUES if self._rocks else f"{QUEUES}/{key[0]}/{key[1]}"), 0
+
+    def pieces(self, key: Key) -> Iterator[tuple[Ints, Units]]:
+        """Queue offsets, ascending, and their units; fillers and what was never written are left out.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        if key in self._rocks:
+            units = self._rocks[key]
+            yield units["queue_offset"].astype(np.int64), units
+        elif key in self._files:
+            queue = self._files[key]
+            end = queue.end() // UNIT.itemsize
+            for file in queue.files:
+                for first, units in queue.chunks(file):
+                    offsets = np.arange(len(units), dtype=np.int64) + file.base // UNIT.itemsize + first
+                    keep = queue.valid(units) & ~is_pre_blank(units) & (offsets < end)
+                    yield offsets[keep], units[keep]
+
+
+def _rocks(store: RocketMQStore) -> dict[Key, Units]:
+    dtype = np.dtype([("queue_offset", np.int64), *((name, np.int64) for name in _FIELDS)])
+    rows: dict[Key, list[tuple[int, ...]]] = {}
+    for unit in rocksdb_units(store):
+        row = (unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code)
+        rows.setdefault((unit.topic, unit.queue_id), []).append(row)
+    return {key: np.sort(np.array(found, dtype), order="queue_offset") for key, found in rows.items()}
+
+
+@dataclass
+class QueueDiff:
+    """Compares the queues of two stores.
+
+    Attributes:
+        queues, equal: queues looked at, and units that are equal.
+        different, only_a, only_b: units that are not.
+    """
+
+    a: StoreQueues
+    b: StoreQueues
+    common: Common
+    queues: int = 0
+    equal: int = 0
+    different: int = 0
+    only_a: int = 0
+    only_b: int = 0
+
+    def findings(self) -> Iterator[Finding]:
+        """Every difference, by topic and queue; units that follow each other are one finding.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        for key in sorted(self.a.keys() | self.b.keys()):
+            self.queues += 1
+            found: dict[FindingKind, list[Ints]] = {k: [] for k in _KINDS}
+            told: dict[int, str] = {}
+            for a, b in merge(self.a.pieces(key), self.b.pieces(key)):
+                self._compare(a, b, found, told)
+            for kind, parts in found.items():
+                yield from self._ranges(kind, key, np.concatenate(parts) if parts else _NONE, told)
+
+    def _compare(
+        self, a: Part[Units], b: Part[Units], found: dict[FindingKind, list[Ints]], told: dict[int, str]
+    ) -> None:
+        """Sort the units of two parts into equal, different, and there on one side."""
+        _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
+        if a.of is not None and b.of is not None and len(at_a):
+            left, right = a.of[a.rows(at_a)], b.of[b.rows(at_b)]
+            names = _FIELDS if self.common.places else ("tags_code",)
+            other = np.zeros(len(left), bool)
+            for name in names:
+                other |= left[name] != right[name]
+            if self.common.places:
+                other &= self.common.holds(left) | self.common.holds(right)
+            self.equal += int((~other).sum())
+            self.different += int(other.sum())
+            found[kinds.DIFF_QUEUE_UNIT].append(a.keys[at_a[other]])
+            for i in np.flatnonzero(other).tolist():
+                told[int(a.keys[at_a[i]])] = f"{_unit(left[i])} / {_unit(right[i])} (A / B)"
+        for part, at, kind in ((a, at_a, kinds.DIFF_QUEUE_ONLY_A), (b, at_b, kinds.DIFF_QUEUE_ONLY_B)):
+            self._only(part, at, kind, found)
+
+    def _only(self, part: Part[Units], at: Ints, kind: FindingKind, found: dict[FindingKind, list[Ints]]) -> None:
+        if part.of is None:
+            return
+        rest = np.ones(len(part.keys), bool)
+        rest[at] = False
+        if self.common.places:
+            rest &= self.common.holds(part.of[part.rows(np.arange(len(part.keys)))])
+        found[kind].append(part.keys[rest])
+        if kind is kinds.DIFF_QUEUE_ONLY_A:
+            self.only_a += int(rest.sum())
+        else:
+            self.only_b += int(rest.sum())
+
+    def _ranges(self, kind: FindingKind, key: Key, offsets: Ints, told: dict[int, str]) -> Iterator[Finding]:
+        side = self.b if kind is kinds.DIFF_QUEUE_ONLY_B else self.a
+        for part in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1) if len(offsets) else []:
+            first, last = int(part[0]), int(part[-1])
+            file, position = side.file_name(key, first)
+            where = f"queue offset {first}" if first == last else f"queue offsets {first} to {last}"
+            yield Finding(
+                kind, file, position, len(part) * UNIT.itemsize, f"{where}: {_TEXTS[kind]}{told.get(first, '')}",
+                topic=key[0], queue_id=key[1], queue_offset=first,
+            )  # fmt: skip
+
+
+_NONE = np.zeros(0, np.int64)
+_KINDS = (kinds.DIFF_QUEUE_UNIT, kinds.DIFF_QUEUE_ONLY_A, kinds.DIFF_QUEUE_ONLY_B)
+_TEXTS = {
+    kinds.DIFF_QUEUE_UNIT: "",
+    kinds.DIFF_QUEUE_ONLY_A: "units in A, none in B",
+    kinds.DIFF_QUEUE_ONLY_B: "units in B, none in A",
+}
+
+
+def _unit(unit: np.void) -> str:
+    return f"record at {unit['physical_offset']}, {unit['size']} bytes, tag code {unit['tags_code']}"

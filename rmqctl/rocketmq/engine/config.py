@@ -1,0 +1,144 @@
+"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from formats.rocketmq.message import SysFlag
+from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS
+from rmqctl.release import Release
+from rmqctl.rocketmq.engine.clock import Clock, SystemClock
+from rmqctl.rocketmq.geometry import (
+    BATCH_QUEUE_FILE_SIZE,
+    COMMIT_LOG_FILE_SIZE,
+    QUEUE_EXT_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    TIMER_LOG_FILE_SIZE,
+)
+from rmqctl.rocketmq.index_geometry import DEFAULT_ENTRIES, DEFAULT_SLOTS
+from rmqctl.rocketmq.releases import NEWEST
+
+
+class FlushMode(StrEnum):
+    """flushDiskType."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An address and port as records hold them (spec 2.4)."""
+
+    ip: bytes
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Host:
+        """``127.0.0.1:10911`` or ``[2001:db8::1]:10911``.
+
+        Raises:
+            ValueError: no address, or no port.
+        """
+        address, _, port = text.rpartition(":")
+        number = int(port)
+        if not 0 <= number < 1 << 31:
+            raise ValueError(f"{port} is no port")
+        return cls(ipaddress.ip_address(address.strip("[]")).packed, number)
+
+    @property
+    def is_v6(self) -> bool:
+        return len(self.ip) == len(bytes(16))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Settings of an engine; defaults are the broker's.
+
+    Attributes:
+        release: whose forms are written: property text, files of the root, limits.
+        commit_log_paths: directories of the log, relative to the root or absolute; several for a multi-path log.
+        store_host: brokerIP1 and listenPort.
+        flush: sync answers a writer only when its bytes are on the disk.
+        *_ms, *_pages: intervals in ms and least dirty pages (4 KiB) of the flush and commit services (spec 7).
+        transient_pool: records wait in memory until the commit service writes them (transientStorePoolEnable).
+        max_message_size: bytes of a body (maxMessageSize).
+        property_crc: end each record with ``__CRC32#`` (enabledAppendPropCRC).
+        index: write index files (messageIndexEnable).
+        queue_ext: write the queue extension (enableConsumeQueueExt).
+        multi_dispatch: serve INNER_MULTI_DISPATCH (enableMultiDispatch, enableLmq).
+        delay_levels: messageDelayLevel.
+        timer: serve TIMER_* properties with the timer wheel (timerWheelEnable); 5.0.0 and later.
+        timer_precision_ms, timer_max_delay_sec, timer_roll_slots: timerPrecisionMs and its companions.
+        reserved_hours: fileReservedTime.
+        cluster, region: what the broker adds to properties.
+        default_queues: queues of a topic that is made on its first message.
+        services: run the background threads; without them the caller flushes and dispatches.
+        process_id: what ``abort`` says; default: of this process.
+    """
+
+    release: Release = NEWEST
+    commit_log_file_size: int = COMMIT_LOG_FILE_SIZE
+    queue_file_size: int = QUEUE_FILE_SIZE
+    queue_ext_file_size: int = QUEUE_EXT_FILE_SIZE
+    batch_queue_file_size: int = BATCH_QUEUE_FILE_SIZE
+    timer_log_file_size: int = TIMER_LOG_FILE_SIZE
+    index_slots: int = DEFAULT_SLOTS
+    index_entries: int = DEFAULT_ENTRIES
+    commit_log_paths: tuple[str, ...] = ()
+    store_host: Host = Host(b"\x7f\0\0\1", 10911)
+    flush: FlushMode = FlushMode.ASYNC
+    sync_flush_timeout_ms: int = 5000
+    flush_interval_ms: int = 500
+    flush_least_pages: int = 4
+    flush_thorough_interval_ms: int = 10_000
+    transient_pool: bool = False
+    commit_interval_ms: int = 200
+    commit_least_pages: int = 4
+    commit_thorough_interval_ms: int = 200
+    max_message_size: int = 4 << 20
+    property_crc: bool = False
+    index: bool = True
+    queue_ext: bool = False
+    multi_dispatch: bool = False
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+    timer: bool = False
+    timer_precision_ms: int = 1000
+    timer_max_delay_sec: int = 3 * 86400
+    timer_roll_slots: int = 2 * 86400
+    reserved_hours: int = 72
+    cluster: str = "DefaultCluster"
+    region: str = "DefaultRegion"
+    default_queues: int = 8
+    services: bool = True
+    process_id: int | None = None
+    clock: Clock = field(default_factory=SystemClock)
+
+    @classmethod
+    def small(cls, **changes: object) -> StoreConfig:
+        """Files of tens of KiB, so that files roll within a demo."""
+        return replace(cls(**_SMALL), **changes)  # type: ignore[arg-type]
+
+    @property
+    def is_5(self) -> bool:
+        """Whether the rules of 5.x apply."""
+        return self.release >= Release(5, 0, 0)
+
+    @property
+    def host_flags(self) -> int:
+        """The SysFlag bit for an IPv6 store host."""
+        return int(SysFlag.STORE_HOST_V6) if self.store_host.is_v6 else 0
+
+
+_SMALL: dict[str, int] = {
+    "commit_log_file_size": 64 << 10,
+    "queue_file_size": 2000,
+    "queue_ext_file_size": 4096,
+    "batch_queue_file_size": 4600,
+    "timer_log_file_size": 52 * 200 + 16,
+    "index_slots": 500,
+    "index_entries": 1000,
+    "max_message_size": 32 << 10,
+}

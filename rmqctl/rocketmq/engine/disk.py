@@ -1,0 +1,121 @@
+"""The system calls that write a store, all in one place, so that each of them can be made to fail.
+
+Everything the engine writes goes through a :class:`Disk`. Writes are positioned and complete: a
+short write is continued, and what the system refuses comes back as `IOFailure` with the path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmqctl.errors import IOFailure
+
+Buffer = bytes | bytearray | memoryview
+_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+_MAX_PIECES = 512
+_MODE = 0o644
+
+
+class Disk:
+    """Creating, writing, syncing and deleting files.
+
+    Every method raises `IOFailure` where the system refuses; the file is then as the system left it.
+    """
+
+    def open(self, path: Path, size: int | None = None) -> int:
+        """A descriptor for reading and writing; a file that is missing or shorter is extended to ``size``, sparse."""
+        with _told(f"cannot create {path}" if size is not None else f"cannot open {path}"):
+            try:
+                fd, is_new = os.open(path, _FLAGS), False
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                fd, is_new = os.open(path, _FLAGS | os.O_CREAT, _MODE), True
+            try:
+                if size is not None and os.fstat(fd).st_size < size:
+                    self.resize(fd, size)
+            except OSError:
+                os.close(fd)
+                if is_new:  # a file of another length would stop a broker
+                    path.unlink()
+                raise
+            return fd
+
+    def resize(self, fd: int, size: int) -> None:
+        """Set a file's length."""
+        os.ftruncate(fd, size)
+
+    def write(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
+        """Write all pieces one behind the other from ``position``; returns the bytes written."""
+        total = sum(map(len, pieces))
+        with _told("cannot write"):
+            done = self.write_some(fd, pieces, position)
+            if done != total:
+                self._rest(fd, b"".join(pieces), position, done)
+        return total
+
+    def write_some(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
+        """One system call; may write less than asked."""
+        return os.pwritev(fd, pieces[:_MAX_PIECES], position)
+
+    def _rest(self, fd: int, data: bytes, position: int, done: int) -> None:
+        while done < len(data):
+            step = self.write_some(fd, [memoryview(data)[done:]], position + done)
+            if step <= 0:
+                raise OSError(errno.EIO, "the system wrote nothing")
+            done += step
+
+    def sync(self, fd: int) -> None:
+        """Make what was written to a file survive a power failure."""
+        with _told("cannot flush to disk"):
+            os.fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make files created in or removed from a directory stay so; nothing where the system cannot."""
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def remove(self, path: Path) -> None:
+        """Delete a file; one that is missing is fine."""
+        with _told(f"cannot delete {path}"):
+            path.unlink(missing_ok=True)
+
+    def write_file(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+        """Make or overwrite a small file in place."""
+        fd = self.open(path, 0)
+        try:
+            with _told(f"cannot write {path}"):
+                self.resize(fd, len(data))
+            self.write(fd, [data], 0)
+            if sync:
+                self.sync(fd)
+        finally:
+            os.close(fd)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Give a file another name, over what lies there."""
+        with _told(f"cannot replace {target}"):
+            source.replace(target)
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise IOFailure(what, error, _ADVICE.get(error.errno or 0, "")) from error
+
+
+_ADVICE = {
+    errno.ENOSPC: "free space and run again; messages written before are complete",
+    errno.EDQUOT: "the quota is used up; free space and run again",
+    errno.EACCES: "run as a user that may write there",
+    errno.EROFS: "the file system is read-only; give another directory",
+}

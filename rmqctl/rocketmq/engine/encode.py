@@ -1,0 +1,146 @@
+"""From a message to the bytes of its record, by the plan derived from the record's schema (spec 2.1, 2.7).
+
+What does not depend on the place in the log is done before the append lock is taken
+(:func:`prepare`); the head, which holds queue offset, physical offset and store time, is packed
+under it (:meth:`Prepared.pieces`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from formats.rocketmq.message import Magic, SysFlag, record_plan
+from formats.rocketmq.message_id import offset_message_id
+from formats.rocketmq.properties import PAIR_END, is_closed
+from formats.rocketmq.property_crc import SIZE as CRC_SIZE
+from formats.rocketmq.property_crc import property_crc_bytes
+from rmqctl.rocketmq.crc import MASK, crc32
+from rmqctl.rocketmq.engine.config import Host, StoreConfig
+from rmqctl.rocketmq.engine.limits import TOPIC_MAX, check_body_size, check_properties, check_record, check_topic
+from rmqctl.rocketmq.engine.message import Message
+from rmqctl.rocketmq.engine.property_text import property_text
+
+_HEAD = (
+    "total_size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag",
+    "born_timestamp", "born_ip", "born_port", "store_timestamp", "store_ip", "store_port", "reconsume_times",
+    "prepared_transaction_offset", "body",
+)  # fmt: skip
+_BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
+_V1, _V2 = int(Magic.MESSAGE_V1), int(Magic.MESSAGE_V2)
+_PROPERTIES_SIZE = struct.Struct(">h")
+
+
+@cache
+def _head(is_v2: bool, hosts: int) -> Callable[..., bytes]:
+    """Packs the fixed fields, BODYLEN last, in the order of the schema."""
+    run = record_plan(is_v2, hosts).runs[0]
+    if run.names != _HEAD:
+        raise AssertionError("the record schema and the encoder disagree")
+    return run.packer.pack
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A record whose place in the log is still open.
+
+    Attributes:
+        size: bytes of the whole record.
+        tail: topic and properties with their lengths, as stored.
+    """
+
+    message: Message
+    size: int
+    magic: int
+    body_crc: int
+    sys_flag: int
+    store_host: Host
+    tail: bytes
+    pack: Callable[..., bytes]
+    has_crc: bool
+
+    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> list[bytes]:
+        """The record at its place, in parts to be written one behind the other."""
+        message, host = self.message, self.store_host
+        born = message.born_timestamp
+        head = self.pack(
+            self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
+            self.sys_flag, store_timestamp if born is None else born, message.born_host.ip, message.born_host.port,
+            store_timestamp, host.ip, host.port, message.reconsume_times, message.prepared_transaction_offset,
+            len(message.body),
+        )  # fmt: skip
+        if self.has_crc:
+            return [head, message.body, self.tail, property_crc_bytes(_crc_of(head, message.body, self.tail))]
+        return [head, message.body, self.tail]
+
+    def message_id(self, physical_offset: int) -> str:
+        """OffsetMsgId of the record at a place."""
+        return offset_message_id(self.store_host.ip, self.store_host.port, physical_offset)
+
+
+def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> Prepared:
+    """Everything of a record but its place.
+
+    Args:
+        checked: apply the broker's limits.
+
+    Raises:
+        MessageRefused: the broker would not store it, by its own status.
+    """
+    text = message.property_bytes
+    if text is None:
+        text = property_text(message.properties, config.release)
+    extra = CRC_SIZE if config.property_crc else 0
+    if extra and text and not is_closed(text):
+        text += PAIR_END
+    if checked:
+        check_body_size(len(message.body), config)
+        check_topic(message.topic, config)
+        check_properties(len(text) + extra)
+    prepared = _prepared(message, text, extra, config)
+    if checked:
+        check_record(prepared.size, len(message.body), config)
+    return prepared
+
+
+def _prepared(message: Message, text: bytes, extra: int, config: StoreConfig) -> Prepared:
+    magic, topic = topic_field(message.topic)
+    host = message.store_host or config.store_host
+    hosts = hosts_of(message.born_host, host)
+    pack = _head(magic == _V2, hosts)
+    tail = topic + _PROPERTIES_SIZE.pack(len(text) + extra) + text
+    size = _head_size(hosts) + len(message.body) + len(tail) + extra
+    sys_flag = message.sys_flag & ~(_BORN_V6 | _STORE_V6) | hosts
+    body_crc = crc32(message.body) & MASK
+    return Prepared(message, size, magic, body_crc, sys_flag, host, tail, pack, bool(extra))
+
+
+@lru_cache(maxsize=4096)
+def topic_field(topic: str) -> tuple[int, bytes]:
+    """The magic of the record version that a topic needs, and the topic as stored."""
+    raw = topic.encode("utf-8", "surrogateescape")
+    is_v2 = len(topic) > TOPIC_MAX
+    width = record_plan(is_v2, 0).runs[1].packer
+    return _V2 if is_v2 else _V1, width.pack(len(raw)) + raw
+
+
+def hosts_of(born: Host, store: Host) -> int:
+    """The SysFlag bits that say which hosts are IPv6."""
+    return (_BORN_V6 if born.is_v6 else 0) | (_STORE_V6 if store.is_v6 else 0)
+
+
+@cache
+def _head_size(hosts: int) -> int:
+    size: int = record_plan(is_v2=False, hosts=hosts).runs[0].packer.size
+    return size
+
+
+def _crc_of(*parts: Any) -> int:
+    """The whole-record CRC without the 20 bytes that carry it (spec 2.7)."""
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    return crc & MASK

@@ -1,0 +1,394 @@
+"""The store engine: opens a store, takes messages, hands them out again, and closes it as a broker does.
+
+One writer process at a time, held by the broker's own lock; any number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
+from rmqctl.repair.run import Applied
+from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.engine.checkpoint import Checkpoint
+from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.encode import Prepared, prepare
+from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
+from rmqctl.rocketmq.engine.index_writer import IndexWriter
+from rmqctl.rocketmq.engine.late import append_late, is_late
+from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
+from rmqctl.rocketmq.engine.limits import check_topic
+from rmqctl.rocketmq.engine.mapped_files import MappedFiles
+from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
+from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
+from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
+from rmqctl.rocketmq.engine.reading import GetResult, Reading
+from rmqctl.rocketmq.engine.recovery import recover_before_open
+from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
+from rmqctl.rocketmq.engine.rules import dispatch_rules
+from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.query.key import KeyQuery
+from rmqctl.rocketmq.query.offset import PULL_COUNT
+from rmqctl.rocketmq.query.records import Record
+from rmqctl.rocketmq.query.time import Boundary
+from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
+
+UNDISPATCHED = 16 << 10
+"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
+_REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
+
+
+class StoreEngine:
+    """A store that is open for writing.
+
+    Attributes:
+        root: its directory.
+        config: the settings in force; sizes are those of the files.
+        log: the commit log; its ``wrote``, ``committed`` and ``flushed`` are the flush positions, bytes.
+        topics: the topics a broker will know.
+        recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
+    """
+
+    def __init__(self, root: Path, config: StoreConfig, store: RocketMQStore | None, disk: Disk) -> None:
+        """Use :meth:`open`."""
+        self.root, self.config, self.disk = root, config, disk
+        self.recovered: Applied | None = None
+        if store is not None and store.is_running:
+            raise StoreInUse(root)
+        opened = recover_before_open(store, config) if store is not None else None
+        if opened is not None:
+            store, self.recovered = opened.store, opened.applied
+        self._lock = StoreLock(root, disk)
+        try:
+            self._take_over(store, opened.state if opened is not None else None)
+            self._save_checkpoint()
+            write_abort(root, disk, _process_id(config))
+        except BaseException:
+            self._lock.release()
+            raise
+        self._closed = False
+        self._start()
+
+    @classmethod
+    def open(cls, path: str | Path, config: StoreConfig | None = None, *, disk: Disk | None = None) -> Self:
+        """Open the store at a path, or make one where there is none.
+
+        Args:
+            config: default: the release and the sizes that the store shows.
+            disk: where to write; for tests.
+
+        Raises:
+            NotAStore: something else lies there.
+            StoreInUse: a broker or another engine has it open.
+            Refused: the sizes asked for are not those of its files, or its queues are not in files.
+            TooDamaged: it needs more than the recovery of a broker.
+            IOFailure: the system refuses.
+        """
+        root, disk = Path(path), disk or Disk()
+        try:
+            store = existing(root, config or StoreConfig())
+            if store is not None:
+                root = Path(store.root)
+                _check_kind(store)
+                config = settled(store, config)
+                store.settings = settings_of(config)
+            return cls(root, config or StoreConfig(), store, disk)
+        except OSError as error:
+            raise IOFailure.of(error) from error
+
+    def _take_over(self, store: RocketMQStore | None, state: OpenState | None) -> None:
+        config, disk = self.config, self.disk
+        self.topics = TopicTable.of(store, config.release)
+        self.rules: DispatchRules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)
+        self.checkpoint = Checkpoint.load(self.root)
+        directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
+        files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
+        self.log = CommitLog(files, QueueOffsets(_counters(state)), _log_end(state), pooled=config.transient_pool)
+        index = self._index() if config.index else None
+        self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
+        if state is not None:
+            self.log.store_timestamp = state.log_end.store_timestamp or 0
+            self.reput.take_over(state)
+
+    def _index(self) -> IndexWriter:
+        geometry = IndexGeometry(self.config.index_slots, self.config.index_entries)
+        counts = self.rules.counts_slots
+        return IndexWriter(self.root / INDEX, geometry, self.disk, self.checkpoint, counts_slots=counts)
+
+    def _start(self) -> None:
+        self._group = GroupCommit(self.log)
+        self._reading = Reading(self.root, self.config)
+        self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
+        self._services: list[Service] = []
+        if self.config.services:
+            self._services = services_of(self.log, self.config)
+            self._services.append(Service("reput", _REPUT_INTERVAL_MS, self.dispatch))
+            if self.config.is_5:
+                self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
+
+    def put(self, message: Message) -> PutResult:
+        """Store a message; with sync flush, answer when its bytes are down (or after the timeout, by status).
+
+        Raises:
+            MessageRefused: the broker would not store it; nothing was written.
+            IOFailure: the system refused to write or flush it.
+        """
+        self._check_open()
+        self._know(message.topic, message.queue_id)
+        if is_late(message, self.config, self.topics):
+            record, appended = append_late(self.log, message, self.config, self.topics)
+        else:
+            record = prepare(message, self.config)
+            appended = self.log.append([record], self.config.clock.stamp, _advance(message))
+        return self._results([record], appended)[0]
+
+    def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
+        """Store messages of one topic and queue together: all in one log file, with one store time.
+
+        Raises:
+            MessageRefused: the broker would not store one of them; nothing was written.
+            IOFailure: the system refused to write or flush them.
+        """
+        self._check_open()
+        records = [prepare(message, self.config) for message in messages]
+        if not records:
+            return []
+        self._know(messages[0].topic, messages[0].queue_id)
+        return self._results(records, self.log.append(records, self.config.clock.stamp))
+
+    def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
+        status = self._flushed_status(records[0].message, appended)
+        return [_result(r, n, appended, status) for n, r in enumerate(records)]
+
+    def _flushed_status(self, message: Message, appended: Appended) -> PutStatus:
+        if self.config.flush is not FlushMode.SYNC or not message.waits:
+            return PutStatus.PUT_OK
+        in_time = self._group.wait(appended.end, self.config.sync_flush_timeout_ms)
+        return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
+
+    def _know(self, topic: str, queue_id: int) -> None:
+        """Make the topic known before its first message, as a broker that creates topics by itself."""
+        if queue_id >= (self.topics.queues(topic) or 0):
+            with self._topics_lock:
+                self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
+                self.save_topics()
+
+    def save_topics(self) -> None:
+        """Write topics.json if topics were added.
+
+        Raises:
+            IOFailure: it cannot be written.
+        """
+        self.topics.save(self.root, self.disk, self.config.clock.now())
+
+    def make_topic(self, topic: str, queues: int, *, batch: bool = False) -> None:
+        """Make a topic known, with so many queues at least.
+
+        Args:
+            batch: with batch queues (queue.type=BatchCQ); 5.0.0 and later.
+
+        Raises:
+            MessageRefused: no name for a topic.
+            Refused: the release has no batch queues.
+            IOFailure: topics.json cannot be written.
+        """
+        check_topic(topic, self.config)
+        if batch and not self.config.is_5:
+            raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
+        self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
+        self.rules = dispatch_rules(self.config, self.topics, self.rules)
+        self.reput.use_rules(self.rules)
+        self.save_topics()
+
+    def dispatch(self) -> int:
+        """Put everything that is committed into queues and index; returns the number of records.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written; the log is not touched by that.
+        """
+        with self._reput_lock:
+            return self.reput.run() if self.log.committed > self.reput.position else 0
+
+    def flush(self) -> None:
+        """Make the log, then queues and index survive a power failure, and say so in the checkpoint.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self._check_open()
+        self._flush_log()
+        self.dispatch()
+        with self._reput_lock:
+            self.reput.flush()
+        self._save_checkpoint()
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
+        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self._reading.get(topic, queue_id, offset, count, tag)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next offset of a queue.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self._reading.offsets(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The queue offset of a store time, as the broker of the release answers it.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self._reading.offset_by_time(topic, queue_id, time_ms, boundary)
+
+    def query(self, query: KeyQuery) -> list[Record]:
+        """Messages by key, as a broker and its client find them.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        with self._reput_lock:
+            self.reput.write_index()
+        return self._reading.query(query)
+
+    def _flush_log(self) -> None:
+        self.log.commit()
+        store_timestamp = self.log.store_timestamp
+        self.log.flush()
+        self.checkpoint.physic_msg_timestamp = max(store_timestamp, self.checkpoint.physic_msg_timestamp)
+
+    def _save_checkpoint(self) -> None:
+        self.checkpoint.save(self.root, self.disk)
+
+    def close(self) -> None:
+        """End as a broker that is told to stop: all flushed, the file made ahead deleted, no abort file.
+
+        Where something cannot be written the abort file stays, and the next open recovers.
+
+        Raises:
+            IOFailure: the system refuses; the lock is released all the same.
+        """
+        if self._closed:
+            return
+        try:
+            self._stop_services()
+            self.log.mend_tail()
+            self.flush()
+            self.log.files.remove_from(self.log.wrote + (self.log.wrote % self.log.files.file_size > 0))
+            self.topics.save(self.root, self.disk, self.config.clock.now())
+            remove_abort(self.root, self.disk)
+        finally:
+            self._release()
+
+    def abandon(self) -> None:
+        """End as a killed process: nothing is finished, the abort file stays."""
+        if not self._closed:
+            self._stop_services()
+            self._release()
+
+    def crash(self) -> None:
+        """End as a broker does that is killed while it writes.
+
+        The log is complete, as the page cache keeps it; the last records have no queue units and index entries
+        yet, the checkpoint is behind, the file made ahead and the abort file are there.
+        """
+        if not self._closed:
+            self._stop_services()
+            self.log.commit()
+            with self._reput_lock:
+                self.reput.run(self.log.committed - 2 * UNDISPATCHED)
+                self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
+                if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
+                    self.checkpoint.logics_msg_timestamp = self.reput.store_timestamp
+                self._save_checkpoint()
+                self.reput.run(self.log.committed - UNDISPATCHED)
+                self.reput.write_index()
+            self.abandon()
+
+    def _stop_services(self) -> None:
+        for service in self._services:
+            service.stop()
+        self._services.clear()
+
+    def _release(self) -> None:
+        self._closed = True
+        self.reput.close()
+        self.log.files.close()
+        self._lock.release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Refused(f"the engine on {self.root} is closed; open the store again")
+        for service in self._services:
+            if service.error is not None:
+                raise service.error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except RmqctlError:
+            if error is None:
+                raise
+
+
+def _advance(message: Message) -> int | None:
+    """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
+    return 0 if message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
+
+
+def _process_id(config: StoreConfig) -> int | None:
+    """What the abort file of the release says."""
+    if not config.is_5:
+        return None
+    return os.getpid() if config.process_id is None else config.process_id
+
+
+def _check_kind(store: RocketMQStore) -> None:
+    if store.is_rocksdb:
+        raise Refused(f"{store.root} keeps its queues in RocksDB, which only a broker can write; use a broker for it")
+    if any(f.lead for f in store.log_files):
+        raise Refused(f"{store.root} has a DLedger log, which only its group can write; use a broker for it")
+
+
+def _counters(state: OpenState | None) -> dict[tuple[str, int], int]:
+    """The next queue offset of every queue."""
+    if state is None:
+        return {}
+    found = {key: queue.next_offset for key, queue in state.queues.items()}
+    found |= {key: batch.next_offset for key, batch in state.batch_queues.items()}
+    return {(topic.decode("utf-8", "surrogateescape"), queue_id): n for (topic, queue_id), n in found.items()}
+
+
+def _log_end(state: OpenState | None) -> int:
+    return state.log_end.offset if state is not None else 0
+
+
+def _result(record: Prepared, number: int, appended: Appended, status: PutStatus) -> PutResult:
+    message, physical = record.message, appended.physical[number]
+    return PutResult(
+        status, message.topic, message.queue_id, appended.queue_offset + number, physical, record.size,
+        record.message_id(physical), message.properties.get("UNIQ_KEY"), appended.store_timestamp,
+    )  # fmt: skip

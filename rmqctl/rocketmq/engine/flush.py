@@ -1,0 +1,147 @@
+"""Flush and commit services: group commit for sync flush, intervals for async, commit for the pool (spec 7).
+
+Group commit has no thread of its own: the first writer that waits leads, syncs everything appended
+so far with one call, and answers all whose bytes are down; who came meanwhile is the next group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from rmqctl.errors import RmqctlError
+from rmqctl.rocketmq.engine.commit_log import CommitLog
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+
+PAGE = 4096
+
+
+class GroupCommit:
+    """Answers writers when their bytes are on the disk (GroupCommitService)."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._condition = threading.Condition()
+        self._leading = False
+
+    def wait(self, end: int, timeout_ms: int) -> bool:
+        """Wait until the log is flushed to ``end``; False when that took longer than the timeout.
+
+        Raises:
+            IOFailure: the disk failed, so nobody knows whether the bytes are down.
+        """
+        give_up = monotonic() + timeout_ms / 1000
+        with self._condition:
+            while self._log.flushed < end:
+                if self._log.failure is not None:
+                    raise self._log.failure
+                if not self._leading:
+                    self._lead()
+                elif not self._condition.wait(max(give_up - monotonic(), 0)) and monotonic() >= give_up:
+                    return self._log.flushed >= end
+            return True
+
+    def _lead(self) -> None:
+        """One sync for everybody who waits now; the condition is let go meanwhile."""
+        self._leading = True
+        self._condition.release()
+        try:
+            self._log.commit()
+            self._log.flush()
+        finally:
+            self._condition.acquire()
+            self._leading = False
+            self._condition.notify_all()
+
+
+class Service:
+    """A thread that calls ``work`` every ``interval_ms`` until it is stopped.
+
+    Attributes:
+        error: what made it end early; the owner tells it at close.
+    """
+
+    def __init__(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
+        self.error: RmqctlError | None = None
+        self._interval, self._work = interval_ms / 1000, work
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"rmqctl-{name}", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Do the work now rather than at the end of the interval."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread after the work it is at."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(self._interval)
+            self._wake.clear()
+            try:
+                if not self._stop.is_set():
+                    self._work()
+            except RmqctlError as error:
+                self.error = error
+                return
+
+
+class AsyncFlush:
+    """FlushRealTimeService: flushes when enough pages are dirty, or at the latest after the thorough interval."""
+
+    def __init__(self, log: CommitLog, config: StoreConfig) -> None:
+        self._log, self._config = log, config
+        self._thorough_at = monotonic()
+
+    def __call__(self) -> None:
+        """One turn of the service.
+
+        Raises:
+            IOFailure: the disk fails.
+        """
+        now = monotonic()
+        thorough = now - self._thorough_at >= self._config.flush_thorough_interval_ms / 1000
+        if thorough:
+            self._thorough_at = now
+        if has_pages(self._log.flushed, self._log.committed, 0 if thorough else self._config.flush_least_pages):
+            self._log.flush()
+
+
+class Commit:
+    """CommitRealTimeService: writes the pool to the files."""
+
+    def __init__(self, log: CommitLog, config: StoreConfig) -> None:
+        self._log, self._config = log, config
+        self._thorough_at = monotonic()
+
+    def __call__(self) -> None:
+        """One turn of the service.
+
+        Raises:
+            IOFailure: a file cannot be written.
+        """
+        now = monotonic()
+        thorough = now - self._thorough_at >= self._config.commit_thorough_interval_ms / 1000
+        if has_pages(self._log.committed, self._log.wrote, 0 if thorough else self._config.commit_least_pages):
+            self._thorough_at = now
+            self._log.commit()
+
+
+def has_pages(begin: int, end: int, least: int) -> bool:
+    """Whether at least ``least`` pages of 4 KiB are dirty; with 0, whether anything is (MappedFile.isAbleToFlush)."""
+    return end // PAGE - begin // PAGE >= least if least > 0 else end > begin
+
+
+def services_of(log: CommitLog, config: StoreConfig) -> list[Service]:
+    """The threads that a configuration wants for its log."""
+    found = []
+    if config.flush is FlushMode.ASYNC:
+        found.append(Service("flush", config.flush_interval_ms, AsyncFlush(log, config)))
+    if config.transient_pool:
+        found.append(Service("commit", config.commit_interval_ms, Commit(log, config)))
+    return found

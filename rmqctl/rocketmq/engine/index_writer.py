@@ -1,0 +1,139 @@
+"""Index files as dispatch fills them (spec 4.3, 4.4; IndexService, IndexFile).
+
+Entries are written as they are made. Header and slots stay in memory until :meth:`IndexWriter.flush`,
+which writes the header in front of the slots: a file that a kill leaves between the two is younger than the
+checkpoint says, so recovery deletes it. Slots ahead of the header would make chains that lead to themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
+from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
+from rmqctl.rocketmq.engine.checkpoint import Checkpoint
+from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
+
+_PAGE_SLOTS = 1024
+_HOUR_MS = 3_600_000
+NAME_DIGITS = 17
+
+
+class IndexWriter:
+    """The index files of a store that is written to; the sink of its `IndexSeries`.
+
+    Attributes:
+        names: index files there are, ascending.
+        series: headers and slots in memory.
+    """
+
+    def __init__(
+        self, directory: Path, geometry: IndexGeometry, disk: Disk, checkpoint: Checkpoint, *, counts_slots: bool
+    ) -> None:
+        """
+        Args:
+            counts_slots: `DispatchRules.counts_slots`.
+
+        Raises:
+            OSError: the newest file cannot be read.
+        """
+        self.directory, self.geometry, self.disk, self.checkpoint = directory, geometry, disk, checkpoint
+        self.names = sorted(p.name for p in directory.iterdir() if p.name.isdigit()) if directory.is_dir() else []
+        self._fd, self._keeps_open = -1, False
+        self._changed = np.zeros(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
+        head, slots = self._load() if self.names else (None, None)
+        self.series = IndexSeries(geometry, counts_slots=counts_slots, sink=self, head=head, slots=slots)
+
+    def _load(self) -> tuple[IndexHead, Slots]:
+        """Header and slots of the newest file, which entries go on in."""
+        self._fd = self.disk.open(self.directory / self.names[-1], self.geometry.file_size)
+        head = IndexHead.parse(os.pread(self._fd, HEADER_SIZE, 0))
+        data = os.pread(self._fd, self.geometry.slots * SLOT_SIZE, HEADER_SIZE)
+        return head, np.frombuffer(data, ">i4").astype(np.int32)
+
+    def add(self, columns: IndexColumns) -> None:
+        """Put the keys of records that follow each other in the log.
+
+        Raises:
+            IOFailure: a file cannot be made or written.
+        """
+        self.series.add(columns)
+        if self.series.heads and self._fd < 0:  # made for a record without keys
+            self._open(int(columns.store_timestamp[-1]))
+
+    def entries(self, first: int, entries: Entries) -> None:
+        """Write entries of the current file."""
+        if self._fd < 0:
+            self._open(self.series.heads[-1].begin_timestamp)
+        self._changed[entries["key_hash"] % self.geometry.slots // _PAGE_SLOTS] = True
+        self.disk.write(self._fd, [entries.tobytes()], self.geometry.entry_at(first))
+
+    def close(self, head: IndexHead, slots: Slots) -> None:
+        """Write header and slots of the current file; one that is complete goes to the disk and is closed."""
+        self.disk.write(self._fd, [head.pack()], 0)
+        for begin, end in _runs(self._changed):
+            piece = slots[begin * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(">i4").tobytes()
+            self.disk.write(self._fd, [piece], HEADER_SIZE + begin * _PAGE_SLOTS * SLOT_SIZE)
+        self._changed[:] = False
+        if not self._keeps_open:
+            self.disk.sync(self._fd)
+            self.checkpoint.index_msg_timestamp = head.end_timestamp
+            self.release()
+
+    def flush(self, *, sync: bool = False) -> None:
+        """Write what is only in memory.
+
+        Raises:
+            IOFailure: the file cannot be written.
+        """
+        if self._fd < 0:
+            return
+        self._keeps_open = True
+        try:
+            self.series.finish()
+        finally:
+            self._keeps_open = False
+        if sync:
+            self.disk.sync(self._fd)
+
+    def release(self) -> None:
+        """Close the current file without writing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self, milliseconds: int) -> None:
+        name = next_name(self.names[-1] if self.names else "", milliseconds)
+        self._fd = self.disk.open(self.directory / name, self.geometry.file_size)
+        self.names.append(name)
+
+
+def next_name(last: str, milliseconds: int) -> str:
+    """Local time as a file name, moved on until it comes behind the last one.
+
+    A broker takes its clock; here it is the store time of the first record, so that the same messages
+    make the same files.
+    """
+    while (name := _time_name(milliseconds)) <= last:
+        if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on behind the last name
+            return f"{int(last) + 1:0{NAME_DIGITS}d}"
+        milliseconds += 1
+    return name
+
+
+def _runs(changed: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Stretches of changed pages."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], changed, [False])).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _time_name(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds // 1000).astimezone()
+    return f"{moment:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"

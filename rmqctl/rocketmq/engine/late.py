@@ -1,0 +1,102 @@
+"""Records whose properties hold queue offsets: inner batches, and messages for several queues (spec 2.11, 3.7).
+
+The offsets are known only under the append lock, so these records are encoded there.
+Sources: HookUtils.checkInnerBatch, QueueOffsetOperator, MultiDispatch.wrapMultiDispatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from formats.rocketmq.message import SysFlag
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+from rmqctl.release import Release
+from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.encode import Prepared, prepare
+from rmqctl.rocketmq.engine.limits import RETRY_PREFIX
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
+from rmqctl.rocketmq.engine.topic_table import TopicTable
+
+INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
+NAMES, OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
+LMQ_PREFIX, SYSTEM_PREFIX = "%LMQ%", "rmq_sys_"
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
+_LMQ_ONLY, _TOPIC_TESTED = Release(5, 3, 2), Release(5, 0, 0)
+
+
+def is_late(message: Message, config: StoreConfig, topics: TopicTable) -> bool:
+    """Whether a message's text depends on the offsets it gets."""
+    properties = message.properties
+    if message.sys_flag & _INNER_BATCH or INNER_NUM in properties or topics.is_batch(message.topic):
+        return True
+    return config.multi_dispatch and NAMES in properties and _may_multiply(message.topic, config.release)
+
+
+def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: TopicTable) -> tuple[Prepared, Appended]:
+    """Append such a message.
+
+    Raises:
+        MessageRefused: an inner batch for a topic without batch queues, or a count without a batch.
+        IOFailure: a file cannot be made or written.
+    """
+    is_batch = topics.is_batch(message.topic)
+    _check(message, is_batch=is_batch)
+    count = _count(message) if is_batch else 1
+    extra = _extra(message, config) if not is_batch else []
+
+    def make(queue_offset: int) -> Prepared:
+        properties = dict(message.properties)
+        if is_batch:
+            properties[INNER_BASE] = str(queue_offset)
+        if extra:
+            properties[OFFSETS] = ",".join(_offset(log, queue, config) for queue in extra)
+        return prepare(replace(message, properties=properties), config)
+
+    def placed(queue_offset: int) -> Prepared:
+        record = make(queue_offset)
+        for name, queue_id in extra:
+            log.queues.advance(name, queue_id, 1)
+        return record
+
+    return log.append_late(message.topic, message.queue_id, placed, config.clock.stamp, count)
+
+
+def _check(message: Message, *, is_batch: bool) -> None:
+    is_inner = bool(message.sys_flag & _INNER_BATCH)
+    if INNER_NUM in message.properties and not is_inner:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"the message has the property {INNER_NUM} but is not an inner batch; leave it out",
+        )
+    if is_inner and not is_batch:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"the message is an inner batch but the queues of {message.topic} are not batch queues; "
+            "make the topic with queue.type=BatchCQ",
+        )
+
+
+def _count(message: Message) -> int:
+    text = message.properties.get(INNER_NUM, "1")
+    return int(text) if text.isascii() and text.isdigit() else 1
+
+
+def _may_multiply(topic: str, release: Release) -> bool:
+    system = topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC
+    return release < _TOPIC_TESTED or not system
+
+
+def _extra(message: Message, config: StoreConfig) -> list[tuple[str, int]]:
+    """The further queues of a message, with their ids."""
+    names = message.properties.get(NAMES, "")
+    if not names or not config.multi_dispatch or not _may_multiply(message.topic, config.release):
+        return []
+    return [(name, 0 if name.startswith(LMQ_PREFIX) else message.queue_id) for name in names.split(",")]
+
+
+def _offset(log: CommitLog, queue: tuple[str, int], config: StoreConfig) -> str:
+    """The offset the message gets in a further queue; from 5.3.2 on only light queues get one."""
+    if config.release >= _LMQ_ONLY and not queue[0].startswith(LMQ_PREFIX):
+        return ""
+    return str(log.queues.next(*queue))

@@ -1,0 +1,60 @@
+"""Lock and abort file: who may write a store, and whether the last writer ended well (spec 12)."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from formats.rocketmq.abort_lock import LOCK_TEXT
+from rmqctl.errors import StoreInUse
+from rmqctl.files.lock import LockHeldError, holding, is_locked
+from rmqctl.rocketmq.engine.disk import Disk
+
+ABORT, ABORT_BACKUP, LOCK = "abort", "abort.bak", "lock"
+
+
+class StoreLock:
+    """The lock a broker holds while it runs: an exclusive record lock on byte 0 of ``lock``.
+
+    Raises:
+        StoreInUse: another process, or another engine of this one, holds it.
+        IOFailure: the file cannot be made.
+    """
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        path = root / LOCK
+        self._held = ExitStack()
+        if is_locked(str(path)):
+            raise StoreInUse(root)
+        if not path.exists():
+            disk.write_file(path, LOCK_TEXT)
+        try:
+            self._held.enter_context(holding(str(path)))
+        except LockHeldError as error:
+            raise StoreInUse(root) from error
+
+    def release(self) -> None:
+        """Let go; the file stays, as a broker leaves it."""
+        self._held.close()
+
+
+def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:
+    """Say that a writer is at work: an empty file in 4.x (None); the process id, and a side file, in 5.x.
+
+    Raises:
+        IOFailure: it cannot be written.
+    """
+    if process_id is not None and not (root / ABORT_BACKUP).exists():
+        disk.write_file(root / ABORT_BACKUP, b"")
+    disk.write_file(root / ABORT, b"" if process_id is None else str(process_id).encode())
+    disk.sync_directory(root)
+
+
+def remove_abort(root: Path, disk: Disk) -> None:
+    """Say that the writer ended well.
+
+    Raises:
+        IOFailure: it cannot be deleted.
+    """
+    disk.remove(root / ABORT)
+    disk.sync_directory(root)

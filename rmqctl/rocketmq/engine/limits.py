@@ -1,0 +1,104 @@
+"""What a broker refuses to store, with its own status and words (spec 2.2, 2.8).
+
+Sources: HookUtils.checkBeforePutMessage, DefaultMessageStore.checkMessage, TopicValidator,
+MessageExtEncoder.encode and CommitLog's DefaultAppendMessageCallback.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rmqctl.release import Release
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
+
+TOPIC_MAX, RETRY_TOPIC_MAX, PROPERTIES_MAX = 127, 255, 32767
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+BLANK_ROOM = 8
+_RECORD_EXTRA = 64 << 10
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_BODY_RULE, _RECORD_RULE = Release(4, 9, 4), Release(4, 9, 3)
+_V2 = Release(5, 1, 0)
+
+
+def check_topic(topic: str, config: StoreConfig) -> None:
+    """Refuse a name that no broker of the release accepts.
+
+    Raises:
+        MessageRefused: blank, too long, or with other characters than letters, digits, ``%|_-``.
+    """
+    if not topic.strip():
+        raise MessageRefused(PutStatus.MESSAGE_ILLEGAL, "The specified topic is blank; give a topic name")
+    if not _TOPIC.fullmatch(topic):
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"The specified topic[{topic}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$; "
+            "choose another name",
+        )
+    longest = topic_limit(topic, config.release)
+    if len(topic) > longest:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"putMessage message topic length too long {len(topic)}, at most {longest}; choose a shorter name",
+        )
+
+
+def topic_limit(topic: str, release: Release) -> int:
+    """Bytes a topic name may have: more than 127 only for retry topics from 5.1.0 on."""
+    return RETRY_TOPIC_MAX if release >= _V2 and topic.startswith(RETRY_PREFIX) else TOPIC_MAX
+
+
+def check_body_size(size: int, config: StoreConfig) -> None:
+    """Refuse a body that is too large (maxMessageSize).
+
+    Raises:
+        MessageRefused: MESSAGE_ILLEGAL.
+    """
+    if config.release >= _BODY_RULE and size > config.max_message_size:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"message body size exceeded, msg body size: {size}, maxMessageSize: {config.max_message_size} (bytes); "
+            "send a smaller body",
+        )
+
+
+def check_properties(size: int) -> None:
+    """Refuse a properties text of more than 32,767 bytes.
+
+    Raises:
+        MessageRefused: PROPERTIES_SIZE_EXCEEDED.
+    """
+    if size > PROPERTIES_MAX:
+        raise MessageRefused(
+            PutStatus.PROPERTIES_SIZE_EXCEEDED,
+            f"putMessage message properties length too long {size}, at most {PROPERTIES_MAX} bytes; "
+            "send fewer properties",
+        )
+
+
+def check_record(size: int, body: int, config: StoreConfig) -> None:
+    """Refuse a record that is too large, or that no log file could hold beside its blank record.
+
+    Raises:
+        MessageRefused: MESSAGE_ILLEGAL.
+    """
+    limit = record_limit(config)
+    if limit is not None and size > limit:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"message size exceeded, msg total size: {size}, msg body size: {body}, "
+            f"maxMessageSize: {config.max_message_size} (bytes); send a smaller message",
+        )
+    if size + BLANK_ROOM > config.commit_log_file_size:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"msg total size: {size}, but a commit log file has {config.commit_log_file_size} bytes "
+            f"and {BLANK_ROOM} of them stay free; send a smaller message or make larger files",
+        )
+
+
+def record_limit(config: StoreConfig) -> int | None:
+    """Bytes a record may have; None for 4.9.4, which looks at the body alone."""
+    if config.release <= _RECORD_RULE:
+        return config.max_message_size
+    return None if config.release == _BODY_RULE else config.max_message_size + _RECORD_EXTRA

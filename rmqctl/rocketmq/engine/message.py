@@ -1,0 +1,100 @@
+"""What goes into an engine and what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from rmqctl.errors import Refused
+from rmqctl.rocketmq.engine.config import Host
+
+LOCALHOST = Host(b"\x7f\0\0\1", 0)
+
+
+class PutStatus(StrEnum):
+    """PutMessageStatus of the broker."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    WHEEL_TIMER_MSG_ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    WHEEL_TIMER_NOT_ENABLE = "WHEEL_TIMER_NOT_ENABLE"
+
+
+class MessageRefused(Refused):
+    """The broker would not store this message.
+
+    Attributes:
+        status: the broker's own answer.
+    """
+
+    def __init__(self, status: PutStatus, reason: str) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.status = status
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to store.
+
+    Attributes:
+        body: as it is to be stored; compressed if ``sys_flag`` says so.
+        queue_id: the queue of the topic.
+        properties: name -> value in the order in which they were put; KEYS, TAGS, UNIQ_KEY among them.
+        flag: the producer's own.
+        sys_flag: transaction and compression bits; host bits are set by the engine.
+        born_timestamp: ms; None: the store time.
+        store_timestamp: ms; None: the engine's clock.
+        prepared_transaction_offset: physical offset of the half message.
+        property_bytes: the properties text to store as it is, instead of ``properties``.
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: Host = LOCALHOST
+    store_timestamp: int | None = None
+    store_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    property_bytes: bytes | None = None
+
+    @property
+    def waits(self) -> bool:
+        """With sync flush the producer wants to be answered only when the bytes are down (property WAIT)."""
+        return self.properties.get("WAIT") != "false"
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Where a message went.
+
+    Attributes:
+        queue_offset: position in its queue, messages.
+        physical_offset, size: its record in the log, bytes.
+        message_id: offsetMsgId.
+        unique_key: its UNIQ_KEY, None without.
+        store_timestamp: ms.
+    """
+
+    status: PutStatus
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    message_id: str
+    unique_key: str | None
+    store_timestamp: int
+
+    def row(self) -> dict[str, Any]:
+        """As the JSON object of the contract."""
+        names = ("topic", "queue_id", "queue_offset", "physical_offset", "size", "message_id", "unique_key")
+        return {**{name: getattr(self, name) for name in names}, "status": str(self.status)}

@@ -1,0 +1,97 @@
+"""The properties text as each release writes it: order of a Java HashMap, closing 0x02 or not (spec 2.6).
+
+A broker decodes the client's text into a HashMap, adds its own properties and writes them in the
+map's order: buckets ascending, within a bucket as they were put. 4.x decodes into a map of 16
+buckets, 5.x of 128 (MessageDecoder.string2messageProperties); a map doubles when it is filled to
+more than three quarters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from formats.rocketmq.index import java_hash
+from formats.rocketmq.properties import PAIR_END, join_properties
+from rmqctl.release import Release
+from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
+
+Pairs = Mapping[str, str]
+_FIRST_OPEN, _LAST_OPEN = Release(4, 9, 1), Release(5, 1, 4)
+_LAST_BATCH_TEXT = Release(5, 3, 3)
+CLIENT_BUCKETS = 16
+
+
+def is_closed_by(release: Release) -> bool:
+    """Whether a release ends the text with 0x02."""
+    return not _FIRST_OPEN <= release <= _LAST_OPEN
+
+
+def buckets_of(release: Release) -> int:
+    """Buckets of the map a broker decodes properties into."""
+    return 128 if release >= Release(5, 0, 0) else CLIENT_BUCKETS
+
+
+def java_map_order(names: Iterable[str], buckets: int = CLIENT_BUCKETS) -> list[str]:
+    """Names in the order in which a ``java.util.HashMap`` iterates over them, put in the given order."""
+    wanted = list(names)
+    while len(wanted) > buckets * 3 // 4:
+        buckets *= 2
+    return sorted(wanted, key=lambda name: _spread(name) & (buckets - 1))
+
+
+@lru_cache(maxsize=4096)
+def _spread(name: str) -> int:
+    """HashMap.hash: the upper half of the hash mixed into the lower."""
+    value = java_hash(name) & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+def property_text(pairs: Pairs, release: Release) -> bytes:
+    """The stored text of a message's properties.
+
+    Raises:
+        MessageRefused: a name or value contains a separator.
+    """
+    return _text(pairs, buckets_of(release), release)
+
+
+def client_text(pairs: Pairs, release: Release) -> bytes:
+    """The text as the client of a release encodes it, for items of a batch."""
+    return _text(pairs, CLIENT_BUCKETS, release)
+
+
+def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
+    """The stored text of a message that came in a client batch: its own as the client wrote it, then the batch's.
+
+    Brokers up to 5.3.3 append the properties of the batch to those of each message (spec 2.11).
+
+    Raises:
+        MessageRefused: a name or value contains a separator.
+    """
+    own = client_text(item, release)
+    if release > _LAST_BATCH_TEXT or not batch:
+        return own
+    return (own if not own or own.endswith(PAIR_END) else own + PAIR_END) + property_text(batch, release)
+
+
+def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
+    names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
+    text = join_properties([(_utf8(n), _utf8(pairs[n])) for n in names], closed=closed)
+    if text.count(PAIR_END) != len(names) - (not closed and len(names) > 0):
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL, "a property name or value contains the separator 0x02; leave that character out"
+        )
+    return text
+
+
+@lru_cache(maxsize=4096)
+def _ordered(names: tuple[str, ...], buckets: int) -> tuple[str, ...]:
+    return tuple(java_map_order(names, buckets))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+__all__ = ["Pairs", "batch_item_text", "buckets_of", "client_text", "is_closed_by", "java_map_order", "property_text"]

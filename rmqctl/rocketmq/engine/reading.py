@@ -1,0 +1,108 @@
+"""Reading back what an engine holds: messages by queue offset, offsets by time, messages by key (spec 8).
+
+The rules are those of `rmqctl.rocketmq.query`; everything that is committed is dispatched first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.index_files import index_files
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
+from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message
+from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
+from rmqctl.rocketmq.query.records import Record, RecordReader
+from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.steps import Trace
+from rmqctl.rocketmq.query.time import Boundary, offset_by_time
+from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
+
+
+@dataclass(slots=True)
+class GetResult:
+    """The answer to one pull.
+
+    Attributes:
+        status: the broker's word (GetMessageStatus, spec 8.1).
+        next_offset: where a consumer goes on.
+        messages: records, ascending by queue offset.
+    """
+
+    status: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[Record] = field(default_factory=list)
+
+
+class Reading:
+    """Answers questions about a store whose engine is open."""
+
+    def __init__(self, root: Path, config: StoreConfig) -> None:
+        self.root, self.config = root, config
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
+        """What one call of getMessage returns.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        with self._view(topic, queue_id) as view:
+            answer = get_message(view, offset, count, tag)
+            reader = RecordReader(view.log, Trace(on=False))
+            found = [reader.at(unit.physical_offset) for unit in answer.units]
+            messages = [r for r in found if isinstance(r, Record)]
+            return GetResult(answer.status, answer.next_offset, answer.min_offset, answer.max_offset, messages)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next offset of a queue.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        with self._view(topic, queue_id) as view:
+            return view.min_offset, view.max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The queue offset for a store time (getOffsetInQueueByTime).
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        with self._view(topic, queue_id) as view:
+            return offset_by_time(view, time_ms, boundary)
+
+    def query(self, query: KeyQuery) -> list[Record]:
+        """The messages a client gets for a key, ascending.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        store = self._store()
+        files = index_files(store, IndexGeometry(self.config.index_slots, self.config.index_entries))
+        try:
+            with StartedStore(store, self.config.release) as started:
+                return by_key_in(files, started.log, query, Trace(on=False)).messages
+        finally:
+            for file in files:
+                file.close()
+
+    def _store(self) -> RocketMQStore:
+        paths = self.config.commit_log_paths or (COMMIT_LOG,)
+        store = RocketMQStore(LocalTree(self.root), [(path, LocalTree(self.root / path)) for path in paths])
+        store.is_running = True  # the engine's own abort file is no crash
+        return store
+
+    @contextmanager
+    def _view(self, topic: str, queue_id: int) -> Iterator[QueueView]:
+        with (
+            StartedStore(self._store(), self.config.release) as started,
+            open_queue(started, topic, queue_id) as view,
+        ):
+            yield view

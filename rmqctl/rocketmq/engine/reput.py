@@ -1,0 +1,196 @@
+"""Dispatch while the store runs: from the log to queues and index, in log order, restartable anywhere (spec 3.3).
+
+The log itself drives it: what lies between the last dispatched record and the committed end is found
+by the scan and put into queues and index by the shared rules. Records that are there already are
+left out by those rules, so starting too early does no harm.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.errors import IOFailure
+from rmqctl.files.local import LocalFile
+from rmqctl.release import Release
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Wanted
+from rmqctl.rocketmq.dispatch.ext_units import ExtState
+from rmqctl.rocketmq.dispatch.queue_series import QueueSeries, QueueSizes
+from rmqctl.rocketmq.dispatch.queue_units import Appended, QueueState
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.engine.checkpoint import Checkpoint
+from rmqctl.rocketmq.engine.commit_log import CommitLog
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.index_writer import IndexWriter
+from rmqctl.rocketmq.engine.opening import OpenState, RawKey
+from rmqctl.rocketmq.engine.queue_writer import UnitFiles
+from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES
+
+LOGICS_OFFSET = Release(5, 5, 0)
+"""Since when the checkpoint has ``logics_physical_offset``."""
+_OPEN_QUEUES = 256
+_ROUND = 32 << 20
+"""Bytes of log whose units are written together."""
+Name = tuple[str, RawKey]
+
+
+class Reput:
+    """Dispatches the records of a log; the sink of its `QueueSeries`.
+
+    Attributes:
+        position: physical offset up to which records are dispatched.
+        queues: the state of each queue.
+        last, store_timestamp: start of the last dispatched record in bytes, and its store time in ms.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        log: CommitLog,
+        config: StoreConfig,
+        rules: DispatchRules,
+        disk: Disk,
+        index: IndexWriter | None,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.root, self.log, self.config, self.disk = root, log, config, disk
+        self.index, self.checkpoint = index, checkpoint
+        self.position = log.files.min_offset
+        self.last = self.store_timestamp = 0
+        self.use_rules(rules)
+        self.queues = QueueSeries(QueueSizes(config.queue_file_size, config.queue_ext_file_size), self)
+        self._writers: OrderedDict[Name, UnitFiles] = OrderedDict()
+        self._dirty: dict[Name, int] = {}
+        self._failure: IOFailure | None = None
+
+    def use_rules(self, rules: DispatchRules) -> None:
+        """Dispatch by these rules from now on."""
+        self._dispatcher = Dispatcher(rules, Wanted(index=self.index is not None, stated=True))
+
+    def take_over(self, state: OpenState) -> None:
+        """Go on where a store was left."""
+        self.queues.simple.update(state.queues)
+        self.queues.batch.update(state.batch_queues)
+        sizes = self.queues.sizes
+        self.queues.extension.update({key: ExtState(sizes.extension, end) for key, end in state.ext_ends.items()})
+        self.position = state.dispatched
+
+    def run(self, until: int | None = None) -> int:
+        """Dispatch everything that is committed, or the records below ``until``; returns their number.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written. Dispatch then stays where it is, since its
+                memory is ahead of the files; the next open starts it again.
+        """
+        if self._failure is not None:
+            raise self._failure
+        end, count = self.log.committed if until is None else min(until, self.log.committed), 0
+        while self.position < end:
+            reached = self._collect(min(end, self.position + _ROUND))
+            count += self._apply()
+            self.position = reached
+        return count
+
+    def _collect(self, end: int) -> int:
+        """Give the dispatcher the records that start below ``end``; returns where the next one starts."""
+        reached = self.position
+        for found in self._blocks(reached, end):
+            self._dispatcher.add(found)
+            block = found.block
+            if len(block):
+                reached = int(block.physical[-1] + block.total_size[-1])
+                self.last, self.store_timestamp = int(block.physical[-1]), int(block["store_timestamp"][-1])
+            if block.blanks:
+                reached = block.base + block.blanks[-1].end
+        return reached if reached > self.position else end
+
+    def _blocks(self, position: int, end: int) -> Iterator[LogBlock]:
+        files = self.log.files
+        while position < end and (file := files.find(position)) is not None:
+            stop = min(end - file.base, files.file_size)
+            source = LocalFile(file.path)
+            try:
+                extent = Extent(file.path.name, file.base, position - file.base, stop, chained=True)
+                for block in scan(source, extent):
+                    yield LogBlock(block)
+            finally:
+                source.close()
+            position = file.base + stop
+
+    def _apply(self) -> int:
+        found = self._dispatcher.take()
+        try:
+            self.queues.apply(found)
+            if self.index is not None and found.index is not None:
+                self.index.add(found.index)
+        except IOFailure as error:
+            self._failure = error
+            raise
+        return found.records
+
+    def write(self, kind: str, key: RawKey, found: Appended) -> None:
+        """Write units of a queue."""
+        name = kind, key
+        self._files(name).write(found)
+        self._dirty.setdefault(name, found.position)
+
+    def _files(self, name: Name) -> UnitFiles:
+        kind, key = name
+        files = self._writers.get(name)
+        if files is None:
+            files = self._writers[name] = UnitFiles(self.disk, self.directory(kind, key), self._size(kind))
+            if len(self._writers) > _OPEN_QUEUES:
+                self._writers.popitem(last=False)[1].close()
+        else:
+            self._writers.move_to_end(name)
+        return files
+
+    def _size(self, kind: str) -> int:
+        sizes = {QUEUES: self.config.queue_file_size, BATCH_QUEUES: self.config.batch_queue_file_size}
+        return sizes.get(kind, self.config.queue_ext_file_size)
+
+    def directory(self, kind: str, key: RawKey) -> Path:
+        """Where a queue's files lie."""
+        return self.root / kind / key[0].decode("utf-8", "surrogateescape") / str(key[1])
+
+    def simple(self, key: RawKey) -> QueueState | None:
+        """The state of a simple queue, None where it does not exist."""
+        return self.queues.simple.get(key)
+
+    def flush(self) -> None:
+        """The thorough flush: queues and index to the disk, and the checkpoint says so (spec 5).
+
+        Raises:
+            IOFailure: the disk fails.
+        """
+        last, store_timestamp = self.last, self.store_timestamp
+        for name, begin in sorted(self._dirty.items()):
+            self._files(name).sync(begin)
+        self._dirty.clear()
+        if self.index is not None:
+            self.index.flush(sync=True)
+        if store_timestamp:
+            self.checkpoint.logics_msg_timestamp = store_timestamp
+            if self.config.release >= LOGICS_OFFSET:
+                self.checkpoint.logics_physical_offset = last
+
+    def write_index(self) -> None:
+        """Write what of the index is only in memory.
+
+        Raises:
+            IOFailure: the file cannot be written.
+        """
+        if self.index is not None:
+            self.index.flush()
+
+    def close(self) -> None:
+        """Close all files; unflushed ones stay in the system's hands."""
+        for files in self._writers.values():
+            files.close()
+        self._writers.clear()
+        if self.index is not None:
+            self.index.release()

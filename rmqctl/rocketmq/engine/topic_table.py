@@ -1,0 +1,133 @@
+"""topics.json and its like, as the release writes them, so that a broker knows the topics (spec 9)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rmqctl.errors import IOFailure
+from rmqctl.release import Release
+from rmqctl.rocketmq.config_files import read_config, table
+from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.store import RocketMQStore
+
+_IN_PLACE = Release(5, 1, 0)
+READ_WRITE = 6
+BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
+TOPICS = "topics.json"
+_TABLE = "topicConfigTable"
+
+
+class TopicTable:
+    """The topics a broker will know.
+
+    Args:
+        document: topics.json as it is; empty for none.
+    """
+
+    def __init__(self, release: Release, document: dict[str, Any]) -> None:
+        self._release, self._document = release, document
+        self.changed = False
+
+    @classmethod
+    def of(cls, store: RocketMQStore | None, release: Release) -> TopicTable:
+        """From a store's topics.json.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        document = read_config(store, TOPICS).document if store is not None else None
+        return cls(release, document if isinstance(document, dict) else {})
+
+    @property
+    def topics(self) -> dict[str, Any]:
+        """Each topic's settings by name."""
+        return table(self._document, _TABLE)
+
+    def queues(self, topic: str) -> int | None:
+        """Write queues of a topic, None if it is not known."""
+        found = self.topics.get(topic)
+        number = found.get("writeQueueNums") if isinstance(found, dict) else None
+        return number if isinstance(number, int) else None
+
+    def ensure(self, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:
+        """Make a topic known, with at least so many queues."""
+        known = self.topics.get(topic)
+        if isinstance(known, dict):
+            if (self.queues(topic) or 0) < queues:
+                known["readQueueNums"] = known["writeQueueNums"] = queues
+                self.changed = True
+            return
+        settings: dict[str, Any] = {"attributes": attributes or {}} if self._is_5 else {}
+        settings |= {
+            "order": False, "perm": READ_WRITE, "readQueueNums": queues, "topicFilterType": "SINGLE_TAG",
+            "topicName": topic, "topicSysFlag": 0, "writeQueueNums": queues,
+        }  # fmt: skip
+        self._document.setdefault(_TABLE, {})[topic] = settings
+        self.changed = True
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the topic's queues are batch queues (attribute queue.type)."""
+        found = self.topics.get(topic)
+        attributes = found.get("attributes") if isinstance(found, dict) else None
+        return isinstance(attributes, dict) and attributes.get("queue.type") == BATCH_ATTRIBUTES["queue.type"]
+
+    @property
+    def _is_5(self) -> bool:
+        return self._release >= Release(5, 0, 0)
+
+    def save(self, root: Path, disk: Disk, now_ms: int) -> None:
+        """Write topics.json if anything changed.
+
+        Raises:
+            IOFailure: it cannot be written.
+        """
+        if self.changed:
+            save_config(root, TOPICS, versioned(self._document, self._release, now_ms), disk, self._release)
+            self.changed = False
+
+
+def versioned(document: dict[str, Any], release: Release, now_ms: int) -> dict[str, Any]:
+    """The document with its dataVersion counted up."""
+    version = table(document, "dataVersion")
+    counter = version.get("counter")
+    found: dict[str, Any] = {"counter": (counter if isinstance(counter, int) else 0) + 1}
+    if release >= Release(5, 0, 0):
+        found["stateVersion"] = version.get("stateVersion", 0)
+    found["timestamp"] = now_ms
+    document["dataVersion"] = found
+    return dict(sorted(document.items()))
+
+
+def save_config(root: Path, name: str, document: dict[str, Any], disk: Disk, release: Release) -> None:
+    """Write a file of config/ in the steps of the release: over a copy, or in place after one (spec 9.1).
+
+    Keys that are whole numbers are written quoted; brokers of all releases read them.
+
+    Raises:
+        IOFailure: it cannot be written.
+    """
+    path = root / "config" / name
+    data = pretty(document).encode()
+    if path.exists():
+        _copy(path, path.with_name(name + ".bak"))
+    if release >= _IN_PLACE:
+        disk.write_file(path, data, sync=True)
+        return
+    temporary = path.with_name(name + ".tmp")
+    disk.write_file(temporary, data, sync=True)
+    disk.replace(temporary, path)
+
+
+def pretty(document: dict[str, Any]) -> str:
+    """As fastjson writes it with pretty format: tabs, no space around colons."""
+    return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False)
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        shutil.copyfile(source, target)
+    except OSError as error:
+        raise IOFailure(f"cannot copy {source} to {target}", error) from error

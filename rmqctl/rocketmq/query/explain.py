@@ -1,0 +1,331 @@
+"""Why a query by key does not find what it should: the log is read, and each loss followed to its cause.
+
+The query has left its own steps in a trace. Here the log's say is added: every message with the key,
+where its index entries are, and what kept the broker from them. The last step names the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from formats.rocketmq.index import key_hash
+from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.geometry import index_geometry
+from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.query import steps
+from rmqctl.rocketmq.query.index_evidence import Place, covers, places_of
+from rmqctl.rocketmq.query.index_walk import Chain, End
+from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
+from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
+from rmqctl.rocketmq.query.queue_unit import unit_of
+from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
+from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+from rmqctl.rocketmq.store import RocketMQStore
+
+_ROLLBACK = 0xC
+_SECOND = 1000
+_LARGEST = 64 << 20
+"""Bytes of one damaged place that are searched for the text of a key."""
+
+
+def explain_key(
+    store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, progress: Progress | None = None
+) -> Step:
+    """Read the log, add what it says to the trace, and name the reason for what the answer lacks.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files = index_files(store, index_geometry(store))
+    try:
+        return KeyExplanation(store, files, query, answer, trace).conclude(progress)
+    finally:
+        for file in files:
+            file.close()
+
+
+class KeyExplanation:
+    """The explanation of one answer.
+
+    Attributes:
+        files: the index files that were asked, oldest first.
+        found: messages of the log with the key, under any topic, in log order.
+        damage: damage met in the log; end: physical offset behind its last record.
+    """
+
+    def __init__(
+        self, store: RocketMQStore, files: list[IndexFile], query: KeyQuery, answer: KeyAnswer, trace: Trace
+    ) -> None:
+        self.store, self.files, self.query, self.answer, self.trace = store, files, query, answer, trace
+        self.found: list[Record] = []
+        self.damage: list[Finding] = []
+        self.end = 0
+
+    def conclude(self, progress: Progress | None = None) -> Step:
+        """Read the log, note what it says, and name the reason.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        self._read_log(progress)
+        expected = [r for r in self.found if not self.query.matches(r)]
+        seen = {r.physical_offset for r in self.answer.messages}
+        missing = [r for r in expected if r.physical_offset not in seen]
+        for record in missing[1:]:
+            self.trace.add(record.file, f"record {record.physical_offset}", "has the key and is not found either")
+        if missing:
+            return self._why_missing(missing[0])
+        if self.answer.absent:
+            return self._why_absent(self.answer.absent[0])
+        if self._strangers():
+            return self._why_stranger(self._strangers()[0])
+        return self._all_is_there() if self.answer.messages else self._why_nothing()
+
+    # --- what the log says ----------------------------------------------------------------------
+
+    def _read_log(self, progress: Progress | None) -> None:
+        query = self.query
+        wanted = Filter(key=query.key, tag=query.tag if query.key is None else None, strict=query.strict)
+        places = (UNIQUE_KEY,) if query.unique else (KEYS,)
+        for part in search_log(self.store, Search(wanted, places), progress=progress):
+            self.found += part.records
+            self.damage += part.findings
+            self.end = self.end if part.end is None else part.end
+        counts = Counter(r.topic for r in self.found)
+        told = ", ".join(f"{n} under topic {topic}" for topic, n in counts.items()) or "none"
+        self.trace.add("", "log", f"read from end to end for {self._wanted}: {told}")
+        for finding in self.damage[:20]:
+            self.trace.add(finding.file, f"damage at {finding.offset}", f"{finding.kind.id}: {finding.message}")
+
+    @property
+    def _wanted(self) -> str:
+        query = self.query
+        if query.key is None:
+            return f"tags {query.tag}"
+        return f"unique key {query.key}" if query.unique else f"key {query.key}"
+
+    @property
+    def _span(self) -> dict[str, object]:
+        return {"span": steps.span(self.query.begin, self.query.end)}
+
+    # --- a message of the log that the query does not give --------------------------------------
+
+    def _why_missing(self, record: Record) -> Step:
+        stored = steps.instant(record.store_timestamp)
+        self.trace.add(
+            record.file, f"record {record.physical_offset}", f"has {self._wanted}, stored {stored}; not found"
+        )
+        lost: dict[str, object] = {"key": self._wanted, "physical_offset": record.physical_offset}
+        if not self.files:
+            return steps.NO_INDEX.conclude("index", **lost)
+        places = places_of(self.files, record.physical_offset, self.query.index_query().hash)
+        for place in places:
+            self.trace.add(place.file.path, f"entry {place.number}", f"leads to record {record.physical_offset}")
+        if places:
+            return self._why_not_reached(places[0], record)
+        return self._why_stranger(self._strangers()[0]) if self._strangers() else self._never_indexed(record, lost)
+
+    def _why_not_reached(self, place: Place, record: Record) -> Step:
+        """Why the walk did not take an entry that is there."""
+        file, query = place.file, self.query
+        chain = next((c for c in self.answer.walk.chains if c.file.path == file.path), None)
+        if not query.begin <= record.store_timestamp <= query.end:
+            return self._outside(file, record.store_timestamp)
+        if chain is None:
+            return self._not_looked_into(file)
+        if chain.end in {End.NO_ENTRIES, End.TIME}:
+            return self._bad_header(file, record)
+        if not file.is_whole:
+            return self._unreadable(file)
+        return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
+
+    def _bad_header(self, file: IndexFile, record: Record) -> Step:
+        """The header says that the file has no entries, or none of the time asked for."""
+        header = file.header
+        begin, end = header["begin_timestamp"], header["end_timestamp"]
+        if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
+            at = record.physical_offset
+            return steps.INDEX_EMPTY.conclude(file.path, file=file.path, key=self._wanted, physical_offset=at)
+        if begin <= end and 0 < begin <= record.store_timestamp + _SECOND and end > 0:
+            return steps.INDEX_TIME.conclude(file.path, **self._span)
+        reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
+        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self._wanted, reason=reason)
+
+    def _outside(self, file: IndexFile, time: int) -> Step:
+        return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=steps.instant(time), **self._span)
+
+    def _not_looked_into(self, file: IndexFile) -> Step:
+        cut = self.answer.walk.cut_at
+        if cut is not None:
+            return steps.FILES_CUT_BY_TIME.conclude(
+                cut.path, file=cut.path, key=self._wanted, begin=steps.instant(self.query.begin)
+            )
+        return self._limit(file)
+
+    def _limit(self, file: IndexFile) -> Step:
+        return steps.LIMIT.conclude(file.path, limit=self.query.index_query().limit, key=self._wanted)
+
+    def _unreadable(self, file: IndexFile) -> Step:
+        geometry = file.geometry
+        reason = (
+            f"it has {file.size} bytes, but {geometry.slots} slots and {geometry.entries} entries "
+            f"need {geometry.file_size}"
+        )
+        return steps.INDEX_UNREADABLE.conclude(file.path, file=file.path, reason=reason)
+
+    def _bad_slot(self, chain: Chain) -> Step:
+        path, count = chain.file.path, max(chain.file.header["index_count"] - 1, 0)
+        if chain.end is End.EMPTY:
+            return steps.SLOT_EMPTY.conclude(path, key=self._wanted)
+        return steps.SLOT_BAD.conclude(path, slot=chain.slot, file=path, entry=chain.newest, count=count)
+
+    def _broken_chain(self, chain: Chain, place: Place) -> Step:
+        path = chain.file.path
+        time = chain.file.header["begin_timestamp"] + place.entry.time_difference * 1000
+        if not self.query.begin <= time <= self.query.end:
+            return self._outside(chain.file, time)
+        at: dict[str, object] = {"key": self._wanted, "entry": chain.last, "file": path}
+        if chain.end is End.LIMIT:
+            return self._limit(chain.file)
+        if chain.end is End.BEFORE:
+            return steps.CHAIN_TIME.conclude(path, **at, begin=steps.instant(self.query.begin), wanted=place.number)
+        reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
+        return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
+
+    def _never_indexed(self, record: Record, lost: dict[str, object]) -> Step:
+        """No entry leads to a record: what its place in the log tells of the reason."""
+        first, last = self.files[0], self.files[-1]
+        physical = record.physical_offset
+        if record.fields["sys_flag"] & _ROLLBACK == _ROLLBACK:
+            return steps.NEVER_INDEXED.conclude(**lost, reason="rollback records are not indexed")
+        holder = next((f for f in self.files if covers(f, physical)), None)
+        if holder is not None and not holder.is_whole:
+            return self._unreadable(holder)
+        if holder is not None:
+            reason = f"{holder.path} holds what was stored before and after it; the index was off, or lost it"
+            return steps.NEVER_INDEXED.conclude(holder.path, **lost, reason=reason)
+        if physical > last.header["end_phy_offset"] and not self._is_queued(record):
+            reason = "it was not dispatched: it has no queue unit either, and a broker dispatches it when it starts"
+            return steps.NEVER_INDEXED.conclude(last.path, **lost, reason=reason)
+        ends = {"first": first.header["begin_phy_offset"], "last": last.header["end_phy_offset"]}
+        return steps.INDEX_OUTSIDE_FILES.conclude("index", **lost, **ends)
+
+    def _is_queued(self, record: Record) -> bool:
+        return unit_of(self.store, record).is_there
+
+    # --- nothing of it is in the log ------------------------------------------------------------
+
+    def _why_absent(self, absence: Absence) -> Step:
+        """Why an entry of the index leads to no record: what the scan of the log says of the place."""
+        at = absence.physical_offset
+        finding = next((f for f in self.damage if f.kind is not kinds.LOG_GAP and _includes(f, at)), None)
+        if finding is not None and absence.miss in {steps.RECORD_GONE, steps.RECORD_DAMAGED}:
+            text = f"{absence.found} ({finding.kind.id})"
+            absence = replace(absence, miss=steps.RECORD_DAMAGED, found=text)
+        elif absence.miss is steps.RECORD_GONE and at >= self.end > 0:
+            absence = replace(absence, miss=steps.BEYOND_LOG)
+        return absent_step(absence, f"the index entry of {self._wanted}", self.store, self.end)
+
+    def _strangers(self) -> list[Record]:
+        """Candidates none of whose keys has the hash that was asked for, so that the entry cannot be theirs."""
+        wanted = self.query.index_query().hash
+        return [r for r in self.answer.raw if wanted not in map(key_hash, r.index_keys())]
+
+    def _why_stranger(self, record: Record) -> Step:
+        """Why an entry leads to a record that has no such key: its properties are damaged, or it is another record."""
+        wanted, at = f"the index entry of {self._wanted}", record.physical_offset
+        if record.damage:
+            return steps.RECORD_DAMAGED.conclude(record.file, wanted=wanted, physical_offset=at, found=record.damage)
+        found = f"topic {record.topic}, queue {record.fields['queue_id']}, queue offset {record.fields['queue_offset']}"
+        return steps.RECORD_REPLACED.conclude(record.file, wanted=wanted, physical_offset=at, found=found)
+
+    def _all_is_there(self) -> Step:
+        count = len(self.answer.messages)
+        return steps.NONE.conclude(found=f"{count} message{'s' * (count != 1)}, and the log has no other")
+
+    def _why_nothing(self) -> Step:
+        elsewhere = [r for r in self.found if r.topic != self.query.topic]
+        copies = [r for r in elsewhere if r.real_topic == self.query.topic]
+        if copies:
+            return self._copy(copies[0])
+        names = topic_names(self.store)
+        if self.query.topic not in names and not any(r.topic == self.query.topic for r in self.found):
+            if elsewhere:
+                return self._elsewhere(elsewhere)
+            return steps.UNKNOWN_TOPIC.conclude(topic=self.query.topic, nearest=did_you_mean(self.query.topic, names))
+        if elsewhere:
+            return self._elsewhere(elsewhere)
+        if self.answer.raw:
+            return steps.COLLISION.conclude(count=len(self.answer.raw), key=self._wanted)
+        return self._lost_in_damage() if self.damage else self._nowhere()
+
+    def _lost_in_damage(self) -> Step:
+        """Whether the text of the key stands in the damaged bytes, where they are there at all."""
+        wanted = (self.query.key if self.query.key is not None else self.query.tag or "").encode(*ENCODING)
+        with LogReader(self.store.log_files) as log:
+            held = [f for f in self.damage if wanted in log.read(f.physical_offset or 0, min(f.size, _LARGEST))]
+        for finding in held:
+            self.trace.add(finding.file, f"damage at {finding.offset}", "the text stands in the damaged bytes")
+        places = [f"{f.file} {f.offset}" for f in held or self.damage]
+        told = ", ".join(places[:3]) + (f" and {len(places) - 3} more places" if len(places) > 3 else "")
+        text = "its text stands" if held else "it may have been"
+        return steps.LOG_DAMAGED.conclude(key=self._wanted, places=told, text=text)
+
+    def _nowhere(self) -> Step:
+        where = f"under topic {self.query.topic}"
+        if self.query.tag is not None and self.query.key is not None:
+            where += f" with tags {self.query.tag}"
+        return steps.KEY_NOWHERE.conclude(key=self._wanted, where=where)
+
+    def _copy(self, record: Record) -> Step:
+        topic = record.topic
+        return steps.SYSTEM_TOPIC.conclude(
+            record.file, key=self._wanted, copy=copy_word(topic), system_topic=topic, topic=record.real_topic
+        )
+
+    def _elsewhere(self, records: Iterable[Record]) -> Step:
+        topics = dict.fromkeys(r.topic for r in records)
+        return steps.OTHER_TOPIC.conclude(key=self._wanted, topic=", ".join(topics))
+
+
+_COPIES = (
+    ("RMQ_SYS_TRANS_HALF_TOPIC", "half"),
+    ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "transaction mark"),
+    ("TRANS_CHECK_MAX_TIME_TOPIC", "given-up half"),
+    ("SCHEDULE_TOPIC_XXXX", "delayed"),
+    ("rmq_sys_wheel_timer", "timer"),
+    ("%RETRY%", "retry"),
+    ("%DLQ%", "dead-letter"),
+)
+
+
+def copy_word(topic: str) -> str:
+    """What a message under a system topic is a copy for (spec 2.12, 2.13)."""
+    return next((word for name, word in _COPIES if topic.startswith(name)), "system")
+
+
+def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> Step:
+    """The last step where an entry, a unit or an id leads to an offset without a record.
+
+    Args:
+        end: of the log, in bytes; default: of its last file.
+    """
+    files = store.log_files
+    last = files[-1].base + files[-1].size if files else 0
+    ends = {"min_offset": files[0].base if files else 0, "end": end or last}
+    at = absence.physical_offset
+    return absence.miss.conclude(absence.file, wanted=wanted, physical_offset=at, found=absence.found, **ends)
+
+
+def _includes(finding: Finding, physical: int) -> bool:
+    begin = finding.physical_offset
+    return begin is not None and begin <= physical < begin + max(finding.size, 1)
+
+
+__all__ = ["absent_step", "copy_word", "explain_key"]

@@ -1,0 +1,134 @@
+"""Messages by key, as a broker finds them: index, records, then the client's filter (spec 4.6, 8.3).
+
+Sources: DefaultMessageStore.queryMessage, MQAdminImpl.queryMessage. NumPy is not imported on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from formats.rocketmq.index import index_key, tag_index_key
+from rmqctl.rocketmq.broker_conf import integer
+from rmqctl.rocketmq.geometry import index_geometry
+from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
+from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
+from rmqctl.rocketmq.query.steps import Trace
+from rmqctl.rocketmq.store import RocketMQStore
+
+FOREVER = (1 << 63) - 1
+UNIQUE_MAX = 32
+"""`defaultQueryMaxNum`: what a broker makes of ``max`` in a query for a unique key."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """A question for the index.
+
+    Attributes:
+        topic: as it stands in the record: a half, delayed or timer copy is under its system topic.
+        key: one part of KEYS, or with ``unique`` a UNIQ_KEY; None to ask for ``tag`` alone.
+        tag: without a key, the entries of whole TAGS texts that brokers write from 5.4.0 on; with one,
+            only messages with these tags are kept.
+        begin, end: store times in epoch ms, both inclusive.
+        max: candidates at most; the broker's limits come on top: 64, and 32 for a unique key whatever is asked.
+        strict: read properties as brokers up to 4.9.0 do.
+    """
+
+    topic: str
+    key: str | None
+    unique: bool = False
+    tag: str | None = None
+    begin: int = 0
+    end: int = FOREVER
+    max: int = MAX_BATCH
+    strict: bool = False
+
+    @property
+    def text(self) -> str:
+        """What the index holds the hash of."""
+        return tag_index_key(self.topic, self.tag or "") if self.key is None else index_key(self.topic, self.key)
+
+    def index_query(self, batch: int = MAX_BATCH) -> IndexQuery:
+        """As the index is asked."""
+        wanted = UNIQUE_MAX if self.unique else self.max
+        return IndexQuery(self.text, self.begin, self.end, wanted, batch)
+
+    def matches(self, record: Record) -> str:
+        """Why the client drops a message; "" when it keeps it."""
+        if record.topic != self.topic:
+            return f"its topic is {record.topic}"
+        if self.key is not None and not self._has_key(record, self.key):
+            what = "unique key" if self.unique else "part of KEYS"
+            return f"no {what} equals {self.key}: another key with the same hash"
+        if self.tag is not None and not record.has_tags(self.tag):
+            return f"its tags are not {self.tag}"
+        return ""
+
+    def _has_key(self, record: Record, key: str) -> bool:
+        return record.has_unique_key(key) if self.unique else record.has_key(key)
+
+
+@dataclass(slots=True)
+class KeyAnswer:
+    """What a broker answers.
+
+    Attributes:
+        walk: the index's part of it.
+        raw: messages that the broker sends (``DefaultMessageStore.queryMessage``): ascending by physical offset,
+            repeats included.
+        absent: candidates whose record cannot be read, ascending, once each.
+        messages: those of ``raw`` that the client keeps, once each.
+    """
+
+    walk: Walk
+    raw: list[Record] = field(default_factory=list)
+    absent: list[Absence] = field(default_factory=list)
+    messages: list[Record] = field(default_factory=list)
+
+
+def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) -> KeyAnswer:
+    """The messages that a broker's index gives for a key.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    trace = trace or Trace(on=False)
+    files = index_files(store, index_geometry(store))
+    try:
+        with LogReader(store.log_files) as log:
+            return by_key_in(files, log, query, trace, integer(store.settings, "maxMsgsNumBatch") or MAX_BATCH)
+    finally:
+        for file in files:
+            file.close()
+
+
+def by_key_in(
+    files: Iterable[IndexFile], log: LogReader, query: KeyQuery, trace: Trace, batch: int = MAX_BATCH
+) -> KeyAnswer:
+    """The same on files that are open already; ``batch`` is the broker's `maxMsgsNumBatch`."""
+    asked = query.index_query(batch)
+    trace.add("", "hash", f"{asked.text} has hash {asked.hash}")
+    answer = KeyAnswer(walk_index(files, asked, trace))
+    reader = RecordReader(log, trace, strict=query.strict)
+    found: dict[int, Record | Absence] = {}
+    for physical in sorted(answer.walk.offsets):
+        if physical in found:
+            trace.add("", f"record {physical}", "a candidate again: the entry is a repeat")
+        record = found.setdefault(physical, reader.at(physical)) if physical not in found else found[physical]
+        if isinstance(record, Record):
+            answer.raw.append(record)
+    answer.absent = [r for r in found.values() if isinstance(r, Absence)]
+    answer.messages = [r for r in found.values() if isinstance(r, Record) and _keeps(query, r, trace)]
+    return answer
+
+
+def _keeps(query: KeyQuery, record: Record, trace: Trace) -> bool:
+    why = query.matches(record)
+    trace.add(record.file, f"record {record.physical_offset}", f"dropped, {why}" if why else "kept")
+    return not why
+
+
+__all__ = ["FOREVER", "UNIQUE_MAX", "KeyAnswer", "KeyQuery", "by_key", "by_key_in"]

@@ -1,0 +1,186 @@
+"""Messages found by reading the log: what no index holds is found too. One scan, divided among processes.
+
+The bytes of a key are searched in each window as they stand; only records that hold them are taken
+apart (and inner batches, whose bodies may be compressed).
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+from formats.rocketmq.message import SysFlag
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.block import Block, Bytes8, Ints
+from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.verify.splits import Split, splits_of, unreadable
+
+Progress = Callable[[int], object]
+MANY_PROCESSES_FROM = 256 << 20
+"""Bytes of log from which a second process gives more than its start costs."""
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What is looked for.
+
+    Attributes:
+        wanted: the filters, key and tag included.
+        places: the properties of which one must hold the key; ``wanted.key`` alone looks in both.
+    """
+
+    wanted: Filter
+    places: tuple[bytes, ...] = (KEYS, UNIQUE_KEY)
+
+
+@dataclass(slots=True)
+class Found:
+    """What a part of the log holds.
+
+    Attributes:
+        records: those looked for, in log order.
+        findings: damage met, warnings and errors.
+        end: physical offset behind the last record, None without one.
+        stale: the log ended here, at records that a cut left behind.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    end: int | None = None
+    stale: bool = False
+
+
+def search_log(
+    store: RocketMQStore, search: Search, *, processes: int | None = None, progress: Progress | None = None
+) -> Iterator[Found]:
+    """The parts of the log in order, each with what was looked for.
+
+    Args:
+        processes: default: one a core for a log worth it.
+        progress: told the bytes done since its last call.
+
+    Raises:
+        OSError: a directory of the log cannot be read; a file that cannot be is a finding.
+    """
+    log = CommitLog(store.log_files, crashed=store.has_abort)
+    splits = [s for s in splits_of(log.contexts()) if _is_wanted(s, search.wanted)]
+    size = sum(f.size for f in store.log_files)
+    processes = processes or (cores() if size >= MANY_PROCESSES_FROM else 1)
+    for split, found in zip(splits, _results(splits, search, min(processes, len(splits))), strict=False):
+        yield found
+        if progress is not None:
+            progress((split.stop or split.context.file.size) - split.start)
+        if found.stale:
+            return
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_wanted(split: Split, wanted: Filter) -> bool:
+    base, file = split.context.file.base, split.context.file
+    stop = file.size if split.stop is None else split.stop
+    after = wanted.from_offset is not None and base + stop <= wanted.from_offset
+    return not after and (wanted.to_offset is None or base + split.start < wanted.to_offset)
+
+
+def _results(splits: list[Split], search: Search, processes: int) -> Iterator[Found]:
+    if processes <= 1:
+        yield from (search_split(split, search) for split in splits)
+        return
+    with ProcessPoolExecutor(processes, get_context(), _enter, (search,)) as pool:
+        yield from pool.map(_search, splits)
+
+
+_searches: list[Search] = []  # of a worker process: the one search it was started for
+
+
+def _enter(search: Search) -> None:
+    _searches[:] = [search]
+
+
+def _search(split: Split) -> Found:
+    return search_split(split, _searches[0])
+
+
+def search_split(split: Split, search: Search) -> Found:
+    """The records of one part of the log; a file that cannot be read is a finding."""
+    found = Found()
+    try:
+        state = resume_state(split.context, split.start) if split.start else LogState()
+        for part in walk_file(split.context, state, start=split.start, stop=split.stop):
+            found.findings += [f for f in part.findings if f.level is not Severity.NOTE]
+            found.records += _matches(part.block, search)
+        found.end, found.stale = state.end, state.stale
+    except OSError as error:
+        found.findings.append(unreadable(split.context.file.name, error))
+    return found
+
+
+def _matches(block: Block, search: Search) -> list[Record]:
+    if not len(block):
+        return []
+    wanted = search.wanted
+    text = max((t.encode("utf-8", "surrogateescape") for t in (wanted.key, wanted.tag) if t), key=len, default=b"")
+    if text:
+        rows = _holding(block, text)
+        if not len(rows):
+            return []
+        block = block.take(rows)
+    chosen = wanted.select(block)
+    block = block if chosen is None else block.take(chosen)
+    records = (_record(block, row, strict=wanted.strict) for row in range(len(block)))
+    return [r for r in records if wanted.key is None or _is_in_place(r, wanted.key, search.places)]
+
+
+def _holding(block: Block, text: bytes) -> Ints:
+    """Rows of the records that hold the bytes anywhere, and of all inner batches; ascending."""
+    raw, size, found = _searchable(block.data), len(block.data), list[int]()
+    at = raw.find(text, 0, size)
+    if at >= 0:
+        begins, ends = block.at.tolist(), (block.at + block.total_size).tolist()
+        while at >= 0:
+            row = bisect_right(begins, at) - 1
+            inside = row >= 0 and at < ends[row]
+            if inside:
+                found.append(row)
+            at = raw.find(text, ends[row] if inside else at + 1, size)
+    batches = np.flatnonzero((block["sys_flag"] & _INNER_BATCH) != 0)
+    return np.union1d(np.array(found, np.int64), batches)
+
+
+def _searchable(data: Bytes8) -> bytes | bytearray:
+    """The bytes of a window, or more behind them, to be searched; copied only if they do not begin a bytearray."""
+    base: Any = data.base
+    held = base.obj if isinstance(base, memoryview) else None
+    if isinstance(held, bytearray) and np.frombuffer(held, np.uint8).ctypes.data == data.ctypes.data:
+        return held
+    return data.tobytes()
+
+
+def _record(block: Block, row: int, *, strict: bool) -> Record:
+    position = int(block.position[row])
+    return Record(block.base + position, block.file, position, block.raw(row), block.record(row), strict)
+
+
+def _is_in_place(record: Record, key: str, places: tuple[bytes, ...]) -> bool:
+    """Whether one of the places holds the key; an inner batch has passed the filter by one of its messages."""
+    if record.fields["sys_flag"] & _INNER_BATCH:
+        return True
+    return (KEYS in places and record.has_key(key)) or (UNIQUE_KEY in places and record.has_unique_key(key))
+
+
+__all__ = ["Found", "Progress", "Search", "cores", "search_log", "search_split"]

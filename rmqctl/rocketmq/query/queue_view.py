@@ -1,0 +1,277 @@
+"""One queue as a broker of a release has it once it has started on the store: where every query by queue begins.
+
+A cleanly stopped store is taken as it is on disk, after a look at the queue's last unit; only the files that an answer
+needs are read. After a crash, and where that look shows that the queue and the log do not fit, the start of the broker
+is replayed (spec 6): it cuts units and makes others. Of a store that no broker would start on, the disk is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from rmqctl.release import Release
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
+
+RELEASE_5 = Release(5, 0, 0)
+_RECOVERED_FILES = 3
+_NEIGHBOURS = 64
+_SYS_FLAG_AT, _STORE_TIME_AT, _BORN_V6 = 36, 56, 0x10
+_UNQUEUED = (0x4, 0xC)  # prepared and rollback, of the two transaction bits
+_TRANSACTION = 0xC
+
+
+@dataclass(slots=True)
+class QueueView:
+    """A queue with its log. Use as a context manager.
+
+    Attributes:
+        files: ascending; every unit in them counts.
+        min_offset, max_offset: as the broker answers them.
+        log_end: where the broker would write the next record, or the end of the last file where nobody looked.
+        is_sound: nothing had to be worked out; the files on disk are the queue.
+    """
+
+    started: StartedStore
+    topic: str
+    queue_id: int
+    files: list[UnitFile] = field(default_factory=list)
+    is_batch: bool = False
+    min_offset: int = 0
+    max_offset: int = 0
+    log_end: int = 0
+    is_sound: bool = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files of the queue; the log stays open for the next one."""
+        for file in self.files:
+            file.close()
+
+    @property
+    def store(self) -> RocketMQStore:
+        """The store it is a queue of."""
+        return self.started.store
+
+    @property
+    def release(self) -> Release:
+        """Whose rules hold."""
+        return self.started.release
+
+    @property
+    def log(self) -> LogReader:
+        """The log of the store."""
+        return self.started.log
+
+    @property
+    def name(self) -> str:
+        """``TOPIC/QUEUE``."""
+        return f"{self.topic}/{self.queue_id}"
+
+    @property
+    def is_5(self) -> bool:
+        """Whether the rules of 5.x hold."""
+        return self.release >= RELEASE_5
+
+    @property
+    def log_begin(self) -> int:
+        """Physical offset of the log's first byte."""
+        return self.log.min_offset
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit in the file sequence."""
+        return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
+
+    def at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
+        """The file with the unit of a queue offset and the unit's number there; None where none lies."""
+        return self._batch_at(queue_offset) if self.is_batch else self._simple_at(queue_offset)
+
+    def _simple_at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
+        position = queue_offset * UNIT_SIZE
+        for file in self.files:
+            if file.base <= position < file.base + len(file) * UNIT_SIZE:
+                return file, (position - file.base) // UNIT_SIZE
+        return None
+
+    def _batch_at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
+        """The last unit whose base is not behind the offset (BatchConsumeQueue.getBatchMsgIndexBuffer)."""
+        if queue_offset >= self.max_offset:
+            return None
+        for file in reversed(self.files):
+            if len(file) and file.unit(0).queue_offset <= queue_offset:
+                low, high = 0, len(file) - 1
+                while low < high:
+                    middle = (low + high + 1) // 2
+                    if file.unit(middle).queue_offset <= queue_offset:
+                        low = middle
+                    else:
+                        high = middle - 1
+                return file, low
+        return None
+
+    def store_time(self, unit: Unit) -> int:
+        """Store time of the unit's record in ms, -1 where it cannot be read (CommitLog.pickupStoreTimestamp).
+
+        The record is not verified, as a broker does not do it either.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        if unit.physical_offset < self.log_begin or not self.is_readable(unit):
+            return -1
+        data = self.log.read(unit.physical_offset, _STORE_TIME_AT + 20)
+        born_v6 = int.from_bytes(data[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big") & _BORN_V6
+        at = _STORE_TIME_AT + (12 if born_v6 else 0)
+        return int.from_bytes(data[at : at + 8], "big", signed=True) if len(data) >= at + 8 else -1
+
+    def is_readable(self, unit: Unit) -> bool:
+        """Whether a broker can read the unit's bytes: inside one file of the log, in front of its end."""
+        file = self.log.file_of(unit.physical_offset)
+        end = unit.physical_offset + unit.size
+        return file is not None and unit.size > 0 and end <= min(file.base + file.size, self.log_end)
+
+    def bytes_from(self, queue_offset: int) -> int:
+        """Bytes of the records from a queue offset on.
+
+        Raises:
+            OSError: a file of the queue cannot be read.
+        """
+        place = self.at(queue_offset)
+        if place is None:
+            return 0
+        rest = self.files[self.files.index(place[0]) + 1 :]
+        return place[0].bytes_from(place[1]) + sum(file.bytes_from(0) for file in rest)
+
+    def last_unit(self) -> Unit | None:
+        """The last unit of all; None in a queue without one."""
+        file = next((f for f in reversed(self.files) if len(f)), None)
+        return file.unit(len(file) - 1) if file else None
+
+
+def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
+    """The queue; without files and units where there is none.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    view = QueueView(started, topic, queue_id, log_end=started.log.max_offset)
+    if started.store.is_rocksdb:
+        from rmqctl.rocketmq.query.rocksdb_view import fill_from_database
+
+        fill_from_database(view)
+    else:
+        _fill_from_files(view)
+    if not is_settled(view):
+        from rmqctl.rocketmq.query.recovered import recover_view
+
+        recover_view(view)
+    return view
+
+
+def _fill_from_files(view: QueueView) -> None:
+    """The queue as it lies on disk."""
+    view.files = _files(view, QUEUES)
+    if not view.files:
+        view.files = _files(view, BATCH_QUEUES)
+        view.is_batch = bool(view.files)
+    _cut_unwritten(view)
+    set_range(view)
+
+
+def _files(view: QueueView, kind: str) -> list[UnitFile]:
+    path = f"{kind}/{view.topic}/{view.queue_id}"
+    files, _ = QueueFiles(kind, view.topic, view.queue_id, path, view.store.tree).files()
+    return [UnitFile.of(file, is_batch=kind == BATCH_QUEUES) for file in files]
+
+
+def _cut_unwritten(view: QueueView) -> None:
+    """Find the end as a broker does when it loads the queue: in the last three files (ConsumeQueue.recover)."""
+    for number in range(max(len(view.files) - _RECOVERED_FILES, 0), len(view.files)):
+        if not view.files[number].cut():
+            del view.files[number + 1 :]
+            return
+
+
+def is_settled(view: QueueView) -> bool:
+    """Whether a start of the broker would leave the queue as it is, as far as a look at its end tells."""
+    if view.store.state == "running":
+        return True
+    last = view.last_unit()
+    if view.store.state != "clean" or last is None:
+        return False
+    if last.is_filler:
+        return True
+    return view.log.record(last.physical_offset) is not None and not _is_followed(view, last)
+
+
+def _is_followed(view: QueueView, last: Unit) -> bool:
+    """Whether one of the records right behind the queue's last one is of the queue too, and so has no unit."""
+    at = last.physical_offset + last.size
+    for _ in range(_NEIGHBOURS):
+        fields = view.log.fields(at)
+        if fields is None:
+            return False
+        mine = (fields["topic"], fields["queue_id"]) == (view.topic.encode(), view.queue_id)
+        if mine and fields["sys_flag"] & _TRANSACTION not in _UNQUEUED:
+            return True
+        at += fields["total_size"]
+    return False
+
+
+def set_range(view: QueueView) -> None:
+    """Smallest and next offset from the units (spec 3.9, 6.6)."""
+    filled = [file for file in view.files if len(file)]
+    last = view.last_unit()
+    if last is None:
+        view.max_offset = view.files[-1].base // UNIT_SIZE if view.files and not view.is_batch else 0
+        view.min_offset = -1 if view.is_batch else 0
+        return
+    if view.is_batch:
+        view.max_offset = last.queue_offset + last.count
+        view.min_offset = _batch_minimum(filled[0], view.log_begin)
+        return
+    view.max_offset = filled[-1].base // UNIT_SIZE + len(filled[-1])
+    first = view.files[0]
+    view.min_offset = (
+        minimum_5(first, last, view.max_offset, view.log_begin) if view.is_5 else minimum_4(first, view.log_begin)
+    )
+
+
+def minimum_4(first: UnitFile, log_begin: int) -> int:
+    """``correctMinOffset`` up to 4.9.8: the first unit of the first file that is not before the log, else 0."""
+    return next((u.queue_offset for u in first if u.physical_offset >= log_begin), 0)
+
+
+def minimum_5(first: UnitFile, last: Unit, max_offset: int, log_begin: int) -> int:
+    """``correctMinOffset`` from 5.0.0 on, as it comes out when the broker starts."""
+    if last.physical_offset < log_begin:
+        return max_offset  # every message has expired; the queue keeps its counter
+    if not len(first) or (first.base == 0 and first.unit(0).physical_offset >= log_begin):
+        return 0
+    low, high = 0, len(first) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        offset = first.unit(middle).physical_offset
+        low, high = (middle if offset <= log_begin else low), (middle if offset >= log_begin else high)
+    fits = [n for n in range(low, high + 1) if first.unit(n).physical_offset >= log_begin]
+    return first.base // UNIT_SIZE + fits[0] if fits else 0
+
+
+def _batch_minimum(first: UnitFile, log_begin: int) -> int:
+    """The first base offset, behind the units of the first file whose record is before the log."""
+    minimum = first.unit(0).queue_offset
+    for unit in first:
+        if unit.physical_offset >= log_begin:
+            break
+        minimum = unit.queue_offset + unit.count
+    return minimum

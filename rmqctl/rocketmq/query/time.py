@@ -1,0 +1,213 @@
+"""Which queue offset belongs to a time: the answer of a broker of each release family (spec 8.2).
+
+Up to 5.1.0 the file is chosen by its modification time, and the nearer of two neighbours is the answer. From 5.1.1
+on files are chosen by the times of their first and last message, and a boundary type says which neighbour is meant.
+Sources: ConsumeQueue.getOffsetInQueueByTime, MappedFileQueue.getMappedFileByTime and
+getConsumeQueueMappedFileByTime, DefaultMessageStore.getOffsetInQueueByTime (which limits the answer to
+[min, max] from 5.0.0 on).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from rmqctl.release import Release
+from rmqctl.rocketmq.query.queue_view import QueueView
+from rmqctl.rocketmq.query.steps import Trace
+from rmqctl.rocketmq.query.units import UNIT_SIZE, UnitFile
+
+BOUNDARIES_SINCE = Release(5, 1, 1)
+"""First release with boundary types; before it the nearer neighbour is the answer."""
+
+
+class Boundary(StrEnum):
+    """Which of the messages around a time is meant (BoundaryType)."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOWER, trace: Trace | None = None) -> int:
+    """The queue offset that a broker of the view's release answers for a time in ms.
+
+    Args:
+        boundary: counts from 5.1.1 on.
+        trace: is told what was looked at.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    trace = trace or Trace(on=False)
+    if view.store.is_rocksdb:
+        from rmqctl.rocketmq.query.rocksdb_view import offset_by_time_in_database
+
+        return offset_by_time_in_database(view, time, boundary, trace)
+    if view.is_batch:
+        from rmqctl.rocketmq.query.batch_time import batch_offset_by_time
+
+        found = batch_offset_by_time(view, time, boundary, trace)
+    elif view.release < BOUNDARIES_SINCE:
+        found = _nearest(view, time, trace)
+    else:
+        found = _bounded(view, time, boundary, trace)
+    limited = max(min(max(found, view.min_offset), view.max_offset), 0) if view.is_5 else found
+    if limited != found:
+        trace.add("", f"offset {found}", f"limited to [{view.min_offset}, {view.max_offset}]: {limited}")
+    return limited
+
+
+# --- up to 5.1.0 ------------------------------------------------------------------------------------
+
+
+def _nearest(view: QueueView, time: int, trace: Trace) -> int:
+    file = _file_by_mtime(view, time, trace)
+    if file is None or not len(file):
+        return 0
+    low, high = _floor(view, file), len(file) - 1
+    left, right = -1, -1  # unit numbers
+    left_time, right_time = -1, -1
+    while high >= low:
+        middle = _middle(low, high)
+        unit = file.unit(middle)
+        if unit.physical_offset < view.log_begin:
+            trace.add(file.name, f"unit {unit.queue_offset}", "its record is before the log; goes right")
+            low, left = middle + 1, middle
+            continue
+        stored = view.store_time(unit)
+        _told(trace, file, unit.queue_offset, stored, time)
+        if stored < 0:
+            return 0
+        if stored == time:
+            return file.base // UNIT_SIZE + middle
+        if stored > time:
+            high, right, right_time = middle - 1, middle, stored
+        else:
+            low, left, left_time = middle + 1, middle, stored
+    if left_time == -1:
+        return _at(file, right)
+    if right_time == -1:
+        return _at(file, left)
+    trace.add(file.name, "neighbours", f"{left_time} and {right_time}; the nearer one is the answer, the left on a tie")
+    return _at(file, right if abs(time - left_time) > abs(time - right_time) else left)
+
+
+def _file_by_mtime(view: QueueView, time: int, trace: Trace) -> UnitFile | None:
+    """The first file that was modified at the time or later, else the last; one that a start writes is new."""
+    for file in view.files:
+        if file.mtime_ms is None or file.mtime_ms >= time:
+            trace.add(file.name, "modification time", f"{file.mtime_ms or 'now'}: not before {time}; searched")
+            return file
+        trace.add(file.name, "modification time", f"{file.mtime_ms}: before {time}; passed over")
+    return view.files[-1] if view.files else None
+
+
+# --- from 5.1.1 on ----------------------------------------------------------------------------------
+
+
+def _bounded(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> int:
+    file = _file_by_message_times(view, time, boundary, trace)
+    if file is None or not len(file):
+        return 0
+    floor, ceiling = _floor(view, file), len(file) - 1
+    edge = _beyond_edges(view, file, (floor, ceiling), time, boundary, trace)
+    if edge is not None:
+        return edge
+    low, high, left, right = floor, ceiling, -1, -1
+    while high >= low:
+        middle = _middle(low, high)
+        unit = file.unit(middle)
+        if unit.physical_offset < view.log_begin:
+            trace.add(file.name, f"unit {unit.queue_offset}", "its record is before the log; goes right")
+            low, left = middle + 1, middle
+            continue
+        stored = view.store_time(unit)
+        _told(trace, file, unit.queue_offset, stored, time)
+        if stored < 0:
+            return 0
+        if stored == time:
+            return _at(file, _last_equal(view, file, middle, (floor, ceiling), time, boundary))
+        if stored > time:
+            high, right = middle - 1, middle
+        else:
+            low, left = middle + 1, middle
+    return _at(file, right if boundary is Boundary.LOWER else left)
+
+
+def _file_by_message_times(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> UnitFile | None:
+    """LOWER: the first file whose last message is not before the time, else the last; UPPER: the last that begins."""
+    if boundary is Boundary.LOWER:
+        for file in view.files[:-1]:
+            stop = _time_of(view, file, file.capacity - 1)
+            if stop >= time:
+                trace.add(file.name, "last message", f"stored at {stop}: not before {time}; searched")
+                return file
+            trace.add(file.name, "last message", f"stored at {stop}: before {time}; passed over")
+        return view.files[-1] if view.files else None
+    for file in reversed(view.files):
+        start = _time_of(view, file, 0)
+        if start <= time:
+            trace.add(file.name, "first message", f"stored at {start}: not after {time}; searched")
+            return file
+        trace.add(file.name, "first message", f"stored at {start}: after {time}; passed over")
+    return None
+
+
+def _time_of(view: QueueView, file: UnitFile, number: int) -> int:
+    """Store time of a unit's message; -1 where there is none or it cannot be read."""
+    if not 0 <= number < len(file):
+        return -1
+    stored = view.store_time(file.unit(number))
+    return stored if stored > 0 else -1
+
+
+def _beyond_edges(
+    view: QueueView, file: UnitFile, edges: tuple[int, int], time: int, boundary: Boundary, trace: Trace
+) -> int | None:
+    """The answer for a time outside the file, None for one inside."""
+    floor, ceiling = edges
+    last = view.store_time(file.unit(ceiling))
+    if last < time:
+        trace.add(file.name, f"unit {_at(file, ceiling)}", f"the last one is stored at {last}: before {time}")
+        return _at(file, ceiling + 1 if boundary is Boundary.LOWER else ceiling)
+    first = view.store_time(file.unit(floor)) if floor < len(file) else -1
+    if first > time:
+        trace.add(file.name, f"unit {_at(file, floor)}", f"the first one is stored at {first}: after {time}")
+        return file.base // UNIT_SIZE if boundary is Boundary.LOWER else 0
+    return None
+
+
+def _last_equal(
+    view: QueueView, file: UnitFile, found: int, edges: tuple[int, int], time: int, boundary: Boundary
+) -> int:
+    """From a unit of exactly this time to the first (LOWER) or last (UPPER) of those next to it with the same time."""
+    step = -1 if boundary is Boundary.LOWER else 1
+    while edges[0] <= found + step <= edges[1] and view.store_time(file.unit(found + step)) == time:
+        found += step
+    return found
+
+
+# --- both ---------------------------------------------------------------------------------------------
+
+
+def _floor(view: QueueView, file: UnitFile) -> int:
+    """Number of the first unit of a file that is searched: the queue's smallest offset where it lies in the file."""
+    return max(view.min_offset - file.base // UNIT_SIZE, 0)
+
+
+def _middle(low: int, high: int) -> int:
+    return (low + high) // 2
+
+
+def _at(file: UnitFile, number: int) -> int:
+    """The queue offset of a unit number as a broker computes it; -1, for none, is one byte before the file."""
+    if number == -1:
+        return max(file.base - 1, 0) // UNIT_SIZE
+    return file.base // UNIT_SIZE + number
+
+
+def _told(trace: Trace, file: UnitFile, offset: int, stored: int, time: int) -> None:
+    if not trace.on:
+        return
+    way = "cannot be read: the answer is 0" if stored < 0 else "equal" if stored == time else "goes right"
+    way = "goes left" if stored > time else way
+    trace.add(file.name, f"unit {offset}", f"stored at {stored}; {way}")

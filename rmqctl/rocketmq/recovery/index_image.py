@@ -1,0 +1,121 @@
+"""The index in the memory of a recovering broker: the last file goes on, new files follow (spec 4.3 to 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from rmqctl.repair.edits import Create, Edit, Overwrite
+from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
+from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
+from rmqctl.rocketmq.index_files import IndexFile
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.store import INDEX
+
+_NAME = "%Y%m%d%H%M%S"
+_PIECE = 1 << 20
+
+
+@dataclass(slots=True)
+class _Written:
+    """What goes into one file: entries by number, and in the end its header and slots."""
+
+    entries: list[tuple[int, bytes]] = field(default_factory=list)
+    head: bytes = b""
+    slots: bytes = b""
+
+
+class IndexImage:
+    """Index files as they are after dispatch.
+
+    Args:
+        last: the newest file that loading left, None without one.
+        counts_slots: `DispatchRules.counts_slots`.
+    """
+
+    def __init__(self, last: IndexFile | None, geometry: IndexGeometry, *, counts_slots: bool) -> None:
+        self.last, self.geometry = last, geometry
+        self._written: list[_Written] = [_Written()]
+        head = IndexHead.parse(_read(last, 0, HEADER_SIZE)) if last else None
+        slots = last.slots(0, geometry.slots).astype(np.int32) if last else None
+        self._series = IndexSeries(geometry, counts_slots=counts_slots, sink=self, head=head, slots=slots)
+        self._before = head.index_count - 1 if head else 0
+
+    def add(self, columns: IndexColumns) -> None:
+        """Put the keys of records that follow each other in the log."""
+        self._series.add(columns)
+
+    def entries(self, first: int, entries: Entries) -> None:
+        """Called by the series: entries of the current file."""
+        self._written[-1].entries.append((self.geometry.entry_at(first), entries.tobytes()))
+
+    def close(self, head: IndexHead, slots: Slots) -> None:
+        """Called by the series: the current file is complete."""
+        self._written[-1].head, self._written[-1].slots = head.pack(), slots.astype(">i4").tobytes()
+        self._written.append(_Written())
+
+    @property
+    def heads(self) -> list[IndexHead]:
+        """Headers of the files from the last that was there on."""
+        return self._series.heads
+
+    def edits(self, now: datetime) -> Iterator[Edit]:
+        """What changes the files on disk to this.
+
+        Args:
+            now: local time for the names of new files.
+        """
+        self._series.finish()
+        made = self._written[:-1]
+        if self.last is not None and made:
+            yield from self._changed(self.last, made[0])
+            made = made[1:]
+        names = {self.last.path.rpartition("/")[2]} if self.last else set()
+        for written in made:
+            name, now = _name(now, names)
+            names.add(name)
+            yield Create(f"{INDEX}/{name}", _content(written), size=self.geometry.file_size)
+
+    def _changed(self, last: IndexFile, written: _Written) -> Iterator[Edit]:
+        """Overwrites of the file that was there, only where bytes differ."""
+        if not written.entries:
+            return
+        parts = [(0, written.head), (HEADER_SIZE, written.slots), *written.entries]
+        for offset, data in parts:
+            for start in range(0, len(data), _PIECE):
+                after = data[start : start + _PIECE]
+                before = _read(last, offset + start, len(after))
+                if before != after:
+                    yield Overwrite(last.path, offset + start, before, after)
+
+
+def _read(file: IndexFile | None, offset: int, size: int) -> bytes:
+    if file is None:
+        return bytes(size)
+    source = file.tree.open(file.path)
+    try:
+        return source.read_at(offset, size).ljust(size, b"\0")
+    finally:
+        source.close()
+
+
+def _content(written: _Written) -> bytes:
+    """A new file up to its last entry."""
+    data = bytearray(written.head + written.slots)
+    for offset, entries in written.entries:
+        data.extend(bytes(max(offset - len(data), 0)))
+        data[offset : offset + len(entries)] = entries
+    return bytes(data)
+
+
+def _name(now: datetime, taken: set[str]) -> tuple[str, datetime]:
+    """A name of 17 digits, later than those taken; spec 4.4 says what two files of one name lead to."""
+    while True:
+        name = f"{now:{_NAME}}{now.microsecond // 1000:03d}"
+        now += timedelta(milliseconds=1)
+        if name not in taken:
+            return name, now

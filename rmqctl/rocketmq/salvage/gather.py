@@ -1,0 +1,180 @@
+"""What can be read in a store: every sound record with its place, and what lies between them.
+
+Only columns are kept, some 60 bytes a record; the bytes of a record are read again when it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.errors import DecodeError
+from formats.rocketmq.properties import split_properties
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.columns import TextIds
+from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.dispatch.request import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.kinds_log import LOG_TORN_TAIL
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, queues_of
+from rmqctl.rocketmq.queue_numbers import KeyNumbers, signed
+from rmqctl.rocketmq.queue_range import LogRange, queue_range
+from rmqctl.rocketmq.rows.messages import crc_flags
+from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.verify.log import body_crc_finding, damaged_properties
+
+RECORD = np.dtype(
+    [
+        ("source", np.int16),
+        ("physical", np.int64),
+        ("size", np.int32),
+        ("queue", np.int32),
+        ("queue_offset", np.int64),
+        ("messages", np.int32),
+        ("store_timestamp", np.int64),
+        ("stale", np.bool_),
+    ]
+)
+Records = npt.NDArray[np.void]
+NO_QUEUE = -1
+"""Instead of a queue number: the record has no place in a queue (prepared, rollback)."""
+_INNER_NUM = b"INNER_NUM"
+
+
+class Names:
+    """Numbers of queues, the same for all sources."""
+
+    def __init__(self) -> None:
+        self.ids, self._numbers = TextIds(), KeyNumbers()
+
+    def of(self, topics: Ints, queue_ids: Ints) -> Ints:
+        """The number of each record's queue."""
+        return self._numbers.numbers(topics << 32 | (queue_ids.astype(np.int64) & 0xFFFFFFFF)).astype(np.int64)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Topic and queue id by number."""
+        found = self._numbers.keys()
+        return [(self.ids.texts[k >> 32].decode("utf-8", "surrogateescape"), signed(k & 0xFFFFFFFF)) for k in found]
+
+
+@dataclass(slots=True)
+class Gathered:
+    """One source.
+
+    Attributes:
+        records: in log order, of dtype :data:`RECORD`.
+        unreadable: findings for what could not be read, in log order.
+        ends: next queue offset of each queue, as its files show it.
+    """
+
+    store: RocketMQStore
+    records: Records
+    unreadable: list[Finding] = field(default_factory=list)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+def gather(
+    store: RocketMQStore, source: int, names: Names, *, stale: bool, advance: Callable[[int], object]
+) -> Gathered:
+    """Read a store from end to end.
+
+    Args:
+        source: number of the store.
+        stale: take old records behind the end of the log, too.
+        advance: called with bytes passed.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    log = CommitLog(store.log_files, crashed=store.has_abort)
+    parts: list[Records] = []
+    found = Gathered(store, np.zeros(0, RECORD))
+    state = LogState()
+    for at, context in enumerate(log.contexts()):
+        if gap := log.gap_before(at):
+            found.unreadable.append(gap)
+        for part in walk_file(context, state):
+            found.unreadable += filter(_tells_loss, part.findings)
+            parts.append(_columns(part, source, names, found.unreadable))
+        advance(context.file.size)
+        if state.stale:
+            break
+    if stale:
+        parts += _stale(store, source, names, state.end or 0, found.unreadable)
+    found.records = np.concatenate(parts) if parts else found.records
+    found.ends = _ends(store, found)
+    return found
+
+
+def _tells_loss(finding: Finding) -> bool:
+    """A torn last record is lost, too, although brokers that were killed leave such."""
+    return finding.level is Severity.ERROR or finding.kind is LOG_TORN_TAIL
+
+
+def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
+    """Counters of the queues; units that point behind everything the log held do not count."""
+    if store.is_rocksdb:
+        return {}
+    damaged = [(f.physical_offset or 0) + f.size for f in found.unreadable]
+    records = found.records
+    last = int((records["physical"] + records["size"]).max(initial=0))
+    log = LogRange(store.log_files[0].base if store.log_files else 0, max([last, *damaged]), is_5=True)
+    queues = [*queues_of(store.queues(QUEUES), UNIT), *queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT)]
+    return {queue.key: queue_range(queue, log).max_offset for queue in queues}
+
+
+def _stale(store: RocketMQStore, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
+    """Records behind the end of the log that lie where they say they lie: what a cut left behind."""
+    for context in CommitLog(store.log_files, crashed=True).contexts():
+        if context.file.base + context.file.size <= end:
+            continue
+        for part in _behind(context, max(end - context.file.base, 0)):
+            columns = _columns(part, source, names, bad)
+            columns["stale"] = True
+            yield columns
+
+
+def _behind(context: FileContext, start: int) -> Iterator[LogBlock]:
+    file = context.file
+    source = file.open()
+    try:
+        for block in scan(source, Extent(file.name, file.base, start, lead=file.lead)):
+            yield LogBlock(block.take(block["physical_offset"] == block.physical))
+    finally:
+        source.close()
+
+
+def _columns(part: LogBlock, source: int, names: Names, bad: list[Finding]) -> Records:
+    block = part.block
+    if not len(block):
+        return np.zeros(0, RECORD)
+    computed, ok = crc_flags(block)
+    bad += [
+        body_crc_finding(block, row, int(block["body_crc"][row]), int(computed[row]))
+        for row in np.flatnonzero(~ok).tolist()
+    ]
+    bad += damaged_properties(block, part.properties)
+    records = np.zeros(len(block), RECORD)
+    flags = block["sys_flag"]
+    unqueued = np.isin(flags & TRANSACTION, (PREPARED, ROLLBACK))
+    queue = names.of(part.topics(names.ids), block["queue_id"])
+    records["source"], records["physical"], records["size"] = source, block.physical, block.total_size
+    records["queue"], records["queue_offset"] = np.where(unqueued, NO_QUEUE, queue), block["queue_offset"]
+    records["messages"], records["store_timestamp"] = 1, block["store_timestamp"]
+    for row in np.flatnonzero(flags & INNER_BATCH).tolist():
+        records["messages"][row] = _inner_count(part, row)
+    return records[ok]
+
+
+def _inner_count(part: LogBlock, row: int) -> int:
+    """Messages of an inner batch, by INNER_NUM; 1 where that is no number."""
+    try:
+        text = part.block.record(row)["properties"]
+    except DecodeError:
+        return 1
+    value = dict(split_properties(text)).get(_INNER_NUM, b"")
+    return int(value) if value.isdigit() and 0 < len(value) < 6 else 1

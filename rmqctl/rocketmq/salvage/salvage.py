@@ -1,0 +1,214 @@
+"""Every readable message of one or several damaged stores into a new store that brokers start on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from formats.rocketmq.property_crc import stored_property_crc
+from rmqctl.errors import Refused, TooDamaged
+from rmqctl.files.tree import LocalTree
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.config_files import read_config, table
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.geometry import geometry_of
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.salvage.gather import Gathered, Names, gather
+from rmqctl.rocketmq.salvage.merge import merge
+from rmqctl.rocketmq.salvage.write import Writer, Written
+from rmqctl.rocketmq.store import RocketMQStore
+
+_CONFIG = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
+_OFFSETS = ("consumerOffset.json", "delayOffset.json")
+_SPARE = 1.25
+_LIGHT = "%LMQ%"
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageOptions:
+    """What to take, and how.
+
+    Attributes:
+        stale: old records behind the end of the log as well.
+        renumber: give every queue new offsets from 0; else they are kept, and placeholders fill what is missing.
+    """
+
+    stale: bool = False
+    renumber: bool = False
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What became of it.
+
+    Attributes:
+        sources: roots of the stores read, with the number of records found in each.
+        unreadable: findings for what could not be read, each with the number of its source.
+        duplicates, conflicts, stale: records left out, those of them that differ, records from behind the end.
+        config: configuration files copied.
+    """
+
+    into: Path
+    sources: list[tuple[str, int]]
+    written: Written
+    unreadable: list[tuple[int, Finding]] = field(default_factory=list)
+    duplicates: int = 0
+    conflicts: int = 0
+    stale: int = 0
+    config: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        """The JSON object that the command prints at the end."""
+        written = self.written
+        return {
+            "kind": "summary",
+            "into": str(self.into),
+            "sources": [{"path": path, "messages": count} for path, count in self.sources],
+            "messages": written.messages,
+            "bytes": written.bytes,
+            "unreadable": len(self.unreadable),
+            "placeholders": written.placeholders,
+            "renumbered": written.renumbered,
+            "duplicates": self.duplicates,
+            "conflicts": self.conflicts,
+            "stale": self.stale,
+            "holes": [dict(zip(("topic", "queue_id", "from", "to"), hole, strict=True)) for hole in written.holes],
+            "config": self.config,
+        }
+
+
+def salvage(
+    stores: Sequence[RocketMQStore], into: Path, options: SalvageOptions, progress: Progress = lambda size: None
+) -> Salvaged:
+    """Copy what can be read.
+
+    Args:
+        stores: replicas of one broker's store; where two hold the same message the earlier counts.
+        into: a directory that is not there yet, or empty.
+        progress: called with bytes read, then written.
+
+    Raises:
+        Refused: the directory is not empty, lies in a source, or too little room is free.
+        TooDamaged: nothing can be read.
+        IOFailure: the system refuses.
+        OSError: a source cannot be read.
+    """
+    _check_target(stores, into)
+    names = Names()
+    found = [gather(s, n, names, stale=options.stale, advance=progress) for n, s in enumerate(stores)]
+    if not any(len(f.records) for f in found):
+        raise TooDamaged(stores[0].root, "not one message can be read")
+    merged = merge([f.records for f in found])
+    needed = int((merged.records["size"].sum() + merged.repeats["size"].sum()) * _SPARE)
+    _check_room(into, needed)
+    with StoreEngine.open(into, _config(found)) as engine:
+        _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
+        writer = Writer(engine, names.queues(), [s.log_files for s in stores], keep=not options.renumber)
+        try:
+            writer.write(merged.records, advance=progress)
+            writer.write(merged.repeats, keep=False, advance=progress)
+            writer.fill_to(_ends(found))
+        finally:
+            writer.close()
+    result = Salvaged(into, [(f.store.root, len(f.records)) for f in found], writer.written)
+    result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
+    result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
+    result.stale = int(merged.records["stale"].sum())
+    result.config = _copy_config(stores[0], into, renumbered=options.renumber)
+    return result
+
+
+def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
+    """The highest counter of each queue over all sources."""
+    ends: dict[tuple[str, int], int] = {}
+    for one in found:
+        for key, end in one.ends.items():
+            ends[key] = max(ends.get(key, 0), end)
+    return ends
+
+
+def _check_target(stores: Sequence[RocketMQStore], into: Path) -> None:
+    if into.exists() and (not into.is_dir() or any(into.iterdir())):
+        raise Refused(f"{into} is there already and not empty; give a new directory")
+    for store in stores:
+        if isinstance(store.tree, LocalTree) and into.resolve().is_relative_to(Path(store.tree.root).resolve()):
+            raise Refused(f"{into} lies in {store.root}, which is only read; give a directory outside of it")
+        if any(file.lead for file in store.log_files):
+            raise Refused(f"{store.root} has a DLedger log; export its messages instead")
+
+
+def _check_room(into: Path, needed: int) -> None:
+    parent = next(p for p in (into, *into.resolve().parents) if p.exists())
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise Refused(f"{into} needs about {needed:,} bytes, but {free:,} are free on that disk; give another place")
+
+
+def _config(found: Sequence[Gathered]) -> StoreConfig:
+    """The settings of the new store: release, sizes and forms of the first source."""
+    store = found[0].store
+    geometry = geometry_of(store)
+    largest = max((int(f.records["size"].max(initial=0)) for f in found), default=0)
+    return StoreConfig(
+        release=release_range(store).highest,
+        commit_log_file_size=max(geometry.commit_log_file_size, largest + 16),
+        queue_file_size=geometry.queue_file_size,
+        batch_queue_file_size=geometry.batch_queue_file_size,
+        index_slots=geometry.index_slots,
+        index_entries=geometry.index_entries,
+        property_crc=_has_property_crc(found[0]),
+        multi_dispatch=True,
+        delay_levels=store.settings.get("messageDelayLevel") or StoreConfig().delay_levels,
+        services=False,
+    )
+
+
+def _has_property_crc(found: Gathered) -> bool:
+    """Whether records end with their own CRC, by the first of them."""
+    if not len(found.records):
+        return False
+    with LogReader(found.store.log_files) as log:
+        first = found.records[0]
+        return stored_property_crc(log.read(int(first["physical"]), int(first["size"]))) is not None
+
+
+def _make_topics(engine: StoreEngine, store: RocketMQStore, keys: Sequence[tuple[str, int]]) -> None:
+    """Make every topic known, with batch queues where the source has them."""
+    rules = DispatchRules.of(store)
+    topics = table(read_config(store, "topics.json").document, "topicConfigTable")
+    queues: dict[str, int] = {}
+    for topic, queue_id in keys:
+        queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+    for topic, count in queues.items():
+        if topic.startswith(_LIGHT):
+            continue
+        entry = topics.get(topic)
+        known = entry.get("writeQueueNums", 0) if isinstance(entry, dict) else 0
+        batch = rules.is_batch_topic(topic.encode("utf-8", "surrogateescape"))
+        engine.make_topic(topic, max(count, known if isinstance(known, int) else 0), batch=batch)
+
+
+def _copy_config(store: RocketMQStore, into: Path, *, renumbered: bool) -> list[str]:
+    """Configuration files of the first source that can be read; offsets only where queues keep theirs."""
+    copied = []
+    for name in _CONFIG:
+        file = read_config(store, name)
+        if file.document is None or (renumbered and name in _OFFSETS):
+            continue
+        source = f"{file.path}.bak" if file.fallback else file.path
+        target = into / "config" / name
+        target.parent.mkdir(exist_ok=True)
+        opened = store.tree.open(source)
+        try:
+            target.write_bytes(opened.read_at(0, opened.size()))
+        finally:
+            opened.close()
+        copied.append(name)
+    return copied

@@ -1,0 +1,30 @@
+"""The end of the checks of RocksDB queues: what each queue of the database has beyond what the log claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.database_queue import DatabaseQueue, can_read
+from rmqctl.rocketmq.rocksdb_queues import open_queues
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.queue_rest import Claim, Key, Missing, finish_queues
+
+
+def finish_database(
+    store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext, file_size: int
+) -> Iterator[Finding]:
+    """Findings of all queues of the database, and of records whose queue has no unit; none without the extra.
+
+    Raises:
+        Refused: the store is remote.
+        IOFailure: the database cannot be opened.
+    """
+    if not can_read():
+        return
+    with open_queues(store) as database:
+        opened = (DatabaseQueue.of(database, *key, store) for key in database.queues())
+        yield from finish_queues(
+            store, lambda _: (queue for queue in opened if queue.files), claims, missing, context, file_size
+        )

@@ -1,0 +1,186 @@
+"""`rmqctl produce`: what it writes, what it says, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from commands import cli
+
+Rmqctl = Callable[..., Result]
+CLOCK = ("--start-time", "1700000000000", "--interval", "5ms")
+
+
+def rows(result: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--size", "10-900"),
+        ("--body", "order {n}"),
+        ("--compress", "--size", "5K"),
+        ("--compress", "zstd", "--size", "5K"),
+        ("--compress", "lz4", "--compress-over", "100", "--body", "a" * 300),
+        ("--batch", "7", "--size", "300"),
+        ("--flush", "sync"),
+        ("--writers", "3", "--size", "100-200"),
+        ("--property-crc", "--size", "700"),
+        ("--crash", "--size", "200"),
+        ("--as-release", "4.5.2", "--size", "300"),
+        ("--as-release", "4.9.8", "--batch", "3"),
+        ("--as-release", "5.1.4", "--queue-id", "2"),
+        ("--store-host", "[2001:db8::1]:10911", "--size", "50"),
+        ("--log-file-size", "8K", "--queue-file-size", "200", "--index-slots", "10", "--index-entries", "25"),
+    ],
+    ids=" ".join,
+)
+def test_any_options_make_a_store_that_verify_likes(options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    keys = ("--key", "k{n}", "--tag", "A=3,B=1", "--property", "p={n}%")
+    made = rmqctl("produce", store, "--topic", "T{0..1}", "--count", "400", "--small", *keys, *CLOCK, *options)
+    assert made.exit_code == 0, made.output
+    assert "400 messages" in made.stdout
+    assert f"rmqctl topics {store}" in made.stdout
+    assert rmqctl("verify", store).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "options", [("--size", "10-900"), ("--batch", "3"), ("--crash",), ("--property-crc",)], ids=" ".join
+)
+def test_same_seed_same_bytes(options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        args = ("--topic", "T", "--count", "500", "--seed", "7", "--small", "--key", "k{n}", *CLOCK, *options)
+        rmqctl("produce", tmp_path / name, *args)
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+    rmqctl("produce", tmp_path / "c", "--topic", "T", "--count", "500", "--seed", "8", "--small", *CLOCK, *options)
+    assert tree(tmp_path / "a") != tree(tmp_path / "c")
+
+
+def test_bulk_and_single_puts_make_the_same_bytes(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    args = ("--topic", "T{0..2}", "--count", "3000", "--size", "0-700", "--key", "a-{n}-{n}", "--small", *CLOCK)
+    args = (*args, "--tag", "A=2,B=1,C=1", "--property", "u={n}%d%s", "--property", "v=w")
+    rmqctl("produce", tmp_path / "bulk", *args)
+    assert len(rows(rmqctl("produce", tmp_path / "single", *args, "-o", "jsonl"))) == 3000
+    assert tree(tmp_path / "bulk") == tree(tmp_path / "single")
+
+
+def test_tells_where_each_message_went(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    made = rows(rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "10", "--small", "-o", "jsonl"))
+    dumped = rows(rmqctl("dump", tmp_path / "s", "-o", "jsonl"))
+    names = ("topic", "queue_id", "queue_offset", "physical_offset", "size", "message_id", "unique_key")
+    assert [[m[n] for n in names] for m in made] == [[d[n] for n in names] for d in dumped]
+    assert {m["status"] for m in made} == {"PUT_OK"}
+
+
+def test_what_was_dumped_can_be_produced_again(rmqctl: Rmqctl, golden: Callable[[str], Path], tmp_path: Path) -> None:
+    source = golden("4.9.8-clean")
+    lines = tmp_path / "dump.jsonl"
+    lines.write_text(rmqctl("dump", source, "--body", "-o", "jsonl").stdout)
+    args = ("--log-file-size", "131072", "--queue-file-size", "1000", "--as-release", "4.9.8")
+    assert rmqctl("produce", tmp_path / "copy", "--jsonl", lines, *args).exit_code == 0
+    again = rows(rmqctl("dump", tmp_path / "copy", "--body", "-o", "jsonl"))
+    strip = {"file", "position", "physical_offset", "size", "body_crc", "body_size", "message_id", "properties"}
+    kept = [{k: v for k, v in row.items() if k not in strip} for row in again if row["kind"] == "message"]
+    wanted = [{k: v for k, v in json.loads(line).items() if k not in strip} for line in lines.read_text().splitlines()]
+    assert kept == [row for row in wanted if row["kind"] == "message"]
+
+
+def test_lines_of_standard_input(tmp_path: Path) -> None:
+    args = [
+        "produce",
+        str(tmp_path / "s"),
+        "--topic",
+        "Log",
+        "--lines",
+        "-",
+        "--queue-id",
+        "0",
+        "--small",
+        "-o",
+        "json",
+    ]
+    made = CliRunner().invoke(cli, args, input=b"one\r\ntwo\n\nfo\xffur\n")
+    assert made.exit_code == 0
+    dump = CliRunner().invoke(cli, ["dump", str(tmp_path / "s"), "--body", "-o", "json"])
+    assert [row["body"] for row in json.loads(dump.stdout)] == ["one", "two", "", {"base64": "Zm//dXI="}]
+
+
+BAD_LINES = {
+    "no json": ("{nope", "line 2: not JSON"),
+    "no object": ("[1]", "line 2: not a JSON object"),
+    "no body": ('{"topic":"T"}', "line 2, field body: is missing"),
+    "bad base64": ('{"topic":"T","body":{"base64":"%"}}', "line 2, field body: is not base64"),
+    "bad number": ('{"topic":"T","body":"","queue_id":"x"}', "line 2, field queue_id: not a whole number"),
+    "bad host": ('{"topic":"T","body":"","born_host":"x"}', "line 2, field born_host: not an address"),
+    "bad properties": ('{"topic":"T","body":"","properties":{"a":1}}', "line 2, field properties.a"),
+    "bad topic": ('{"topic":"a b","body":""}', "illegal characters"),
+    "no topic": ('{"body":""}', "line 2, field topic: is missing"),
+    "too large": ('{"topic":"T","body":"' + "x" * 40000 + '"}', "body size exceeded"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_a_bad_line_is_named_and_the_store_stays_sound(case: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    line, words = BAD_LINES[case]
+    file = tmp_path / "lines.jsonl"
+    file.write_text('{"topic":"T","body":"fine"}\n' + line + "\n")
+    made = rmqctl("produce", tmp_path / "s", "--jsonl", file, "--small")
+    assert made.exit_code == 13
+    assert words in made.stderr
+    assert rmqctl("verify", tmp_path / "s").exit_code == 0
+    assert len(rows(rmqctl("dump", tmp_path / "s", "-o", "jsonl"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--count", "1"), "--topic"),
+        (("--topic", "T", "--body", "x", "--size", "10"), "--size"),
+        (("--topic", "T", "--queues", "2", "--queue-id", "1"), "--queue-id"),
+        (("--topic", "T", "--interval", "5ms"), "--start-time"),
+        (("--topic", "T", "--size", "9-3"), "larger size"),
+        (("--topic", "T", "--tag", "A=x"), "weight"),
+        (("--topic", "T", "--store-host", "nowhere"), "--store-host"),
+    ],
+)
+def test_wrong_usage(args: tuple[str, ...], words: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    result = rmqctl("produce", tmp_path / "s", *args)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_other_directories_and_sizes_are_refused(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("x")
+    assert rmqctl("produce", tmp_path, "--topic", "T").exit_code == 11
+    rmqctl("produce", tmp_path / "s", "--topic", "T", "--small")
+    assert rmqctl("produce", tmp_path / "s", "--topic", "T", "--log-file-size", "1M").exit_code == 13
+    assert rmqctl("produce", tmp_path / "s", "--topic", "a b").exit_code == 13
+    assert rmqctl("produce", tmp_path / "s", "--topic", "T").exit_code == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir(mode=0o500)
+    assert rmqctl("produce", tmp_path / "s", "--topic", "T").exit_code == 10
+
+
+def test_a_crashed_store_is_recovered_first(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "300", "--small", "--crash")
+    assert (tmp_path / "s" / "abort").exists()
+    made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "5")
+    assert made.exit_code == 0
+    assert "rmqctl undo" in made.stderr
+    assert rmqctl("verify", tmp_path / "s").exit_code == 0
+    assert len(rows(rmqctl("dump", tmp_path / "s", "--topic", "T", "-o", "jsonl"))) == 305

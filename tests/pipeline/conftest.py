@@ -1,0 +1,20 @@
+"""One Spark session for all tests of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    from rmqctl.pipeline import session
+
+    made = session("local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+    yield made
+    made.stop()

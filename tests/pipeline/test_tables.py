@@ -1,0 +1,125 @@
+"""The tables beside ``messages``, without Spark: the rows of the commands that show the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from rmqctl.open import open_store_at
+from rmqctl.pipeline.options import BadOption, table_options
+from rmqctl.pipeline.tables import TABLES, table
+from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
+
+
+def rows(name: str, path: Path, **options: str) -> list[dict[str, Any]]:
+    source = table(name, table_options({"path": str(path), **options}))
+    found = [row for part in source.parts() for batch in source.read(part) for row in batch.to_pylist()]
+    assert all(list(row) == source.schema().names for row in found)
+    return [{key: _plain(value) for key, value in row.items()} for row in found]
+
+
+def _plain(value: Any) -> Any:
+    return round(value.replace(tzinfo=UTC).timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def lines(rmqctl: Any, *args: object) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rmqctl(*args, "-o", "jsonl").stdout.splitlines()]
+
+
+def present(row: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    return {key: row[key] for key in wanted if row.get(key) is not None}
+
+
+@pytest.mark.parametrize("size", ["1KiB", "1G"])
+@pytest.mark.parametrize("name", golden.BROKER_STORES)
+def test_queue_units_are_those_of_dump(name: str, size: str, rmqctl: Any) -> None:
+    root = golden.pristine(name)
+    found = rows("queue_units", root, splitSize=size)
+    keys = ["kind", "file", "position", "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code"]
+    dumped = [row for row in lines(rmqctl, "dump", root / "consumequeue") if row["kind"] in {"queue_unit", "pre_blank"}]
+    plain = [row for row in found if row["kind"] != "batch_queue_unit"]
+    assert [present(row, keys) for row in plain] == [present(row, keys) for row in dumped]
+    if (root / "batchconsumequeue").exists():
+        batches = [row for row in found if row["kind"] == "batch_queue_unit"]
+        dumped = [row for row in lines(rmqctl, "dump", root / "batchconsumequeue") if "base_offset" in row]
+        named = [
+            "file",
+            "position",
+            "topic",
+            "queue_id",
+            "physical_offset",
+            "size",
+            "tags_code",
+            "store_timestamp",
+            "batch_size",
+        ]
+        assert [present(row, named) for row in batches] == [present(row, named) for row in dumped]
+        assert [row["queue_offset"] for row in batches] == [row["base_offset"] for row in dumped]
+
+
+@pytest.mark.parametrize("name", ["5.5.0-rocksdb-clean"])
+def test_units_in_rocksdb(name: str) -> None:
+    pytest.importorskip("rocksdict")
+    root = golden.pristine(name)
+    found = [row for row in rows("queue_units", root) if row["kind"] == "rocksdb_unit"]
+    units = list(rocksdb_units(open_store_at(str(root))))
+    assert [
+        (r["topic"], r["queue_id"], r["queue_offset"], r["physical_offset"], r["store_timestamp"]) for r in found
+    ] == [(u.topic, u.queue_id, u.queue_offset, u.physical_offset, u.store_timestamp) for u in units]
+
+
+@pytest.mark.parametrize("size", ["1KiB", "1G"])
+@pytest.mark.parametrize("name", golden.BROKER_STORES)
+def test_index_entries_are_those_of_dump(name: str, size: str, rmqctl: Any) -> None:
+    root = golden.pristine(name)
+    dumped = [row for row in lines(rmqctl, "dump", root / "index") if row["kind"] == "index_entry"]
+    assert rows("index_entries", root, splitSize=size) == [
+        {key: value for key, value in row.items() if key != "kind"} for row in dumped
+    ]
+
+
+@pytest.mark.parametrize("name", golden.BROKER_STORES)
+def test_topics_are_those_of_the_command(name: str, rmqctl: Any) -> None:
+    root = golden.pristine(name)
+    expected = lines(rmqctl, "topics", root)
+    assert rows("topics", root) == expected
+    topic = expected[0]["topic"]
+    assert rows("topics", root, topic=topic) == [row for row in expected if row["topic"] == topic]
+
+
+def test_consumer_offsets() -> None:
+    root = golden.pristine("5.3.3-clean")
+    text = (root / "config" / "consumerOffset.json").read_text()
+    expected = {
+        (group, topic, int(queue), int(offset))
+        for topic, group, queues in re.findall(r'"([^"@]+)@([^"@]+)":\{([^}]*)\}', text)
+        for queue, offset in re.findall(r"(\d+):(\d+)", queues)
+    }
+    found = rows("consumer_offsets", root)
+    assert {(r["group"], r["topic"], r["queue_id"], r["consumer_offset"]) for r in found} == expected
+    assert expected
+
+
+def test_findings_are_those_of_verify(golden: Any, rmqctl: Any) -> None:
+    root = golden("5.3.3-clean")
+    file = next((root / "commitlog").iterdir())
+    data = bytearray(file.read_bytes())
+    data[1000:1100] = b"\xaa" * 100
+    file.write_bytes(data)
+    expected = [row for row in lines(rmqctl, "verify", root) if row["kind"] == "finding"]
+    found = rows("findings", root)
+    assert [{k: v for k, v in row.items() if v is not None} for row in found] == [
+        {k: v for k, v in row.items() if k != "kind"} for row in expected
+    ]
+    assert found
+
+
+def test_an_unknown_table_is_refused() -> None:
+    with pytest.raises(BadOption, match=", ".join(TABLES)):
+        table("massages", table_options({"path": "x"}))

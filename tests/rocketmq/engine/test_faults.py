@@ -1,0 +1,101 @@
+"""Every write, sync and create fails once: the caller is told, what was answered stays, the next open succeeds."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rmqctl.errors import IOFailure, RmqctlError
+from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, PutResult, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.disk import Buffer, Disk
+from tests.rocketmq.engine.test_engine import complaints
+
+MESSAGES = 40
+
+
+class FaultyDisk(Disk):
+    """Refuses its n-th request of a kind, and with ``for_ever`` all that follow; -1 only counts."""
+
+    def __init__(self, kind: str, at: int, error: int, *, for_ever: bool) -> None:
+        self.kind, self.at, self.error, self.for_ever = kind, at, error, for_ever
+        self.count = 0
+
+    def _step(self, kind: str) -> bool:
+        if kind != self.kind:
+            return False
+        self.count += 1
+        return self.at >= 0 and (self.count == self.at + 1 or (self.for_ever and self.count > self.at))
+
+    def write_some(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
+        if self._step("write"):
+            os.pwrite(fd, b"".join(pieces)[:7], position)
+            raise OSError(self.error, os.strerror(self.error))
+        if self._step("short"):
+            return os.pwrite(fd, b"".join(pieces)[:5], position)
+        return super().write_some(fd, pieces, position)
+
+    def resize(self, fd: int, size: int) -> None:
+        if self._step("create"):
+            raise OSError(self.error, os.strerror(self.error))
+        super().resize(fd, size)
+
+    def sync(self, fd: int) -> None:
+        if self._step("sync"):
+            raise IOFailure("cannot flush to disk", OSError(self.error, os.strerror(self.error)))
+        super().sync(fd)
+
+
+def config(start: int = 1_700_000_000_000) -> StoreConfig:
+    return StoreConfig.small(
+        commit_log_file_size=4096, queue_file_size=200, index_slots=20, index_entries=30, services=False,
+        flush=FlushMode.SYNC, clock=MadeUpClock(start, 1), max_message_size=2000,
+    )  # fmt: skip
+
+
+def run(root: Path, disk: Disk) -> tuple[list[PutResult], int]:
+    """Messages until the disk fails; the answered ones, and how often the caller was told."""
+    answered: list[PutResult] = []
+    told = 0
+    try:
+        with StoreEngine.open(root, config(), disk=disk) as engine:
+            for n in range(MESSAGES):
+                try:
+                    answered.append(engine.put(Message("T", b"%d" % n * 60, n % 2, {"KEYS": f"k{n}"})))
+                except RmqctlError:
+                    told += 1
+    except RmqctlError:
+        told += 1
+    return answered, told
+
+
+def total(kind: str, tmp_path: Path) -> int:
+    disk = FaultyDisk(kind, -1, 0, for_ever=False)
+    run(tmp_path, disk)
+    return disk.count
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("kind", ["write", "sync", "create", "short"])
+def test_every_request_may_fail(kind: str, for_ever: bool, tmp_path: Path) -> None:
+    count = total(kind, tmp_path / "count")
+    assert count > 10
+    for at in range(0, count, max(count // 7, 1)):
+        root = tmp_path / str(at)
+        error = errno.ENOSPC if at % 2 else errno.EIO
+        answered, told = run(root, FaultyDisk(kind, at, error, for_ever=for_ever))
+        assert told or kind in ("short", "create")
+        check(root, answered)
+
+
+def check(root: Path, answered: list[PutResult]) -> None:
+    with StoreEngine.open(root, config(1_700_000_100_000)) as engine:
+        for result in answered:
+            found = engine.get(result.topic, result.queue_id, result.queue_offset, 1).messages
+            assert [m.physical_offset for m in found] == [result.physical_offset]
+        engine.put(Message("T", b"after", 0))
+    gaps = "warning index.coverage"  # usual after a crash, spec 6.8
+    assert [c for c in complaints(root) if not c.startswith(gaps)] == []

@@ -1,0 +1,161 @@
+"""Group commit, flush positions, the pool; threads and the order they leave."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from rmqctl.errors import IOFailure
+from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.flush import has_pages
+from tests.rocketmq.engine.test_engine import complaints
+
+
+class SlowDisk(Disk):
+    """Counts the syncs of log files, and takes its time for them."""
+
+    def __init__(self, seconds: float = 0.005) -> None:
+        self.syncs, self.seconds = 0, seconds
+
+    def sync(self, fd: int) -> None:
+        self.syncs += 1
+        sleep(self.seconds)
+
+
+def write(engine: StoreEngine, threads: int, each: int, batch: int = 1) -> list[PutResult]:
+    results: list[PutResult] = []
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for n in range(each):
+                messages = [Message(f"T{number % 3}", b"%d %d" % (number, n), n % 2) for _ in range(batch)]
+                found = engine.put_batch(messages)
+                assert (
+                    engine.config.flush is FlushMode.ASYNC
+                    or engine.log.flushed >= found[-1].physical_offset + found[-1].size
+                )
+                results.extend(found)
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not errors, errors
+    return results
+
+
+def test_many_writers_share_a_sync(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    with StoreEngine.open(tmp_path, StoreConfig.small(flush=FlushMode.SYNC, services=False), disk=disk) as engine:
+        before = disk.syncs
+        results = write(engine, threads=16, each=10)
+        assert disk.syncs - before < len(results) / 4
+        assert all(r.status is PutStatus.PUT_OK for r in results)
+
+
+def test_one_writer_syncs_each_message(tmp_path: Path) -> None:
+    disk = SlowDisk(0)
+    with StoreEngine.open(tmp_path, StoreConfig.small(flush=FlushMode.SYNC, services=False), disk=disk) as engine:
+        engine.make_topic("T0", 2)
+        before = disk.syncs
+        write(engine, threads=1, each=20)
+        assert disk.syncs - before == 20
+
+
+def test_a_sync_that_takes_too_long_is_told(tmp_path: Path) -> None:
+    config = StoreConfig.small(flush=FlushMode.SYNC, services=False, sync_flush_timeout_ms=20)
+    with StoreEngine.open(tmp_path, config, disk=SlowDisk(0.15)) as engine:
+        engine.make_topic("T", 1)
+        leader = threading.Thread(target=lambda: engine.put(Message("T", b"first")))
+        leader.start()
+        sleep(0.05)
+        result = engine.put(Message("T", b"second"))
+        leader.join()
+    assert result.status is PutStatus.FLUSH_DISK_TIMEOUT
+    assert complaints(tmp_path) == []
+
+
+def test_wait_false_is_not_waited_for(tmp_path: Path) -> None:
+    disk = SlowDisk(0)
+    with StoreEngine.open(tmp_path, StoreConfig.small(flush=FlushMode.SYNC, services=False), disk=disk) as engine:
+        engine.make_topic("T", 1)
+        before = disk.syncs
+        engine.put(Message("T", b"x", properties={"WAIT": "false"}))
+        assert disk.syncs == before
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_positions_are_in_order(tmp_path: Path, pooled: bool) -> None:
+    config = StoreConfig.small(transient_pool=pooled, services=False)
+    with StoreEngine.open(tmp_path, config) as engine:
+        write(engine, threads=1, each=50)
+        log = engine.log
+        assert log.flushed <= log.committed <= log.wrote
+        assert (log.committed < log.wrote) is pooled
+        assert engine.offsets("T0", 0)[1] == (0 if pooled else 25)
+        log.commit()
+        assert log.flushed < log.committed == log.wrote
+        engine.flush()
+        assert log.flushed == log.committed == log.wrote
+        assert engine.offsets("T0", 0)[1] == 25
+    assert complaints(tmp_path) == []
+
+
+def test_services_flush_and_dispatch_by_themselves(tmp_path: Path) -> None:
+    config = StoreConfig.small(
+        transient_pool=True, flush_interval_ms=5, flush_thorough_interval_ms=10, commit_interval_ms=5
+    )
+    with StoreEngine.open(tmp_path, config) as engine:
+        write(engine, threads=2, each=20)
+        for _ in range(300):
+            if engine.log.flushed == engine.log.wrote and engine.reput.position == engine.log.wrote:
+                break
+            sleep(0.01)
+        assert engine.log.flushed == engine.reput.position == engine.log.wrote
+
+
+def test_least_pages() -> None:
+    assert not has_pages(0, 4 * 4096 - 1, 4)
+    assert has_pages(0, 4 * 4096, 4)
+    assert has_pages(5, 6, 0)
+    assert not has_pages(5, 5, 0)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_64_threads_leave_dense_queues(tmp_path: Path, batch: int) -> None:
+    with StoreEngine.open(tmp_path, StoreConfig.small()) as engine:
+        results = write(engine, threads=64, each=12, batch=batch)
+    queues: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for result in results:
+        queues[result.topic, result.queue_id].append((result.physical_offset, result.queue_offset))
+    for places in queues.values():
+        assert [offset for _, offset in sorted(places)] == list(range(len(places)))
+    assert sum(map(len, queues.values())) == 64 * 12 * batch
+    assert complaints(tmp_path) == []
+
+
+def test_after_a_failed_sync_nothing_more_is_taken(tmp_path: Path) -> None:
+    class Failing(SlowDisk):
+        def sync(self, fd: int) -> None:
+            raise IOFailure("cannot flush to disk", OSError(5, "Input/output error"))
+
+    engine = StoreEngine.open(tmp_path, StoreConfig.small(flush=FlushMode.SYNC, services=False), disk=SlowDisk(0))
+    engine.put(Message("T", b"safe"))
+    engine.log.files.disk = Failing()
+    for _ in range(2):
+        with pytest.raises(IOFailure):
+            engine.put(Message("T", b"unsafe"))
+    with pytest.raises(IOFailure):
+        engine.close()
+    assert (tmp_path / "abort").exists()
+    with StoreEngine.open(tmp_path) as engine:
+        assert engine.get("T", 0, 0).messages[0].fields["body"] == b"safe"

@@ -1,0 +1,37 @@
+"""The row of one record, made without NumPy, against the rows that a dump makes of whole blocks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fixtures import golden
+from rmqctl.open import open_store_at
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.rows.dump import Dump
+from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.rows.record import RecordRows
+from rmqctl.rocketmq.rows.show import Show
+
+
+@pytest.mark.parametrize("name", ["4.9.8-clean", "5.5.0-clean"])
+@pytest.mark.parametrize("show", [Show(), Show(body=True, body_limit=40), Show(raw_body=True, redact=True)])
+def test_every_record_has_the_row_of_the_dump(name: str, show: Show) -> None:
+    store = open_store_at(str(golden.pristine(name)))
+    bases = {file.name: file.base for file in store.log_files}
+    with LogReader(store.log_files) as log:
+        for row in Dump.of_store(store, Request(show=show)).rows():
+            if row["kind"] == "message":
+                fields = log.fields(bases[row["file"]] + row["position"])
+                assert fields is not None
+                assert RecordRows(show).row(fields, row["file"], row["position"]) == row
+
+
+def test_numpy_stays_out() -> None:
+    code = (
+        "import sys, rmqctl.open, rmqctl.rocketmq.log_reader, rmqctl.rocketmq.rows.record;"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
