@@ -36,14 +36,17 @@ class GapMender:
         Raises:
             OSError: the log cannot be read.
         """
-        if gap.file.lead:
-            yield left(gap.finding, "the entries of a DLedger log are chained: restore the range from another member")
+        pieces = self._entries(gap) if gap.file.lead else self._pieces(gap)
+        if gap.file.lead and (gap.is_tail or not pieces):
+            yield left(
+                gap.finding, "DLedger itself mends its last entries, and entry headers come from another member only"
+            )
             return
-        pieces = self._pieces(gap)
         healed = {piece: self._healed(gap, piece) for piece in pieces}
         yield from (step for step in healed.values() if step is not None)
         last = max((i for i, piece in enumerate(pieces) if healed[piece]), default=-1)
-        for run in _runs([piece for i, piece in enumerate(pieces) if not (gap.is_tail and i > last)], healed):
+        lost = [piece for i, piece in enumerate(pieces) if not healed[piece] and not (gap.is_tail and i > last)]
+        for run in _runs(lost):
             yield from self._lost(gap, run)
         if gap.is_tail:
             cut_at = pieces[last].end if last >= 0 else gap.begin
@@ -58,6 +61,20 @@ class GapMender:
             found.append(Piece(claim.physical, claim.end, claim))
             at = claim.end
         return found + self._unclaimed(at, gap.end)
+
+    def _entries(self, gap: Gap) -> list[Piece]:
+        """The records of DLedger entries whose headers are sound; none if the headers do not lead through the gap."""
+        found: list[Piece] = []
+        at, lead = gap.begin, gap.file.lead
+        while at < gap.end:
+            header = self.mending.log.read(at, lead)
+            size, place = int.from_bytes(header[4:8], "big"), int.from_bytes(header[24:32], "big")
+            if place != at or not lead + SMALLEST <= size <= gap.end - at:
+                return []
+            own = [c for c in self.mending.claims.at(at + lead) if c.size == size - lead]
+            found.append(Piece(at + lead, at + size, own[0] if own else None))
+            at += size
+        return found
 
     def _unclaimed(self, begin: int, end: int) -> list[Piece]:
         """A stretch that no unit points to: divided where a healed record ends."""
@@ -134,15 +151,14 @@ class GapMender:
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=len(claims))
 
 
-def _runs(pieces: Sequence[Piece], healed: dict[Piece, Step | None]) -> Iterator[list[Piece]]:
-    """Neighbouring pieces that were not healed."""
+def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that follow each other without anything between."""
     run: list[Piece] = []
     for piece in pieces:
-        if healed[piece] is None:
-            run.append(piece)
-        elif run:
+        if run and piece.begin != run[-1].end:
             yield run
             run = []
+        run.append(piece)
     if run:
         yield run
 
