@@ -89,11 +89,19 @@ class GapMender:
 
     def _healed(self, gap: Gap, piece: Piece) -> Step | None:
         raw = self.mending.log.read(piece.begin, piece.end - piece.begin)
-        healed = heal(raw, piece.begin, piece.claim)
-        if healed is None:
-            return None
-        edits = self.mending.edits(piece.begin, raw, healed.record)
-        return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
+        for claim in (piece.claim, *self._only_missing(gap, piece)):
+            healed = heal(raw, piece.begin, claim)
+            if healed is not None:
+                edits = self.mending.edits(piece.begin, raw, healed.record)
+                return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
+        return None
+
+    def _only_missing(self, gap: Gap, piece: Piece) -> list[Claim]:
+        """The one message that the queue offsets around a gap say is missing, if the gap is one record without a unit."""
+        if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
+            return []
+        found = self._missing_in(gap.begin, gap.end, ())
+        return found if len(found) == 1 else []
 
     def _lost(self, gap: Gap, run: Sequence[Piece]) -> Iterator[Step]:
         """A run of pieces that nothing heals: from a replica, else bridged."""
@@ -105,7 +113,7 @@ class GapMender:
             yield Step(gap.finding.kind.id, gap.file.name, what, restored.proof, edits)
             return
         claims = [piece.claim for piece in run if piece.claim]
-        loose = self._take_loose(begin, end, claims)
+        loose = self._missing_in(begin, end, claims)
         at_end = gap.ends_file and end == gap.end
         made = bridge(begin, end, claims, loose, gap.setting, at_end=at_end, light=self._light)
         if made is None:
@@ -114,7 +122,7 @@ class GapMender:
         self._placed |= {(c.topic, c.queue_id, c.queue_offset) for c in made.placed}
         yield self._bridged(gap, begin, end, made)
 
-    def _take_loose(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
+    def _missing_in(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
         """Missing messages of holes that span the range and that no claim of it accounts for."""
         known = {(c.topic, c.queue_id, c.queue_offset) for c in claims}
         taken = []
@@ -123,7 +131,6 @@ class GapMender:
                 for offset in range(hole.expected, hole.expected + min(hole.missing, (end - begin) // SMALLEST)):
                     key = hole.topic, hole.queue_id, offset
                     if key not in known and key not in self._placed:
-                        self._placed.add(key)
                         taken.append(Claim(*key, physical=-1, source="hole in the queue offsets of the log"))
         return taken
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -173,3 +174,26 @@ def test_records_of_every_layout_are_healed(rare: Path) -> None:
             damaged[at] ^= bits
             after, steps = mended(rare, place, bytes(damaged))
             assert after == place.raw, (row, at, bits, [s.what for s in steps])
+
+
+@pytest.fixture(scope="module")
+def unqueued(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same store without any queue: only the log itself tells what was where."""
+    root = golden.unpack(STORE, tmp_path_factory.mktemp("unqueued"))
+    for kind in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(root / kind)
+    return root
+
+
+def test_queue_offsets_around_a_record_tell_its_place(unqueued: Path) -> None:
+    """Bursts in QUEUEID, QUEUEOFFSET and topic, where no queue unit helps: healed or told, no other record touched."""
+    chance = random.Random(8)
+    healed = 0
+    for place in places(unqueued, 50, chance):
+        topic = len(place.raw) - 2 - len(decode_record(place.raw)[0]["properties"]) - 2
+        at, span = chance.choice((12, 15, 20, 24, 27, topic)), chance.randrange(1, 9)
+        first = 8 * (len(place.raw) - 1 - at)
+        after, steps = mended(unqueued, place, flip(place.raw, first, 1 << (span - 1) | 1))
+        healed += after == place.raw
+        assert after == place.raw or not any(step.edits for step in steps) or any(s.loses for s in steps), at
+    assert healed > 40
