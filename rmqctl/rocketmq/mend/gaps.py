@@ -97,7 +97,7 @@ class GapMender:
         return None
 
     def _only_missing(self, gap: Gap, piece: Piece) -> list[Claim]:
-        """The one message that the queue offsets around a gap say is missing, if the gap is one record without a unit."""
+        """The one message that the queue offsets around a gap say is missing, if the gap is one record."""
         if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
             return []
         found = self._missing_in(gap.begin, gap.end, ())
