@@ -49,7 +49,10 @@ def repaired(release: str, names: Sequence[str], directory: Path) -> dict[str, P
         conf = golden.write_broker_conf(f"{release}-{state}", directory / "broker.conf")
         store = open_store_at(str(root), broker_conf=str(conf))
         with tempfile.TemporaryDirectory() as built:
-            apply(plan_repair(store, RepairOptions(), Path(built)).plan, journal_dir=directory / f"{state}-{variant}-journal")
+            apply(
+                plan_repair(store, RepairOptions(), Path(built)).plan,
+                journal_dir=directory / f"{state}-{variant}-journal",
+            )
         found[name] = root
     return found
 
