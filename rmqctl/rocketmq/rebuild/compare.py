@@ -151,27 +151,22 @@ class QueueComparison:
         return self._by_units(file, staged, dtype)
 
     def _by_units(self, file: StoreFile, staged: Path, dtype: np.dtype[np.void]) -> FileChange:
-        old, new = file.open(), LocalFile(staged)
-        count, first, expired, undispatched = 0, None, 0, -1
+        old, new, found = file.open(), LocalFile(staged), _Differences()
         try:
             for at, many in written(old, new, _CHUNK_UNITS, dtype.itemsize):
                 a, b = (_units(s, at, many, dtype) for s in (old, new))
                 rows = _different(a, b)
                 past = self._is_expired(a[rows], b[rows])
-                expired += int(np.count_nonzero(past))
-                rows = rows[~past]
-                if len(rows) and first is None:
-                    first = (at + int(rows[0])) * dtype.itemsize
-                    missing = b["physical_offset"][rows][b["size"][rows] > 0]
-                    undispatched = int(missing[0]) if len(missing) else -1
-                count += len(rows)
+                found.expired += int(np.count_nonzero(past))
+                found.add(at, rows[~past], a, b)
         finally:
             old.close()
             new.close()
-        if not count:
-            why = f"{expired} units of expired messages are kept as they are" if expired else ""
+        if found.first is None:
+            why = f"{found.expired} units of expired messages are kept as they are" if found.expired else ""
             return FileChange(file.name, Change.EQUAL, why, staged)
-        return FileChange(file.name, Change.REPLACE, f"{count} units differ", staged, first, count, undispatched)
+        place = found.first * dtype.itemsize
+        return FileChange(file.name, Change.REPLACE, found.why(), staged, place, found.count, found.undispatched)
 
     def _is_expired(self, old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
         """Units whose record is before the log, where only filler could be built."""
@@ -182,6 +177,48 @@ class QueueComparison:
     def _dtype(self, name: str) -> np.dtype[np.void] | None:
         kind = name.partition("/")[0]
         return UNIT if kind == QUEUES else BATCH_UNIT if kind == BATCH_QUEUES else None
+
+
+@dataclass(slots=True)
+class _Differences:
+    """What differs in one queue file, in units.
+
+    Attributes:
+        missing, wrong, surplus: units that are not there, are others, or stand for no record.
+        expired: units that stay as they are.
+        first: number of the first unit that differs; None without one.
+        undispatched: physical offset of the first record without a right unit; -1 without one.
+    """
+
+    missing: int = 0
+    wrong: int = 0
+    surplus: int = 0
+    expired: int = 0
+    first: int | None = None
+    undispatched: int = -1
+
+    @property
+    def count(self) -> int:
+        """Units that differ."""
+        return self.missing + self.wrong + self.surplus
+
+    def add(self, at: int, rows: npt.NDArray[np.int64], old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> None:
+        """Note the rows that differ in pieces of both files that begin with unit ``at``."""
+        if not len(rows):
+            return
+        is_old, is_new = old["size"][rows] != 0, new["size"][rows] != 0
+        self.missing += int(np.count_nonzero(~is_old))
+        self.surplus += int(np.count_nonzero(~is_new))
+        self.wrong += int(np.count_nonzero(is_old & is_new))
+        self.first = at + int(rows[0]) if self.first is None else self.first
+        if self.undispatched < 0 and is_new.any():
+            self.undispatched = int(new["physical_offset"][rows[is_new]][0])
+
+    def why(self) -> str:
+        """One sentence."""
+        counts = ((self.missing, "missing"), (self.wrong, "wrong"), (self.surplus, "without a record"))
+        parts = [f"{count:,} {what}" for count, what in counts if count]
+        return f"units: {', '.join(parts)}"
 
 
 def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileChange]:
