@@ -106,6 +106,10 @@ class QueueComparison:
     def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
         if self.store.is_rocksdb and directory.startswith(f"{QUEUES}/"):
             return
+        if directory.startswith(f"{BATCH_QUEUES}/") and self._goes_on(there, built):
+            why = "units of expired messages are kept as they are"
+            yield from (FileChange(file.name, Change.EQUAL, why) for file in there)
+            return
         old = {f.name: f for f in there}
         begins = sorted(int(name.rpartition("/")[2]) for name in built)
         for name in sorted(built | set(old)):
@@ -115,6 +119,29 @@ class QueueComparison:
                 yield self._created(name)
             else:
                 yield self._compared(old[name])
+
+    def _goes_on(self, there: list[StoreFile], built: set[str]) -> bool:
+        """Whether a batch queue holds what was built behind units of expired messages.
+
+        Its units may then lie elsewhere in the files: a batch unit says itself which queue offsets it has.
+        """
+        if not there or self.log_begin == 0:
+            return False
+        old = self._live([file.open() for file in there])
+        new = self._live([LocalFile(self.built.root / name) for name in sorted(built)])
+        return len(old) > 0 and np.array_equal(old, new)
+
+    def _live(self, sources: list[ByteSource]) -> npt.NDArray[np.void]:
+        """Units of a batch queue whose records are not expired."""
+        found = [np.zeros(0, BATCH_UNIT)]
+        for source in sources:
+            try:
+                for at, many in written(source, source, _CHUNK_UNITS, BATCH_UNIT.itemsize):
+                    units = _units(source, at, many, BATCH_UNIT)
+                    found.append(units[(units["size"] > 0) & (units["physical_offset"] >= self.log_begin)])
+            finally:
+                source.close()
+        return np.concatenate(found, dtype=BATCH_UNIT)
 
     def _created(self, name: str) -> FileChange:
         staged, dtype = self.built.root / name, self._dtype(name)
