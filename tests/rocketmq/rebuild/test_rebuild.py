@@ -20,7 +20,7 @@ from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.repair.run import apply, undo
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT
-from rmqctl.rocketmq.rebuild.compare import Change, first_difference, written
+from rmqctl.rocketmq.rebuild.differences import Change, first_difference, written
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.topics import queue_rows
