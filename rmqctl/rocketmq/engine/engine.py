@@ -25,21 +25,20 @@ from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
-from rmqctl.rocketmq.engine.limits import check_topic
+from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
-from rmqctl.rocketmq.engine.reading import GetResult, Reading
+from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
+from rmqctl.rocketmq.engine.routing import route, system_queues
 from rmqctl.rocketmq.engine.rules import dispatch_rules
+from rmqctl.rocketmq.engine.system_topics import SystemTopics
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
+from rmqctl.rocketmq.engine.transaction import Half
 from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.query.key import KeyQuery
-from rmqctl.rocketmq.query.offset import PULL_COUNT
-from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.time import Boundary
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
 UNDISPATCHED = 16 << 10
@@ -47,7 +46,7 @@ UNDISPATCHED = 16 << 10
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine:
+class StoreEngine(Reads):
     """A store that is open for writing.
 
     Attributes:
@@ -114,6 +113,7 @@ class StoreEngine:
         files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
         self.log = CommitLog(files, QueueOffsets(_counters(state)), _log_end(state), pooled=config.transient_pool)
         index = self._index() if config.index else None
+        self.system = SystemTopics(self.root, config, disk, store)
         self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
         if state is not None:
             self.log.store_timestamp = state.log_end.store_timestamp or 0
@@ -126,7 +126,7 @@ class StoreEngine:
 
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
-        self._reading = Reading(self.root, self.config)
+        self.reading = Reading(self.root, self.config)
         self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
@@ -144,6 +144,9 @@ class StoreEngine:
         """
         self._check_open()
         self._know(message.topic, message.queue_id)
+        if not message.is_stored:
+            message = route(message, self.config, self.config.clock.now())
+            self._know(message.topic, message.queue_id)
         if is_late(message, self.config, self.topics):
             record, appended = append_late(self.log, message, self.config, self.topics)
         else:
@@ -162,6 +165,7 @@ class StoreEngine:
         records = [prepare(message, self.config) for message in messages]
         if not records:
             return []
+        check_batch(sum(record.size for record in records), self.config)
         self._know(messages[0].topic, messages[0].queue_id)
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
@@ -179,7 +183,8 @@ class StoreEngine:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
         if queue_id >= (self.topics.queues(topic) or 0):
             with self._topics_lock:
-                self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
+                usual = system_queues(topic, self.config) or self.config.default_queues
+                self.topics.ensure(topic, max(usual, queue_id + 1))
                 self.save_topics()
 
     def save_topics(self) -> None:
@@ -209,6 +214,34 @@ class StoreEngine:
         self.reput.use_rules(self.rules)
         self.save_topics()
 
+    def prepare(self, message: Message, group: str) -> Half:
+        """Store a transactional message as a half message, to be ended by :meth:`end`.
+
+        Args:
+            group: the producer's group.
+
+        Raises:
+            MessageRefused: the broker would not store it.
+            IOFailure: the system refuses.
+        """
+        return self.system.transactions.prepare(self, message, group)
+
+    def end(self, half: Half, *, commit: bool) -> PutResult | None:
+        """Commit a half message, which gives its record, or roll it back.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        return self.system.transactions.end(self, half, commit=commit)
+
+    def deliver_due(self) -> list[PutResult]:
+        """Deliver delayed messages whose time has come, by the engine's clock.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        return list(self.system.delivery.deliver(self, self.config.clock.now()))
+
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
 
@@ -231,43 +264,14 @@ class StoreEngine:
             self.reput.flush()
         self._save_checkpoint()
 
-    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
-        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+    def write_index(self) -> None:
+        """Write what of the index is only in memory, so that it can be asked.
 
         Raises:
-            IOFailure: the system refuses.
+            IOFailure: the file cannot be written.
         """
-        self.dispatch()
-        return self._reading.get(topic, queue_id, offset, count, tag)
-
-    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Smallest and next offset of a queue.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self._reading.offsets(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The queue offset of a store time, as the broker of the release answers it.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self._reading.offset_by_time(topic, queue_id, time_ms, boundary)
-
-    def query(self, query: KeyQuery) -> list[Record]:
-        """Messages by key, as a broker and its client find them.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
         with self._reput_lock:
             self.reput.write_index()
-        return self._reading.query(query)
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -290,8 +294,10 @@ class StoreEngine:
             return
         try:
             self._stop_services()
+            self.system.transactions.note(self)
             self.log.mend_tail()
             self.flush()
+            self.system.finish(self)
             self.log.files.remove_from(self.log.wrote + (self.log.wrote % self.log.files.file_size > 0))
             self.topics.save(self.root, self.disk, self.config.clock.now())
             remove_abort(self.root, self.disk)
@@ -332,6 +338,7 @@ class StoreEngine:
         self._closed = True
         self.reput.close()
         self.log.files.close()
+        self.system.close()
         self._lock.release()
 
     def _check_open(self) -> None:

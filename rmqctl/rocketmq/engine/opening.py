@@ -19,6 +19,7 @@ from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
 
+WHEEL = "timerwheel"
 _BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP}
 RawKey = tuple[bytes, int]
 _SIZES = (
@@ -80,7 +81,8 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
                 "leave the size options out to go on with its own"
             )
         changes[name] = has
-    return replace(asked, **changes)
+    has_wheel = store.tree.stat(WHEEL) is not None
+    return replace(asked, **changes, timer=asked.timer or has_wheel)
 
 
 def settings_of(config: StoreConfig) -> dict[str, str]:
