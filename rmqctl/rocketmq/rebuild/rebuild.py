@@ -25,9 +25,10 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
 from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
 from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes, indexed_until
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange, QueueComparison, index_changes
+from rmqctl.rocketmq.rebuild.compare import QueueComparison, index_changes
 from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
 from rmqctl.rocketmq.rebuild.counters import counter_units, keep_destroyed_tails, lost_counters
+from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter
 from rmqctl.rocketmq.rebuild.times import index_names, set_queue_times
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
