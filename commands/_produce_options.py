@@ -84,6 +84,12 @@ _HOW = (
     ),
 )
 _STORE = (
+    click.option(
+        "--commitlog",
+        "commit_log",
+        metavar="DIR[,DIR...]",
+        help="Directories of the log; several for a multi-path log.",
+    ),
     click.option("--start-time", type=Instant(), help="Store time of the first message; with --interval it goes on."),
     click.option("--interval", type=Span(), help="Store time between messages: 5ms, 1s.  [default: 1ms]"),
     click.option("--small", is_flag=True, help="Small files (log 64 KiB, 100 units a queue file), so that they roll."),
@@ -126,6 +132,7 @@ class Asked:
     rate: float | None
     damage: tuple[str, ...]
     crash: bool
+    commit_log: str | None
     start_time: int | None
     interval: int | None
     small: bool
@@ -204,6 +211,13 @@ class Asked:
             transaction=self.transaction or "",
         )  # fmt: skip
 
+    def _log_paths(self, path: str) -> tuple[str, ...]:
+        """The directories of the log, relative to the store where they lie in it."""
+        given = [os.path.abspath(part) for part in (self.commit_log or "").split(",") if part]
+        root = os.path.abspath(path)
+        inside = os.path.join(root, "")
+        return tuple(part.removeprefix(inside) for part in given)
+
     def config(self, path: str, release: Release | None) -> StoreConfig:
         """The engine's settings."""
         from rmqctl.rocketmq.engine import FlushMode, Host, MadeUpClock, StoreConfig
@@ -216,6 +230,7 @@ class Asked:
         config = replace(
             config,
             **{name: size for name, size in sizes.items() if size is not None},
+            commit_log_paths=self._log_paths(path),
             release=release or _shown_release(path) or config.release,
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,

@@ -17,10 +17,11 @@ from rmqctl.repair.run import Applied
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
-from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
+from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
+from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
@@ -28,7 +29,7 @@ from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abor
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
-from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
+from rmqctl.rocketmq.engine.opening import OpenState, check_kind, existing, settings_of, settled
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
@@ -97,7 +98,7 @@ class StoreEngine(Reads):
             store = existing(root, config or StoreConfig())
             if store is not None:
                 root = Path(store.root)
-                _check_kind(store)
+                check_kind(store)
                 config = settled(store, config)
                 store.settings = settings_of(config)
             return cls(root, config or StoreConfig(), store, disk)
@@ -111,7 +112,12 @@ class StoreEngine(Reads):
         self.checkpoint = Checkpoint.load(self.root)
         directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
         files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
-        self.log = CommitLog(files, QueueOffsets(_counters(state)), _log_end(state), pooled=config.transient_pool)
+        self.log = CommitLog(
+            files,
+            QueueOffsets(state.counters() if state else None),
+            state.log_end.offset if state else 0,
+            pooled=config.transient_pool,
+        )
         index = self._index() if config.index else None
         self.system = SystemTopics(self.root, config, disk, store)
         self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
@@ -171,7 +177,7 @@ class StoreEngine(Reads):
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
         status = self._flushed_status(records[0].message, appended)
-        return [_result(r, n, appended, status) for n, r in enumerate(records)]
+        return [result_of(r, n, appended, status) for n, r in enumerate(records)]
 
     def _flushed_status(self, message: Message, appended: Appended) -> PutStatus:
         if self.config.flush is not FlushMode.SYNC or not message.waits:
@@ -241,6 +247,25 @@ class StoreEngine(Reads):
             IOFailure: the system refuses.
         """
         return list(self.system.delivery.deliver(self, self.config.clock.now()))
+
+    def expire(self, now_ms: int | None = None) -> Expired:
+        """Delete log files older than the reserved time, and the queue and index files that point only to them.
+
+        Args:
+            now_ms: default: the engine's clock; the age of a file is that of its last change.
+
+        Raises:
+            IOFailure: a file cannot be deleted.
+        """
+        now = self.config.clock.now() if now_ms is None else now_ms
+        self.dispatch()
+        with self._reput_lock, self.log.locked():
+            files = self.log.files
+            log = expire_log(files, self.log.wrote, now, self.config.reserved_hours * HOUR_MS)
+            queues = expire_queues(self.reput, files.min_offset)
+            index = self.reput.index
+            entries = expire_index(index, files.min_offset, self.disk) if index is not None else []
+        return Expired(tuple(log), tuple(queues), tuple(entries), files.min_offset)
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
@@ -371,31 +396,3 @@ def _process_id(config: StoreConfig) -> int | None:
     if not config.is_5:
         return None
     return os.getpid() if config.process_id is None else config.process_id
-
-
-def _check_kind(store: RocketMQStore) -> None:
-    if store.is_rocksdb:
-        raise Refused(f"{store.root} keeps its queues in RocksDB, which only a broker can write; use a broker for it")
-    if any(f.lead for f in store.log_files):
-        raise Refused(f"{store.root} has a DLedger log, which only its group can write; use a broker for it")
-
-
-def _counters(state: OpenState | None) -> dict[tuple[str, int], int]:
-    """The next queue offset of every queue."""
-    if state is None:
-        return {}
-    found = {key: queue.next_offset for key, queue in state.queues.items()}
-    found |= {key: batch.next_offset for key, batch in state.batch_queues.items()}
-    return {(topic.decode("utf-8", "surrogateescape"), queue_id): n for (topic, queue_id), n in found.items()}
-
-
-def _log_end(state: OpenState | None) -> int:
-    return state.log_end.offset if state is not None else 0
-
-
-def _result(record: Prepared, number: int, appended: Appended, status: PutStatus) -> PutResult:
-    message, physical = record.message, appended.physical[number]
-    return PutResult(
-        status, message.topic, message.queue_id, appended.queue_offset + number, physical, record.size,
-        record.message_id(physical), message.properties.get("UNIQ_KEY"), appended.store_timestamp,
-    )  # fmt: skip
