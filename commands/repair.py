@@ -6,26 +6,24 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from commands._app import Output, message
-from commands._apply import stop_if_pending
+from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
 from commands._options import StoreOptions, output_option, store_options
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.mend.plan import Repair, RepairOptions
     from rmqctl.rocketmq.store import RocketMQStore
 
-_COLUMNS = ("id", "file", "what", "why", "loses")
-
 
 @click.command("repair")
 @store_options
-@click.option("--apply", is_flag=True, help="Carry the plan out; without it nothing is written.")
-@click.option("--only", multiple=True, metavar="ID", help="Only steps for this finding, such as log.*; repeatable.")
+@click.option("--only", multiple=True, metavar="ID", help="Only steps for this finding, such as 'log.*'; repeatable.")
 @click.option("--skip", multiple=True, metavar="ID", help="No steps for this finding; repeatable.")
 @click.option("--from", "replica", metavar="STORE", help="A replica of this store to take destroyed bytes from.")
 @click.option(
@@ -42,19 +40,16 @@ _COLUMNS = ("id", "file", "what", "why", "loses")
     metavar="OFFSET",
     help="Replace the message at this physical offset by a placeholder; repeatable.",
 )
-@click.option("--journal", metavar="DIR", help="Where to keep the journal of --apply; default: beside the store.")
-@click.option("--force", is_flag=True, help="Go on though too little room seems to be free.")
+@apply_options
 @output_option("hex")
 def command(
     store: StoreOptions,
-    apply: bool,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     replica: str | None,
     body_damage: str,
     neutralize: tuple[int, ...],
-    journal: str | None,
-    force: bool,
+    manner: Manner,
     out: Output,
 ) -> None:
     """Plan how to mend a store: heal, take from a replica, bridge with placeholders, cut only at the very end.
@@ -71,30 +66,31 @@ def command(
     """
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.mend.mending import BodyDamage
-    from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
+    from rmqctl.rocketmq.mend.plan import RepairOptions, complaints, plan_repair
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    _check_state(found, apply=apply)
+    _check_state(found, manner)
     options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize)
     _check_ids(options)
-    with _stage(found, beside=apply) as directory:
+    with _stage(found, beside=manner.is_real) as directory:
         repair = plan_repair(found, options, directory)
         _say_assumptions(repair)
-        _show(found, repair, out)
-        if apply and repair.plan.steps:
-            _apply(found, repair, journal, force=force)
-    if repair.after or (repair.plan.steps and not apply):
+        _show(repair, out)
+        applied = None
+        if repair.plan.steps:
+            applied = carry_out(repair.plan, manner, verify=lambda: complaints(found, repair))
+    if repair.after or (repair.plan.steps and (applied is None or applied.complaints)):
         raise SystemExit(1)
 
 
-def _check_state(found: RocketMQStore, *, apply: bool) -> None:
+def _check_state(found: RocketMQStore, manner: Manner) -> None:
     from rmqctl.errors import StoreInUse
 
-    stop_if_pending(found.root)
     if found.is_running:
-        if apply:
+        if manner.is_real:
             raise StoreInUse(found.root)
         message("a broker holds the lock of this store: what is read may be changing")
+    stop_if_pending(found.root)
 
 
 def _replica(path: str | None, store: StoreOptions) -> RocketMQStore | None:
@@ -131,26 +127,23 @@ def _say_assumptions(repair: Repair) -> None:
         message("some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ")
 
 
-def _show(found: RocketMQStore, repair: Repair, out: Output) -> None:
-    rows = list(_rows(repair))
-    if out.kind == "json":
-        out.document({"summary": _summary(repair), "steps": rows})
-    elif out.kind == "hex":
-        from commands._repair_hex import hex_lines
+def _show(repair: Repair, out: Output) -> None:
+    from rmqctl.repair.show import step_row
 
-        out.text(hex_lines(found, repair))
-    else:
-        out.show(rows, columns=_COLUMNS, csv_columns=_COLUMNS)
+    whole = replace(repair.plan, steps=(*repair.plan.steps, *repair.left))
+    if out.kind == "json":
+        steps, left = ([step_row(step) for step in some] for some in (repair.plan.steps, repair.left))
+        out.document({"summary": _summary(repair), "steps": steps, "left": left})
+        return
+    if out.kind == "hex":
+        out.text(line for step in whole.steps for line in (f"{step.id} {step.file}: {step.what}", f"  {step.why}"))
+        out.text([""])
+    if whole.steps:
+        show_plan(whole, out)
     if out.kind == "jsonl":
         out.show([{"kind": "summary", **_summary(repair)}])
     elif out.kind in ("table", "hex"):
         out.text([_sentence(repair)])
-
-
-def _rows(repair: Repair) -> Iterator[dict[str, Any]]:
-    from rmqctl.repair.show import step_row
-
-    yield from (step_row(step) for step in (*repair.plan.steps, *repair.left))
 
 
 def _summary(repair: Repair) -> dict[str, Any]:
@@ -168,24 +161,8 @@ def _sentence(repair: Repair) -> str:
     s = _summary(repair)
     if not s["before"] and not s["steps"]:
         return "nothing is wrong"
+    steps = f"{s['steps']:,} step{'' if s['steps'] == 1 else 's'}"
+    found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
+    loses = f"{s['loses']:,} messages are given up" if s["loses"] else "no message is given up"
     after = f"{s['after']:,} would be left" if s["after"] else "none would be left"
-    loses = f", {s['loses']:,} messages are given up" if s["loses"] else ", no message is given up"
-    return f"{s['steps']:,} steps for {s['before']:,} errors and warnings{loses}; {after}"
-
-
-def _apply(found: RocketMQStore, repair: Repair, journal: str | None, *, force: bool) -> None:
-    from rmqctl.repair.run import apply
-    from rmqctl.rocketmq.mend.plan import complaints
-
-    done = apply(
-        repair.plan,
-        journal_dir=Path(journal) if journal else None,
-        force=force,
-        verify=lambda: complaints(found, repair),
-    )
-    if done.journal is None:
-        message("nothing had to be changed")
-        return
-    for complaint in done.complaints:
-        message(complaint)
-    message(f"{len(done.files):,} files changed; to take it back: {done.undo_command}")
+    return f"{steps} for {found}; {loses}; {after}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
+from commands._apply import say_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, store_options
 from commands._spark import spark_options, started, working
 
@@ -70,6 +71,7 @@ def command(
     from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    say_if_pending(found.root)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     size = sum(f.size for f in found.log_files)

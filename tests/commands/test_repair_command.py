@@ -61,7 +61,7 @@ def test_a_plan_is_shown_and_nothing_is_written(rmqctl: Rmqctl, store: Path) -> 
     result = rmqctl("repair", store)
     assert result.exit_code == 1
     assert "heal the record" in " ".join(result.stdout.split())
-    assert "1 steps for 1 errors and warnings, no message is given up; none would be left" in result.stdout
+    assert "1 step for one error or warning; no message is given up; none would be left" in result.stdout
     assert raw(store, record) == before
 
 
@@ -69,7 +69,7 @@ def test_the_plan_as_hex(rmqctl: Rmqctl, store: Path) -> None:
     record = record_in("LabOrders")
     overwrite(store, record["commitLogOffset"] + 4, b"\0")
     out = rmqctl("repair", store, "-o", "hex").stdout
-    assert out.index("before:") < out.index("after:") < out.index("MESSAGE_V1")
+    assert out.index("--- before") < out.index("--- after") < out.index("MESSAGE_V1")
 
 
 def test_apply_and_undo(rmqctl: Rmqctl, store: Path) -> None:
@@ -78,7 +78,7 @@ def test_apply_and_undo(rmqctl: Rmqctl, store: Path) -> None:
     overwrite(store, record["commitLogOffset"] + 4, b"\0")
     result = rmqctl("repair", store, "--apply")
     assert result.exit_code == 0, result.stderr
-    assert "to take it back: rmqctl undo" in result.stderr
+    assert "to take it back, type: rmqctl undo" in result.stderr
     assert raw(store, record) == true
     assert rmqctl("verify", store, "--no-notes").exit_code == 0
     assert rmqctl("repair", store).exit_code == 0

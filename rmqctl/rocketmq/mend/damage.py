@@ -79,7 +79,7 @@ class LogDamage:
     def ranges(self) -> Iterable[Range]:
         """Ranges of the log of which it matters which units point there."""
         yield from ((g.begin, g.end) for g in self.gaps)
-        yield from ((at, at + 1) for at in self.records)
+        yield from ((at, at + 1) for at in {*self.records, *self.strayed})
         yield from ((m.physical, m.physical + 1) for m in self.missing)
 
 

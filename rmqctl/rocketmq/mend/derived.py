@@ -16,7 +16,7 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.mend.changes import changes
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.holes import Break
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange
+from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.store import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
 

@@ -36,14 +36,17 @@ class GapMender:
         Raises:
             OSError: the log cannot be read.
         """
-        if gap.file.lead:
-            yield left(gap.finding, "the entries of a DLedger log are chained: restore the range from another member")
+        pieces = self._entries(gap) if gap.file.lead else self._pieces(gap)
+        if gap.file.lead and (gap.is_tail or not pieces):
+            yield left(
+                gap.finding, "DLedger itself mends its last entries, and entry headers come from another member only"
+            )
             return
-        pieces = self._pieces(gap)
         healed = {piece: self._healed(gap, piece) for piece in pieces}
         yield from (step for step in healed.values() if step is not None)
         last = max((i for i, piece in enumerate(pieces) if healed[piece]), default=-1)
-        for run in _runs([piece for i, piece in enumerate(pieces) if not (gap.is_tail and i > last)], healed):
+        lost = [piece for i, piece in enumerate(pieces) if not healed[piece] and not (gap.is_tail and i > last)]
+        for run in _runs(lost):
             yield from self._lost(gap, run)
         if gap.is_tail:
             cut_at = pieces[last].end if last >= 0 else gap.begin
@@ -59,6 +62,20 @@ class GapMender:
             at = claim.end
         return found + self._unclaimed(at, gap.end)
 
+    def _entries(self, gap: Gap) -> list[Piece]:
+        """The records of DLedger entries whose headers are sound; none if the headers do not lead through the gap."""
+        found: list[Piece] = []
+        at, lead = gap.begin, gap.file.lead
+        while at < gap.end:
+            header = self.mending.log.read(at, lead)
+            size, place = int.from_bytes(header[4:8], "big"), int.from_bytes(header[24:32], "big")
+            if place != at or not lead + SMALLEST <= size <= gap.end - at:
+                return []
+            own = [c for c in self.mending.claims.at(at + lead) if c.size == size - lead]
+            found.append(Piece(at + lead, at + size, own[0] if own else None))
+            at += size
+        return found
+
     def _unclaimed(self, begin: int, end: int) -> list[Piece]:
         """A stretch that no unit points to: divided where a healed record ends."""
         found = []
@@ -72,11 +89,19 @@ class GapMender:
 
     def _healed(self, gap: Gap, piece: Piece) -> Step | None:
         raw = self.mending.log.read(piece.begin, piece.end - piece.begin)
-        healed = heal(raw, piece.begin, piece.claim)
-        if healed is None:
-            return None
-        edits = self.mending.edits(piece.begin, raw, healed.record)
-        return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
+        for claim in (piece.claim, *self._only_missing(gap, piece)):
+            healed = heal(raw, piece.begin, claim)
+            if healed is not None:
+                edits = self.mending.edits(piece.begin, raw, healed.record)
+                return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
+        return None
+
+    def _only_missing(self, gap: Gap, piece: Piece) -> list[Claim]:
+        """The one message that the queue offsets around a gap say is missing, if the gap is one record."""
+        if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
+            return []
+        found = self._missing_in(gap.begin, gap.end, ())
+        return found if len(found) == 1 else []
 
     def _lost(self, gap: Gap, run: Sequence[Piece]) -> Iterator[Step]:
         """A run of pieces that nothing heals: from a replica, else bridged."""
@@ -88,7 +113,7 @@ class GapMender:
             yield Step(gap.finding.kind.id, gap.file.name, what, restored.proof, edits)
             return
         claims = [piece.claim for piece in run if piece.claim]
-        loose = self._take_loose(begin, end, claims)
+        loose = self._missing_in(begin, end, claims)
         at_end = gap.ends_file and end == gap.end
         made = bridge(begin, end, claims, loose, gap.setting, at_end=at_end, light=self._light)
         if made is None:
@@ -97,7 +122,7 @@ class GapMender:
         self._placed |= {(c.topic, c.queue_id, c.queue_offset) for c in made.placed}
         yield self._bridged(gap, begin, end, made)
 
-    def _take_loose(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
+    def _missing_in(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
         """Missing messages of holes that span the range and that no claim of it accounts for."""
         known = {(c.topic, c.queue_id, c.queue_offset) for c in claims}
         taken = []
@@ -106,7 +131,6 @@ class GapMender:
                 for offset in range(hole.expected, hole.expected + min(hole.missing, (end - begin) // SMALLEST)):
                     key = hole.topic, hole.queue_id, offset
                     if key not in known and key not in self._placed:
-                        self._placed.add(key)
                         taken.append(Claim(*key, physical=-1, source="hole in the queue offsets of the log"))
         return taken
 
@@ -134,15 +158,14 @@ class GapMender:
             yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=len(claims))
 
 
-def _runs(pieces: Sequence[Piece], healed: dict[Piece, Step | None]) -> Iterator[list[Piece]]:
-    """Neighbouring pieces that were not healed."""
+def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that follow each other without anything between."""
     run: list[Piece] = []
     for piece in pieces:
-        if healed[piece] is None:
-            run.append(piece)
-        elif run:
+        if run and piece.begin != run[-1].end:
             yield run
             run = []
+        run.append(piece)
     if run:
         yield run
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from formats.rocketmq.message import Magic, SysFlag
+from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.mend.claims import Claim
@@ -22,6 +22,7 @@ from rmqctl.rocketmq.variants import HOST_SHIFT
 SMALLEST = 92
 """Bytes of the smallest record with a topic: V1, IPv4 hosts, no body, one letter, no properties."""
 _COMMIT = 0x8
+_YEARS = 10 * 365 * 86_400_000  # ms
 _CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
@@ -66,7 +67,17 @@ def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None
         if found is not None:
             proven.setdefault(found.record, found)
             fewest = len(layout.changed)
+    if len(proven) > 1:  # the host bits of an IPv6 address beside an IPv4 one may be swapped: all lengths are equal
+        proven = {record: healed for record, healed in proven.items() if _is_plausible(record)}
     return next(iter(proven.values())) if len(proven) == 1 else None
+
+
+def _is_plausible(record: bytes) -> bool:
+    """Whether hosts and times read as such: ports of 16 bits, stored within years of when it was born."""
+    fields, _ = decode_record(record)
+    born, stored = fields["born_timestamp"], fields["store_timestamp"]
+    ports = 0 <= fields["born_port"] < 1 << 16 and 0 <= fields["store_port"] < 1 << 16
+    return ports and born > 0 and stored > 0 and abs(stored - born) < _YEARS
 
 
 def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) -> Healed | None:

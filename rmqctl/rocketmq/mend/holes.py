@@ -130,7 +130,8 @@ class HoleFinder:
 def _is_flipped(own: Break) -> bool:
     """Whether an offset that no queue reaches is a few flipped bits away from the one that was due."""
     pattern = (own.offset ^ own.expected) & _ALL
-    return abs(own.missing) > _FAR and span_of(pattern.to_bytes(8, "big")) <= LONGEST_BURST
+    is_absurd = own.expected >= 0 and (own.missing > _FAR or own.offset < 0)
+    return is_absurd and span_of(pattern.to_bytes(8, "big")) <= LONGEST_BURST
 
 
 def _claim(key: Key, offset: int, physical: int) -> Claim:

@@ -30,7 +30,7 @@ from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import stray_steps
 from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
-from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 
 _ROUNDS = 3
 _CONTRADICTING = (kinds.INDEX_ENTRY, kinds.INDEX_COVERAGE)
@@ -109,15 +109,16 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
+    _known: tuple[tuple[int, Level], list[Finding]] = field(default=((-1, Level.QUICK), []))
 
     def run(self) -> Repair:
-        before = self._findings("verify")
+        before = self._findings("verify", Level.FULL)
         geometry = geometry_of(self.below)
         if before or self.options.neutralize:
             self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
         if self.store.log_files and (before or self.steps):
             self._derived()
-        after = self._findings("verify the result") if self.steps else before
+        after = self._findings("verify the result", Level.FULL) if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry)
 
@@ -137,11 +138,14 @@ class _Planner:
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
 
     def _derived(self) -> None:
-        self._take(expired_steps(self.store, self._findings("expired queues")))
-        self._take(queue_steps(self.store, self._findings("queues"), self._room()))
-        self._take(index_steps(self.store, self._findings("index"), self._room()))
-        self._take(checkpoint_steps(self.store, self._findings("checkpoint"), self._room()))
-        found = self._findings("config")
+        found = self._findings("queues")
+        self._take(expired_steps(self.store, found))
+        self._take(queue_steps(self.store, found, self._room()))
+        self._take(index_steps(self.store, found, self._room()))
+        before, found = found, self._findings("checkpoint and configuration")
+        if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
+            self._take(index_steps(self.store, found, self._room()))
+        self._take(checkpoint_steps(self.store, found, self._room()))
         last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
         unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not kinds.QUEUE_ORPHAN}
         settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
@@ -164,9 +168,14 @@ class _Planner:
         """The store as the steps so far leave it."""
         return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
 
-    def _findings(self, stage: str) -> list[Finding]:
-        self.advance(stage)
-        return [f for f in Verification(self.store, VerifyOptions()).findings() if f.level is not Severity.NOTE]
+    def _findings(self, stage: str, level: Level = Level.STRUCTURE) -> list[Finding]:
+        """Errors and warnings of the store as the steps leave it; those known where nothing changed since."""
+        known = (len(self.steps), level)
+        if self._known[0] not in (known, (len(self.steps), Level.FULL)):
+            self.advance(stage)
+            found = Verification(self.store, VerifyOptions(level)).findings()
+            self._known = known, [f for f in found if f.level is not Severity.NOTE]
+        return self._known[1]
 
     def _room(self) -> Path:
         """A new directory to build in."""

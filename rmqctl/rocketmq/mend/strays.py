@@ -30,7 +30,7 @@ def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
         elif finding.kind in _LENGTHS:
             yield _length(store, finding, _size(finding.file, geometry))
         elif finding.kind is kinds.TIMER_LOG:
-            why = "brokers make timerlog/ and timerwheel anew from the queue of rmq_sys_wheel_timer: move both away"
+            why = "brokers build timerlog/ and timerwheel again from their queue when both are moved away"
             yield Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 

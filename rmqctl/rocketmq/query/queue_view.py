@@ -160,6 +160,28 @@ class QueueView:
 def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     """The queue; without files and units where there is none.
 
+    Where the start of a broker would take readable messages away from it, the queue is as it lies on disk, unless the
+    store was opened to be exact.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    view = queue_on_disk(started, topic, queue_id)
+    if is_settled(view):
+        return view
+    from rmqctl.rocketmq.query.recovered import queue_after_start
+
+    recovered = queue_after_start(view)
+    if recovered is None:
+        return view
+    view.close()
+    return recovered
+
+
+def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView:
+    """The queue as it lies on disk, or in the database.
+
     Raises:
         OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
@@ -171,15 +193,10 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
         fill_from_database(view)
     else:
         _fill_from_files(view)
-    if not is_settled(view):
-        from rmqctl.rocketmq.query.recovered import recover_view
-
-        recover_view(view)
     return view
 
 
 def _fill_from_files(view: QueueView) -> None:
-    """The queue as it lies on disk."""
     view.files = _files(view, QUEUES)
     if not view.files:
         view.files = _files(view, BATCH_QUEUES)
@@ -200,6 +217,24 @@ def _cut_unwritten(view: QueueView) -> None:
         if not view.files[number].cut():
             del view.files[number + 1 :]
             return
+
+
+def hole_before(disk: QueueView, queue_offset: int) -> int | None:
+    """The offset of an empty unit at which the queue ends for a broker, though units follow it on disk up to this one.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if disk.is_batch or disk.store.is_rocksdb:
+        return None
+    position = queue_offset * UNIT_SIZE
+    with_unit = next((f for f in _files(disk, QUEUES) if f.base <= position < f.base + f.capacity * UNIT_SIZE), None)
+    if with_unit is None or not disk.files:
+        return None
+    behind = (with_unit.unit(n) for n in range((position - with_unit.base) // UNIT_SIZE, len(with_unit)))
+    is_hole = queue_offset >= disk.max_offset and any(u.size > 0 and u.physical_offset >= 0 for u in behind)
+    with_unit.close()
+    return disk.max_offset if is_hole else None
 
 
 def is_settled(view: QueueView) -> bool:

@@ -366,6 +366,13 @@ TIME_OUTSIDE = _miss(
     "{time} lies {side} all messages of queue {topic}/{queue_id} ({first} to {last})",
     "The queue holds no message of that time.",
 )
+CUT_AT_START = _miss(
+    "cut-at-start",
+    "unit {queue_offset} of queue {topic}/{queue_id} and its message are on disk, but a broker of {release} that "
+    "starts on the store cuts the log at {end}: {reason}",
+    "Recovery ends at the first record that does not hold, and takes away what lies behind it. `rmqctl recover` shows "
+    "all that a start costs, `rmqctl salvage` saves the messages.",
+)
 TIME_ORDER = _miss(
     "time-out-of-order",
     "offset {queue_offset} of queue {topic}/{queue_id} is the answer for {time}, but not the message of that time: "

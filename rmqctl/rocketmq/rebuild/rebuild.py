@@ -25,9 +25,10 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
 from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
 from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes, indexed_until
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange, QueueComparison, index_changes
+from rmqctl.rocketmq.rebuild.compare import QueueComparison, index_changes
 from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
 from rmqctl.rocketmq.rebuild.counters import counter_units, keep_destroyed_tails, lost_counters
+from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter
 from rmqctl.rocketmq.rebuild.times import index_names, set_queue_times
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
@@ -158,7 +159,7 @@ class Rebuild:
     def _changes(self, found: Rebuilt) -> Iterator[FileChange]:
         begin = self.store.log_files[0].base if self.store.log_files else 0
         if self.options.queues or self.options.checkpoint:
-            queues = QueueComparison(self.store, found.built, begin, found.built.end)
+            queues = QueueComparison(self.store, found.built, begin, found.built.end, self.options.checkpoint)
             yield from queues.changes(KINDS, self.options.topics)
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)

@@ -18,6 +18,7 @@ from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.database_queue import can_read
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.index_files import index_entries
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
@@ -84,6 +85,7 @@ class Verification:
         self.counts: Counter[str] = Counter()
         self.files = self.messages = self.bytes = 0
         self._gaps: list[Finding] = []
+        self._chains: list[list[Finding]] | None = None
         self._began = time.monotonic()
         self._seconds = 0.0
 
@@ -125,7 +127,8 @@ class Verification:
             context = self._learned(context, partials, joined, geometry.commit_log_file_size)
             if self.options.cross:
                 yield from queues.finish(self.store, geometry, checked.queues, [p.queues for p in partials], context)
-                yield from index.finish(self.store, geometry, [p.index for p in partials], context)
+                of_index = [p.index for p in partials]
+                yield from index.finish(self.store, geometry, of_index, context, self._chains)
         yield from state.check(self.store, context)
         yield from config.check(self.store, context)
         yield from timer.check(self.store, context)
@@ -163,7 +166,13 @@ class Verification:
             yield from ((split, SplitCheck(job, split)) for split in splits)
             return
         with ProcessPoolExecutor(self.options.processes, get_context(), _enter, (job,)) as pool:
-            yield from zip(splits, pool.map(_check, splits), strict=True)
+            results = pool.map(_check, splits)
+            chains = pool.map(_chains, range(len(index_entries(self.store)) if job.cross else 0))
+            yield from zip(splits, results, strict=True)
+            self._chains = []
+            for found, refusals in chains:
+                self._chains.append(found)
+                refusals_of(self.store.tree).update(refusals)
 
     def _learned(
         self, context: LogContext, partials: list[SplitPartials], joined: list[Finding], file_size: int
@@ -204,6 +213,12 @@ def _enter(job: Job) -> None:
 
 def _check(split: Split) -> SplitResult:
     return check_split(_jobs[0], split)
+
+
+def _chains(number: int) -> tuple[list[Finding], Refusals]:
+    """Findings of the chains of one index file."""
+    job = _jobs[0]
+    return index.chains_of(job.store, job.geometry, job.context, number), refusals_of(job.store.tree)
 
 
 def check_split(job: Job, split: Split) -> SplitResult:

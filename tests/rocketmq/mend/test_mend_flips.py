@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from fixtures import golden
 from formats.rocketmq.message import decode_record
 from rmqctl.open import open_store_at
 from rmqctl.repair.edits import Overwrite, Step
+from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.mend.log import LogMender
 
 STORE = "5.5.0-clean"
@@ -148,3 +151,49 @@ def test_bursts_at_every_place_of_a_real_record(root: Path, span: int) -> None:
     for place in places(root, 1, chance):
         for first in range(0, 8 * len(place.raw) - span, 5):
             check_burst(root, place, first, span, 1 << (span - 1) | 1 | chance.getrandbits(span))
+
+
+@pytest.fixture(params=["ipv6-v2", "ext", "compaction", "dledger"])
+def rare(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    with tarfile.open(Path(golden.__file__).parent / "rare" / f"5.3.3-{request.param}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / f"5.3.3-{request.param}"
+
+
+def test_records_of_every_layout_are_healed(rare: Path) -> None:
+    """V2 records, IPv6 hosts, extension units and DLedger entries: magic, host bits, BODYLEN and a body bit."""
+    store = open_store_at(str(rare))
+    block = next(CommitLog(store.log_files).walk()).block
+    file = rare / store.log_files[0].name
+    chance = random.Random(5)
+    for row in chance.sample(range(2, len(block) - 2), 6):
+        start, body = int(block.position[row]), int(block.body_at[row] - block.at[row])
+        place = Place(file, start, int(block.physical[row]), block.raw(row))
+        for at, bits in ((5, 0xFF), (39, 0x10), (39, 0x20), (body - 3, 0x01), (body, 0x08), (2, 0x80)):
+            damaged = bytearray(place.raw)
+            damaged[at] ^= bits
+            after, steps = mended(rare, place, bytes(damaged))
+            assert after == place.raw, (row, at, bits, [s.what for s in steps])
+
+
+@pytest.fixture(scope="module")
+def unqueued(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same store without any queue: only the log itself tells what was where."""
+    root = golden.unpack(STORE, tmp_path_factory.mktemp("unqueued"))
+    for kind in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(root / kind)
+    return root
+
+
+def test_queue_offsets_around_a_record_tell_its_place(unqueued: Path) -> None:
+    """Bursts in QUEUEID, QUEUEOFFSET and topic, where no queue unit helps: healed or told, no other record touched."""
+    chance = random.Random(8)
+    healed = 0
+    for place in places(unqueued, 50, chance):
+        topic = len(place.raw) - 2 - len(decode_record(place.raw)[0]["properties"]) - 2
+        at, span = chance.choice((12, 15, 20, 24, 27, topic)), chance.randrange(1, 9)
+        first = 8 * (len(place.raw) - 1 - at)
+        after, steps = mended(unqueued, place, flip(place.raw, first, 1 << (span - 1) | 1))
+        healed += after == place.raw
+        assert after == place.raw or not any(step.edits for step in steps) or any(s.loses for s in steps), at
+    assert healed > 40

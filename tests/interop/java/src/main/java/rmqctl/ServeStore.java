@@ -1,136 +1,144 @@
 package rmqctl;
 
+import java.io.BufferedReader;
 import java.io.File;
+import java.io.InputStreamReader;
 import java.lang.reflect.Constructor;
-import java.net.InetSocketAddress;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.nio.ByteBuffer;
-import java.util.Base64;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
-import org.apache.rocketmq.common.message.*; // MessageExtBrokerInner is here in 5.x,
-import org.apache.rocketmq.store.*; // and here in 4.x
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
- * Starts the released store on a directory, serves every message, answers for keys, writes more, stops:
- * {@code ServeStore DIRECTORY LOG_FILE QUEUE_FILE SLOTS ENTRIES KEYS PUTS}. Prints a JSON object a line.
+ * Opens stores with the released classes, one a line of standard input: directory, sizes of log and queue files, index slots and
+ * entries, and of batch queue files, divided by tabs. Each is loaded, started, read from the smallest to the largest offset of every queue, and stopped. One
+ * line of JSON a store: whether it loaded, the messages by queue, and every answer that was not FOUND. Compiles and runs against
+ * 4.9 and 5.x alike.
  */
 public final class ServeStore {
+    private static final int PHYSICAL_OFFSET = 28;
+
     public static void main(String[] args) throws Exception {
-        DefaultMessageStore store = open(args);
-        boolean loaded = store.load();
-        System.out.printf("{\"kind\":\"load\",\"ok\":%b,\"end\":%d}%n", loaded, store.getMaxPhyOffset());
-        if (!loaded) {
-            System.exit(1);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            System.out.println(serve(line.split("\t")));
+        }
+        System.out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static String serve(String[] words) throws Exception {
+        MessageStoreConfig config = new MessageStoreConfig();
+        config.setStorePathRootDir(words[0]);
+        config.setStorePathCommitLog(words[0] + "/commitlog");
+        config.setMappedFileSizeCommitLog(Integer.parseInt(words[1]));
+        config.setMappedFileSizeConsumeQueue(Integer.parseInt(words[2]));
+        config.setMaxHashSlotNum(Integer.parseInt(words[3]));
+        config.setMaxIndexNum(Integer.parseInt(words[4]));
+        config.setHaListenPort(0);
+        set(config, "setMapperFileSizeBatchConsumeQueue", int.class, Integer.parseInt(words[5]));
+        ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+        for (File topic : listed(new File(words[0], "batchconsumequeue"))) {
+            TopicConfig batch = new TopicConfig(topic.getName());
+            set(batch, "setAttributes", Map.class, new HashMap<>(Map.of("queue.type", "BatchCQ")));
+            topics.put(topic.getName(), batch);
+        }
+        DefaultMessageStore store = open(config, topics);
+        if (!store.load()) {
+            return "{\"load\":false}";
         }
         store.start();
-        settle(store);
-        for (File topic : directories(new File(args[0], "consumequeue"))) {
-            for (File queue : directories(topic)) {
-                serve(store, topic.getName(), Integer.parseInt(queue.getName()));
-            }
+        StringBuilder queues = new StringBuilder();
+        TreeMap<String, Integer> odd = new TreeMap<>();
+        for (String[] queue : queues(new File(words[0], "consumequeue"))) {
+            List<Long> found = read(store, queue[0], Integer.parseInt(queue[1]), odd);
+            queues.append(queues.length() == 0 ? "" : ",").append(String.format("\"%s/%s\":%s", queue[0], queue[1], found));
         }
-        query(store, Integer.parseInt(args[5]));
-        put(store, Integer.parseInt(args[6]));
-        settle(store);
-        System.out.printf("{\"kind\":\"end\",\"end\":%d}%n", store.getMaxPhyOffset());
+        String answer = String.format("{\"load\":true,\"min\":%d,\"max\":%d,\"odd\":%s,\"queues\":{%s}}", store.getMinPhyOffset(),
+            store.getMaxPhyOffset(), json(odd), queues);
         store.shutdown();
-        System.exit(0);
+        return answer;
     }
 
-    private static DefaultMessageStore open(String[] args) throws Exception {
-        MessageStoreConfig config = new MessageStoreConfig();
-        config.setStorePathRootDir(args[0]);
-        config.setStorePathCommitLog(args[0] + "/commitlog");
-        config.setMappedFileSizeCommitLog(Integer.parseInt(args[1]));
-        config.setMappedFileSizeConsumeQueue(Integer.parseInt(args[2]));
-        config.setMaxHashSlotNum(Integer.parseInt(args[3]));
-        config.setMaxIndexNum(Integer.parseInt(args[4]));
-        config.setHaListenPort(0);
-        BrokerStatsManager stats = new BrokerStatsManager("rmqctl", false);
-        ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
-        for (File topic : directories(new File(args[0], "consumequeue"))) {
-            topics.put(topic.getName(), new TopicConfig(topic.getName()));
-        }
-        MessageArrivingListener nobody = (a, b, c, d, e, f, g) -> { };
-        for (Constructor<?> made : DefaultMessageStore.class.getConstructors()) {
-            if (made.getParameterCount() == 4) {
-                return (DefaultMessageStore) made.newInstance(config, stats, nobody, new BrokerConfig());
+    private static List<Long> read(DefaultMessageStore store, String topic, int queue, TreeMap<String, Integer> odd) throws Exception {
+        List<Long> found = new ArrayList<>();
+        long offset = store.getMinOffsetInQueue(topic, queue);
+        long end = store.getMaxOffsetInQueue(topic, queue);
+        while (offset < end) {
+            GetMessageResult result = store.getMessage("rmqctl", topic, queue, offset, 32, null);
+            for (ByteBuffer record : result.getMessageBufferList()) {
+                found.add(record.getLong(record.position() + PHYSICAL_OFFSET));
             }
-            if (made.getParameterCount() == 5) {
-                return (DefaultMessageStore) made.newInstance(config, stats, nobody, new BrokerConfig(), topics);
+            if (result.getMessageCount() == 0) {
+                odd.merge(topic + "/" + queue + " " + result.getStatus() + " at " + offset, 1, Integer::sum);
+            }
+            offset = Math.max(result.getNextBeginOffset(), offset + 1);
+            result.release();
+        }
+        return found;
+    }
+
+    private static List<String[]> queues(File directory) {
+        List<String[]> found = new ArrayList<>();
+        for (File topic : listed(directory)) {
+            for (File queue : listed(topic)) {
+                found.add(new String[] {topic.getName(), queue.getName()});
             }
         }
-        throw new IllegalStateException("no constructor that is known");
+        return found;
     }
 
-    private static void serve(DefaultMessageStore store, String topic, int queue) throws Exception {
-        long min = store.getMinOffsetInQueue(topic, queue);
-        long max = store.getMaxOffsetInQueue(topic, queue);
-        System.out.printf("{\"kind\":\"queue\",\"topic\":\"%s\",\"queue_id\":%d,\"min\":%d,\"max\":%d}%n", topic, queue, min, max);
-        for (long offset = min; offset < max;) {
-            GetMessageResult found = store.getMessage("group", topic, queue, offset, 32, null);
-            for (ByteBuffer buffer : found.getMessageBufferList()) {
-                print(MessageDecoder.decode(buffer));
-            }
-            if (found.getNextBeginOffset() <= offset) {
-                System.out.printf("{\"kind\":\"stuck\",\"status\":\"%s\",\"offset\":%d}%n", found.getStatus(), offset);
-                return;
-            }
-            offset = found.getNextBeginOffset();
-            found.release();
-        }
-    }
-
-    private static void print(MessageExt message) {
-        String properties = MessageDecoder.messageProperties2String(new TreeMap<>(message.getProperties()));
-        System.out.printf(
-            "{\"kind\":\"message\",\"topic\":\"%s\",\"queue_id\":%d,\"queue_offset\":%d,\"physical_offset\":%d,"
-                + "\"store_timestamp\":%d,\"body\":\"%s\",\"properties\":\"%s\"}%n",
-            message.getTopic(), message.getQueueId(), message.getQueueOffset(), message.getCommitLogOffset(),
-            message.getStoreTimestamp(), base64(message.getBody()), base64(properties.getBytes()));
-    }
-
-    private static String base64(byte[] data) {
-        return Base64.getEncoder().encodeToString(data);
-    }
-
-    private static void query(DefaultMessageStore store, int keys) throws Exception {
-        for (int i = 0; i < keys; i++) {
-            QueryMessageResult found = store.queryMessage("T" + i % 2, "key-" + i, 32, 0, Long.MAX_VALUE);
-            System.out.printf("{\"kind\":\"key\",\"number\":%d,\"found\":%d}%n", i, found.getMessageBufferList().size());
-            found.release();
-        }
-    }
-
-    private static void put(DefaultMessageStore store, int count) throws Exception {
-        for (int i = 0; i < count; i++) {
-            MessageExtBrokerInner message = new MessageExtBrokerInner();
-            message.setTopic("T" + i % 2);
-            message.setBody(("written by the broker " + i).getBytes());
-            message.setBornTimestamp(System.currentTimeMillis());
-            message.setBornHost(new InetSocketAddress("127.0.0.1", 1));
-            message.setStoreHost(new InetSocketAddress("127.0.0.1", 10911));
-            message.setKeys("again-" + i);
-            MessageAccessor.putProperty(message, "UNIQ_KEY", String.format("%032d", i));
-            message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
-            PutMessageResult result = store.putMessage(message);
-            System.out.printf("{\"kind\":\"put\",\"status\":\"%s\",\"queue_offset\":%d}%n", result.getPutMessageStatus(),
-                result.getAppendMessageResult().getLogicsOffset());
-        }
-    }
-
-    private static void settle(DefaultMessageStore store) throws Exception {
-        do {
-            Thread.sleep(300);
-        } while (store.dispatchBehindBytes() > 0);
-    }
-
-    private static File[] directories(File parent) {
-        File[] found = parent.listFiles(File::isDirectory);
+    private static File[] listed(File directory) {
+        File[] found = directory.listFiles(File::isDirectory);
         return found == null ? new File[0] : found;
+    }
+
+    private static String json(TreeMap<String, Integer> counts) {
+        StringBuilder out = new StringBuilder();
+        counts.forEach((name, count) -> out.append(out.length() == 0 ? "" : ",").append(String.format("\"%s\":%d", name, count)));
+        return "{" + out + "}";
+    }
+
+    /** Calls a setter that only 5.x has. */
+    private static void set(Object object, String name, Class<?> type, Object value) throws Exception {
+        for (Method method : object.getClass().getMethods()) {
+            if (method.getName().equals(name) && method.getParameterTypes()[0] == type) {
+                method.invoke(object, value);
+            }
+        }
+    }
+
+    private static DefaultMessageStore open(MessageStoreConfig config, ConcurrentHashMap<String, TopicConfig> topics) throws Exception {
+        Constructor<?> maker = DefaultMessageStore.class.getConstructors()[0];
+        for (Constructor<?> other : DefaultMessageStore.class.getConstructors()) {
+            maker = other.getParameterCount() >= maker.getParameterCount() ? other : maker;
+        }
+        List<Object> values = new ArrayList<>();
+        for (Class<?> type : maker.getParameterTypes()) {
+            if (type == MessageStoreConfig.class) {
+                values.add(config);
+            } else if (type == BrokerStatsManager.class) {
+                values.add(new BrokerStatsManager("rmqctl", false));
+            } else if (type == BrokerConfig.class) {
+                values.add(new BrokerConfig());
+            } else if (type.getSimpleName().equals("MessageArrivingListener")) {
+                values.add(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, method, given) -> null));
+            } else {
+                values.add(topics);
+            }
+        }
+        return (DefaultMessageStore) maker.newInstance(values.toArray());
     }
 }
