@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.engine.bulk import Run
     from rmqctl.rocketmq.engine.message import PutResult
+    from rmqctl.rocketmq.engine.room import Room
+
+
+WORTH_SAYING = 64 << 20
+"""Bytes from which on the room that is needed is told before the work."""
 
 
 @click.command("produce")
@@ -41,6 +46,7 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
     from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
     from rmqctl.rocketmq.engine.damage import damage
     from rmqctl.rocketmq.engine.produce import produce
+    from rmqctl.rocketmq.engine.room import room_for
 
     if "list" in given["damage"]:
         _list_damage(out)
@@ -49,14 +55,16 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
     asked = Asked(**given)
     drafts, total = asked.drafts()
-    engine = StoreEngine.open(path, asked.config(path, as_release))
+    config, template = asked.config(path, as_release), asked.template()
+    if template is not None and asked.topics:
+        _say_room(path, room_for(path, template, total or 0, asked.topics[0], config))
+    engine = StoreEngine.open(path, config)
     if engine.recovered is not None and engine.recovered.files:
         message(
             f"{path} had crashed; recovered as its broker would; to take that back: {engine.recovered.undo_command}"
         )
     tally, options = _Tally(path), asked.options()
     with engine, progress("Producing", total, unit="messages") as advance:
-        template = asked.template()
         if out.kind == "summary" and template is not None and can_bulk(engine, template, options):
             tally.count(produce_bulk(engine, template, total or 0, options), options.topics, advance)
         else:
@@ -72,6 +80,12 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
     tally.tell(out)
     for wish in asked.damage:
         message(f"damaged on purpose: {damage(Path(path), wish, asked.seed)}")
+
+
+def _say_room(path: str, room: Room) -> None:
+    room.check(path)
+    if room.needed >= WORTH_SAYING:
+        message(f"about {room.needed:,} bytes will be written to {path}; {room.free:,} are free")
 
 
 def _list_damage(out: Output) -> None:

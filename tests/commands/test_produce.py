@@ -197,3 +197,10 @@ def test_a_crashed_store_is_recovered_first(rmqctl: Rmqctl, tmp_path: Path) -> N
     assert "rmqctl undo" in made.stderr
     assert rmqctl("verify", tmp_path / "s").exit_code == 0
     assert len(rows(rmqctl("dump", tmp_path / "s", "--topic", "T", "-o", "jsonl"))) == 305
+
+
+def test_too_little_room_is_refused_before_anything_is_written(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", 10**9, "--size", "3M")
+    assert made.exit_code == 13
+    assert "are free" in made.stderr
+    assert not (tmp_path / "s").exists()

@@ -38,6 +38,10 @@ class Checkpoint:
         values = _RUN.packer.unpack(data[: _RUN.packer.size].ljust(_RUN.packer.size, b"\0"))
         return cls(**dict(zip(_RUN.names, values, strict=True)))
 
+    def note_flushed(self, store_timestamp: int) -> None:
+        """All messages stored until then are on the disk, ms."""
+        self.physic_msg_timestamp = max(store_timestamp, self.physic_msg_timestamp)
+
     def pack(self) -> bytes:
         """The used bytes of the file."""
         return _RUN.packer.pack(*(getattr(self, f.name) for f in fields(self)))

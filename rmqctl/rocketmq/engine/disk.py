@@ -51,10 +51,12 @@ class Disk:
     def write(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
         """Write all pieces one behind the other from ``position``; returns the bytes written."""
         total = sum(map(len, pieces))
-        with _told("cannot write"):
+        try:
             done = self.write_some(fd, pieces, position)
             if done != total:
                 self._rest(fd, b"".join(pieces), position, done)
+        except OSError as error:
+            raise IOFailure(f"cannot write {_name(fd)}", error, _ADVICE.get(error.errno or 0, "")) from error
         return total
 
     def write_some(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
@@ -103,6 +105,14 @@ class Disk:
         """Give a file another name, over what lies there."""
         with _told(f"cannot replace {target}"):
             source.replace(target)
+
+
+def _name(fd: int) -> str:
+    """The path of an open file, where the system tells it."""
+    try:
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
+    except OSError:
+        return "a file of the store"
 
 
 @contextmanager

@@ -136,7 +136,7 @@ class StoreEngine(Reads):
         self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
-            self._services = services_of(self.log, self.config)
+            self._services = services_of(self.log, self.config, self.checkpoint.note_flushed)
             self._services.append(Service("reput", _REPUT_INTERVAL_MS, self.dispatch))
             if self.config.is_5:
                 self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
@@ -302,7 +302,7 @@ class StoreEngine(Reads):
         self.log.commit()
         store_timestamp = self.log.store_timestamp
         self.log.flush()
-        self.checkpoint.physic_msg_timestamp = max(store_timestamp, self.checkpoint.physic_msg_timestamp)
+        self.checkpoint.note_flushed(store_timestamp)
 
     def _save_checkpoint(self) -> None:
         self.checkpoint.save(self.root, self.disk)

@@ -96,8 +96,12 @@ class Service:
 class AsyncFlush:
     """FlushRealTimeService: flushes when enough pages are dirty, or at the latest after the thorough interval."""
 
-    def __init__(self, log: CommitLog, config: StoreConfig) -> None:
-        self._log, self._config = log, config
+    def __init__(self, log: CommitLog, config: StoreConfig, note: Callable[[int], None]) -> None:
+        """
+        Args:
+            note: is told the store time of the last record in front of a thorough flush, in ms.
+        """
+        self._log, self._config, self._note = log, config, note
         self._thorough_at = monotonic()
 
     def __call__(self) -> None:
@@ -106,12 +110,15 @@ class AsyncFlush:
         Raises:
             IOFailure: the disk fails.
         """
+        store_timestamp = self._log.store_timestamp if self._log.committed == self._log.wrote else 0
         now = monotonic()
         thorough = now - self._thorough_at >= self._config.flush_thorough_interval_ms / 1000
         if thorough:
             self._thorough_at = now
         if has_pages(self._log.flushed, self._log.committed, 0 if thorough else self._config.flush_least_pages):
             self._log.flush()
+            if thorough and store_timestamp:
+                self._note(store_timestamp)
 
 
 class Commit:
@@ -139,11 +146,11 @@ def has_pages(begin: int, end: int, least: int) -> bool:
     return end // PAGE - begin // PAGE >= least if least > 0 else end > begin
 
 
-def services_of(log: CommitLog, config: StoreConfig) -> list[Service]:
+def services_of(log: CommitLog, config: StoreConfig, note: Callable[[int], None]) -> list[Service]:
     """The threads that a configuration wants for its log."""
     found = []
     if config.flush is FlushMode.ASYNC:
-        found.append(Service("flush", config.flush_interval_ms, AsyncFlush(log, config)))
+        found.append(Service("flush", config.flush_interval_ms, AsyncFlush(log, config, note)))
     if config.transient_pool:
         found.append(Service("commit", config.commit_interval_ms, Commit(log, config)))
     elif config.waits_in_memory:  # what nobody waits for: messages with WAIT=false
