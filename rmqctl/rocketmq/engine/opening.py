@@ -19,7 +19,7 @@ from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
 
-WHEEL = "timerwheel"
+WHEEL, LMQ = "timerwheel", "%LMQ%"
 _BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP}
 RawKey = tuple[bytes, int]
 _SIZES = (
@@ -107,8 +107,14 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
         changes[name] = has
     if not asked.commit_log_paths and any(name != COMMIT_LOG for name, _ in store.log_trees):
         asked = replace(asked, commit_log_paths=tuple(name for name, _ in store.log_trees))
-    has_wheel = store.tree.stat(WHEEL) is not None
-    return replace(asked, **changes, timer=asked.timer or has_wheel)
+    return replace(
+        asked,
+        **changes,
+        timer=asked.timer or store.tree.stat(WHEEL) is not None,
+        queue_ext=asked.queue_ext or store.tree.stat(QUEUES_EXT) is not None,
+        multi_dispatch=asked.multi_dispatch
+        or any(e.name.startswith(LMQ) for e in store.tree.entries(QUEUES, sizes=False)),
+    )
 
 
 def settings_of(config: StoreConfig) -> dict[str, str]:
