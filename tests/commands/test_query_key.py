@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden as stores
+from rmqctl.rocketmq.query.key import KeyQuery
 
 NAME = "5.5.0-clean"
 
@@ -201,3 +205,38 @@ def test_a_clock_ahead_of_the_broker_is_told(golden: Callable[[str], Path], rmqc
     assert result.exit_code == 0
     assert "CODE 208" in result.stderr
     assert rows(result)[-1]["id"] == "miss.unique-key-clock"
+
+
+def test_filters_that_leave_nothing_are_named(store: Path, rmqctl: Any) -> None:
+    result = rmqctl("query-key", store, "LabOrders", "BB2", "--queue", 99, "--explain", "-o", "jsonl")
+    assert result.exit_code == 1
+    assert rows(result)[-1]["id"] == "miss.filtered"
+
+
+def test_the_brokers_limit_is_told(store: Path, rmqctl: Any) -> None:
+    tagged = Counter((t["topic"], t["tags"]) for t in stores.truth(NAME) if t["kind"] == "msg" and t["tags"])
+    (topic, tag), count = tagged.most_common(1)[0]
+    assert count > 64
+    many = rmqctl("query-key", store, topic, "--tag", tag, "-o", "jsonl")
+    assert len(rows(many)) == 64
+    assert "the newest 64 candidates" in many.stderr
+    few = rmqctl("query-key", store, topic, "--tag", tag, "--max", 5, "-o", "jsonl")
+    assert len(rows(few)) == 5
+    assert few.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["query-key", "LabOrders", "BB2"], ["query-id", "7F00000100002A9F0000000000005C76"]])
+@pytest.mark.parametrize("kind", ["jsonl", "table"])
+def test_a_lookup_does_not_wait_for_numpy(words: list[str], kind: str, store: Path) -> None:
+    code = (
+        "import sys\nfrom commands import cli\n"
+        f"cli.main({[words[0], str(store), *words[1:], '-o', kind]!r}, standalone_mode=False)\n"
+        "sys.exit('numpy' in sys.modules or 'pyarrow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_key_that_is_no_utf_8_has_the_hash_that_java_gives_it() -> None:
+    assert KeyQuery("T", "a\udcff").text == "T#a\ufffd"
+    assert KeyQuery("T", "多键😀").text == "T#多键😀"
