@@ -54,6 +54,13 @@ class KeyQuery:
             return tag_index_key(topic, as_java_reads(self.tag or ""))
         return index_key(topic, as_java_reads(self.key))
 
+    @property
+    def wanted(self) -> str:
+        """What is looked for, in words."""
+        if self.key is None:
+            return f"tags {self.tag}"
+        return f"unique key {self.key}" if self.unique else f"key {self.key}"
+
     def index_query(self, batch: int = MAX_BATCH) -> IndexQuery:
         """As the index is asked."""
         wanted = UNIQUE_MAX if self.unique else self.max
