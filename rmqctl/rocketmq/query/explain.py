@@ -72,8 +72,9 @@ class KeyExplanation:
             OSError: a file cannot be read.
         """
         self._read_log(progress)
-        self._note_crash()
         expected = [r for r in self.found if not self.query.matches(r)]
+        if expected:
+            self._note_crash()
         seen = {r.physical_offset for r in self.answer.messages}
         missing = [r for r in expected if r.physical_offset not in seen]
         for record in missing[1:]:
