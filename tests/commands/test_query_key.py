@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden as stores
+from formats.rocketmq.index import index_key, key_hash
 from rmqctl.rocketmq.query.key import KeyQuery
 
 NAME = "5.5.0-clean"
@@ -143,8 +144,6 @@ def test_wrong_usage(words: list[str], store: Path, rmqctl: Any) -> None:
 
 
 def test_a_circle_in_the_index_ends_and_is_told(golden: Callable[[str], Path], rmqctl: Any) -> None:
-    from formats.rocketmq.index import key_hash
-
     root = golden(NAME)
     newest = max((root / "index").iterdir())
     with open(newest, "r+b") as file:
@@ -197,14 +196,37 @@ def test_unknown_and_impossible_ids(store: Path, rmqctl: Any) -> None:
 def test_a_clock_ahead_of_the_broker_is_told(golden: Callable[[str], Path], rmqctl: Any) -> None:
     root = golden(NAME)
     row = rows(rmqctl("query-key", root, "LabOrders", "zip3", "-o", "jsonl"))[0]
-    early = row["store_timestamp"] - 60_000
     with open(root / row["file"], "r+b") as file:
-        file.seek(row["position"] + 56)
-        file.write(struct.pack(">q", early))
-    result = rmqctl("query-id", root, row["unique_key"], "--explain", "-o", "jsonl")
-    assert result.exit_code == 0
-    assert "CODE 208" in result.stderr
-    assert rows(result)[-1]["id"] == "miss.unique-key-clock"
+        file.seek(row["position"] + 40)
+        file.write(struct.pack(">q", row["born_timestamp"] + 3 * 3_600_000))
+        data = bytes.fromhex(row["unique_key"])
+    ahead = (int.from_bytes(data[-6:-2], "big") + 3 * 3_600_000).to_bytes(4, "big")
+    key = (data[:-6] + ahead + data[-2:]).hex().upper()
+    _rename(root, row, key)
+    for words in (["query-id", root, key], ["query-key", root, "LabOrders", key, "--unique"]):
+        result = rmqctl(*words, "--explain", "-o", "jsonl")
+        assert result.exit_code == 0
+        assert rows(result)[-1]["id"] == "miss.unique-key-clock", rows(result)[-1]
+    assert "CODE 208" in rmqctl("query-id", root, key).stderr
+
+
+def _rename(root: Path, row: dict[str, Any], key: str) -> None:
+    """Give a record another unique key of the same length, and its index entry the hash of it, first in its chain."""
+    with open(root / row["file"], "r+b") as file:
+        file.seek(row["position"])
+        data = file.read(row["size"])
+        file.seek(row["position"])
+        file.write(data.replace(row["unique_key"].encode(), key.encode()))
+    old, new = (key_hash(index_key("LabOrders", k)) for k in (row["unique_key"], key))
+    for path in (root / "index").iterdir():
+        index = bytearray(path.read_bytes())
+        for number in range(1, 1000):
+            at = 40 + 4 * 500 + 20 * number
+            hashed, physical, time, _ = struct.unpack_from(">iqii", index, at)
+            if (hashed, physical) == (old, row["physical_offset"]):
+                struct.pack_into(">iqii", index, at, new, physical, time, 0)
+                struct.pack_into(">i", index, 40 + 4 * (new % 500), number)
+        path.write_bytes(index)
 
 
 def test_filters_that_leave_nothing_are_named(store: Path, rmqctl: Any) -> None:

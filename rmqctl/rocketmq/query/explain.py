@@ -19,10 +19,12 @@ from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query import steps
+from rmqctl.rocketmq.query.by_id import clock_ahead
 from rmqctl.rocketmq.query.index_causes import IndexCauses
 from rmqctl.rocketmq.query.index_evidence import places_of
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
+from rmqctl.rocketmq.query.message_ids import NotAMessageId, parse_message_id
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
@@ -160,8 +162,22 @@ class KeyExplanation:
         return steps.RECORD_REPLACED.conclude(record.file, wanted=wanted, physical_offset=at, found=found)
 
     def _all_is_there(self) -> Step:
+        late = self._late()
+        if late is not None:
+            made, stored = map(steps.instant, late)
+            return steps.CODE_208.conclude(self.answer.messages[0].file, made=made, stored=stored)
         count = len(self.answer.messages)
         return steps.NONE.conclude(found=f"{count} message{'s' * (count != 1)}, and the log has no other")
+
+    def _late(self) -> tuple[int, int] | None:
+        """Times of the key and of the message, where a client would ask from too late a time on."""
+        if not self.query.unique or self.query.key is None:
+            return None
+        try:
+            unique = parse_message_id(self.query.key).unique
+        except NotAMessageId:
+            return None
+        return None if unique is None else clock_ahead(self.answer.messages[0], unique, self.answer)
 
     def _why_nothing(self) -> Step:
         elsewhere = [r for r in self.found if r.topic != self.query.topic]
