@@ -246,13 +246,13 @@ def is_settled(view: QueueView) -> bool:
         return False
     last = view.last_unit()
     if last is None:
-        return not view.store.is_rocksdb and _has_queues(view.store)
+        return not view.store.is_rocksdb and has_queues(view.store)
     if last.is_filler or last.physical_offset < view.log_begin:
         return True
     return view.log.record(last.physical_offset) is not None and not _is_followed(view, last)
 
 
-def _has_queues(store: RocketMQStore) -> bool:
+def has_queues(store: RocketMQStore) -> bool:
     """Whether any simple queue has files: where none has, a start makes all of them anew from the log."""
     return any(queue.files(sizes=False)[0] for queue in store.queues(QUEUES))
 
