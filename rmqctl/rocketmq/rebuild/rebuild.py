@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
-from rmqctl.errors import Refused
+from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
@@ -234,8 +234,12 @@ class Rebuild:
 
         Raises:
             Refused: as :meth:`check_in_place`.
+            TooDamaged: the log has no record, and files would have to go.
         """
         self.check_in_place()
+        if not found.built.records and any(c.change is Change.REMOVE for c in found.changes):
+            advice = "queues and index are left as they are; bring the log back first"
+            raise TooDamaged(self.store.root, "its log holds no record to rebuild from", advice)
         steps = tuple(self._step(found, c) for c in found.changes if c.change is not Change.KEEP)
         return Plan(Path(self.store.root), "rebuild from the log", steps)
 
