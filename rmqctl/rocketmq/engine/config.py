@@ -6,7 +6,6 @@ import ipaddress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from formats.rocketmq.message import SysFlag
 from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.clock import Clock, SystemClock
@@ -127,9 +126,9 @@ class StoreConfig:
         return self.release >= Release(5, 0, 0)
 
     @property
-    def host_flags(self) -> int:
-        """The SysFlag bit for an IPv6 store host."""
-        return int(SysFlag.STORE_HOST_V6) if self.store_host.is_v6 else 0
+    def waits_in_memory(self) -> bool:
+        """Records wait for one write of many: with a transient pool, and with sync flush, which they wait for anyway."""
+        return self.transient_pool or self.flush is FlushMode.SYNC
 
 
 _SMALL: dict[str, int] = {

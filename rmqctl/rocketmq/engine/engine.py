@@ -116,7 +116,7 @@ class StoreEngine(Reads):
             files,
             QueueOffsets(state.counters() if state else None),
             state.log_end.offset if state else 0,
-            pooled=config.transient_pool,
+            pooled=config.waits_in_memory,
         )
         index = self._index() if config.index else None
         self.system = SystemTopics(self.root, config, disk, store)

@@ -15,6 +15,8 @@ from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 
 PAGE = 4096
+GROUP_COMMIT_MS = 10
+"""How often the group commit service looks for work by itself."""
 
 
 class GroupCommit:
@@ -144,4 +146,6 @@ def services_of(log: CommitLog, config: StoreConfig) -> list[Service]:
         found.append(Service("flush", config.flush_interval_ms, AsyncFlush(log, config)))
     if config.transient_pool:
         found.append(Service("commit", config.commit_interval_ms, Commit(log, config)))
+    elif config.waits_in_memory:  # what nobody waits for: messages with WAIT=false
+        found.append(Service("commit", GROUP_COMMIT_MS, log.commit))
     return found
