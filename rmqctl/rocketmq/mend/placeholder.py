@@ -22,6 +22,7 @@ _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 _ITEM = 22
 _HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 _OPERATIONS = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_GIVEN_UP = (b"TRANSACTION_CHECK_TIMES", b"1000")
 _CRC_NAME, _CRC_SIZE = b"__CRC32#", 20
 _TEXT = b"placeholder: the message stored here was destroyed"
 Pairs = list[tuple[bytes, bytes]]
@@ -107,8 +108,8 @@ def _fields(physical: int, setting: Setting) -> dict[str, object]:
 def _needed(claim: Claim, setting: Setting) -> Pairs:
     """Properties without which the broker itself would stumble over a record of one of its own topics."""
     match claim.topic_bytes:
-        case b"SCHEDULE_TOPIC_XXXX":  # delivery discards what claims to be for the half topic, and goes on
-            return [(b"REAL_TOPIC", _HALF_TOPIC), (b"REAL_QID", b"0")]
+        case b"SCHEDULE_TOPIC_XXXX":  # delivery discards what is for the half topic; before 4.9 the check there does
+            return [(b"REAL_TOPIC", _HALF_TOPIC), (b"REAL_QID", b"0"), _GIVEN_UP]
         case b"rmq_sys_wheel_timer":  # a delete marker is taken up and never delivered
             due = b"%d" % (setting.store_timestamp // 1000 * 1000)
             return [
@@ -118,7 +119,7 @@ def _needed(claim: Claim, setting: Setting) -> Pairs:
                 (b"REAL_QID", b"0"),
             ]
         case b"RMQ_SYS_TRANS_HALF_TOPIC":  # checked often enough: given up
-            return [(b"TRANSACTION_CHECK_TIMES", b"1000"), (b"REAL_TOPIC", FILLER_TOPIC), (b"REAL_QID", b"0")]
+            return [_GIVEN_UP, (b"REAL_TOPIC", FILLER_TOPIC), (b"REAL_QID", b"0")]
         case b"RMQ_SYS_TRANS_OP_HALF_TOPIC":  # only tag d is counted as done; its body names no half message
             return [(b"TAGS", b"d")]
     return []
