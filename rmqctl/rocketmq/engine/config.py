@@ -127,7 +127,7 @@ class StoreConfig:
 
     @property
     def waits_in_memory(self) -> bool:
-        """Records wait for one write of many: with a transient pool, and with sync flush, which they wait for anyway."""
+        """Records wait for one write of many: with a transient pool, and with sync flush, where all wait anyway."""
         return self.transient_pool or self.flush is FlushMode.SYNC
 
 
