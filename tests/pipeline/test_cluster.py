@@ -81,6 +81,30 @@ def test_a_worker_is_killed_during_an_export(machines: Cluster, tmp_path: Path) 
     assert sorted(path.name for path in out.iterdir()) == sorted(path.name for path in undisturbed.iterdir())
 
 
+def test_a_worker_is_killed_during_a_rebuild(machines: Cluster, tmp_path: Path) -> None:
+    root, out, undisturbed = tmp_path / "store", tmp_path / "out", tmp_path / "undisturbed"
+    bulk.make(root, bulk.Bulk(log_bytes=128 << 20, file_size=8 << 20, body=100))
+    run("rebuild", root, "--into", undisturbed)
+    process = start("rebuild", root, "--into", out, "--engine", "spark", "--master", machines.url, *_SETTINGS)
+    until = time.monotonic() + 400
+    while process.poll() is None and not list(out.glob(".build-*")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert process.poll() is None
+    assert [path.name for path in out.iterdir() if not path.name.startswith(".build-")] == []
+    machines.kill_worker()
+    try:
+        _, error = process.communicate(timeout=600)
+    finally:
+        machines.workers.append(machines.add_worker())
+    assert process.returncode == 0, error.decode()
+    made, expected = (
+        {str(p.relative_to(d)): p for d in (one,) for p in d.rglob("*") if p.is_file()} for one in (out, undisturbed)
+    )
+    assert made.keys() == expected.keys()
+    assert all(made[name].read_bytes() == expected[name].read_bytes() for name in expected)
+
+
 def test_a_cluster_without_workers_is_given_up(tmp_path: Path) -> None:
     with cluster(tmp_path, workers=0) as empty:
         process = start(
