@@ -15,7 +15,7 @@ from urllib.parse import quote
 PROJECT = Path(__file__).parent / "java"
 SOURCES = ("Json", "LiveStore", "Judge")
 RELEASES = ("4.9.8", "5.5.0")
-OPENS = ("--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED")
+OPENS = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref"))
 
 
 def has_java() -> bool:

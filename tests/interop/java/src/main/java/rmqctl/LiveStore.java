@@ -37,6 +37,8 @@ final class LiveStore {
     private static final int AT_ONCE = 32;
 
     private final DefaultMessageStore store;
+    /** In 4.x the store itself delivers delayed messages. Told that this runs already, it does not start it: answers stay those of the files. */
+    private final AtomicBoolean delivery;
 
     /** A store at a directory with settings {@code key=value} as in a broker's configuration. */
     LiveStore(String root, List<String> settings) throws Exception {
@@ -51,7 +53,8 @@ final class LiveStore {
         MixAll.properties2Object(given, config);
         MixAll.properties2Object(given, broker);
         store = open(config, broker, topics(root));
-        withoutDelivery(store);
+        delivery = delivery(store);
+        delivery.set(true);
     }
 
     boolean load() {
@@ -61,6 +64,7 @@ final class LiveStore {
     /** Start, and wait until every queue and the index know all records. */
     void start() throws Exception {
         store.start();
+        delivery.set(false);
         settle();
     }
 
@@ -243,16 +247,15 @@ final class LiveStore {
         return topics;
     }
 
-    /** In 4.x the store itself delivers delayed messages: it shall not, so that answers stay those of the files. */
-    private static void withoutDelivery(DefaultMessageStore store) throws Exception {
+    private static AtomicBoolean delivery(DefaultMessageStore store) throws Exception {
         try {
             Field service = DefaultMessageStore.class.getDeclaredField("scheduleMessageService");
             service.setAccessible(true);
             Field started = service.getType().getDeclaredField("started");
             started.setAccessible(true);
-            ((AtomicBoolean) started.get(service.get(store))).set(true);
+            return (AtomicBoolean) started.get(service.get(store));
         } catch (NoSuchFieldException newer) {
-            return;
+            return new AtomicBoolean();
         }
     }
 
