@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -77,11 +78,11 @@ def test_a_produced_store(
     assert {p: m for p, m in after.items() if p in before} == before
     assert [p for p, _ in put] == [p for p in after if after[p]["topic"] == "FromJava"]
     assert len(after) == len(before) + 50 + 20
-    assert rmqctl("verify", root).exit_code == 0
+    check_verified(rmqctl, root)
     check_opened(judge.ask("s", "open", root, *settings), after, ranges(root))
     check_read(judge, after)
     assert judge.ask("s", "stop", root)
-    assert rmqctl("verify", root).exit_code == 0
+    check_verified(rmqctl, root)
 
 
 def go_on(root: Path, case: str) -> None:
@@ -90,6 +91,13 @@ def go_on(root: Path, case: str) -> None:
         assert engine.recovered is None
         for n in range(20):
             engine.put(Message("FromEngine", b"body %d" % n, n % 2, {"KEYS": f"engine-{n}", "TAGS": "TagE"}))
+
+
+def check_verified(rmqctl: Callable[..., Any], root: Path) -> None:
+    """Nothing is found but the topic that the classes were given without a broker, which would have written topics.json."""
+    rows = [json.loads(line) for line in rmqctl("verify", root, "-o", "jsonl").stdout.splitlines()]
+    findings = [row for row in rows if row.get("severity") in ("warning", "error")]
+    assert [f for f in findings if (f["id"], f["file"]) != ("queue.orphan", "consumequeue/FromJava")] == []
 
 
 def check_opened(opened: dict[str, Any], messages: dict[int, Any], expected: dict[str, list[int]]) -> None:
