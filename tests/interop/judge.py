@@ -9,13 +9,15 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
 SOURCES = ("Json", "LiveStore", "Judge")
 RELEASES = ("4.9.8", "5.5.0")
-OPENS = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref"))
+OPENS = tuple(
+    f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+)
 
 
 def has_java() -> bool:
@@ -53,7 +55,7 @@ class Judge:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=home, encoding="utf-8"
         )
 
-    def __enter__(self) -> Judge:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +88,9 @@ class Judge:
 
     def _send(self, store: str, command: str, words: Iterable[object]) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write("\t".join(quote(str(word), safe="/=<>,.") for word in (store, command, *words)) + "\n")
+        self._process.stdin.write(
+            "\t".join(quote(str(word), safe="/=<>,.") for word in (store, command, *words)) + "\n"
+        )
         self._process.stdin.flush()
 
     def _receive(self) -> dict[str, Any]:

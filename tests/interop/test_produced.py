@@ -19,7 +19,18 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
-KEYED = ("--key", "order-{n}", "--key", "ключ-{n}", "--tag", "TagA=3,TagB=1", "--property", "ünï=✓", "--property", "a=b")
+KEYED = (
+    "--key",
+    "order-{n}",
+    "--key",
+    "ключ-{n}",
+    "--tag",
+    "TagA=3,TagB=1",
+    "--property",
+    "ünï=✓",
+    "--property",
+    "a=b",
+)
 CASES: dict[str, tuple[str, ...]] = {
     "plain": ("--topic", "Orders", "--count", "700", "--size", "10-1500", "--small", *KEYED),
     "crash": ("--topic", "Orders", "--count", "700", "--size", "10-1500", "--small", "--crash", *KEYED),
@@ -105,7 +116,9 @@ def check_opened(opened: dict[str, Any], messages: dict[int, Any], expected: dic
     end = max(p + m["size"] for p, m in messages.items())
     assert opened["afterLoad"]["minPhy"] == opened["afterStart"]["minPhy"] == min(messages)
     assert opened["afterLoad"]["maxPhy"] == opened["afterStart"]["maxPhy"] == end
-    assert {q: r for q, r in opened["afterStart"]["queues"].items() if r[1]} == {q: r for q, r in expected.items() if r[1]}
+    assert {q: r for q, r in opened["afterStart"]["queues"].items() if r[1]} == {
+        q: r for q, r in expected.items() if r[1]
+    }
 
 
 def check_read(judge: Judge, messages: dict[int, dict[str, Any]]) -> None:
