@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour; on Spark."),
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
     "sql": ("commands.sql", "Query a store with SQL; on Spark."),
+    "pipeline": ("commands.pipeline", "What running on a Spark cluster needs."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""

@@ -14,11 +14,13 @@ import click
 from commands._app import Output, message, progress
 from commands._apply import stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._spark import spark_options, started, working
 from commands._types import refuse
 
 if TYPE_CHECKING:
+    from rmqctl.pipeline.session import Cluster
     from rmqctl.release import Release
-    from rmqctl.rocketmq.rebuild.rebuild import Rebuild, Rebuilt
+    from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
     from rmqctl.rocketmq.store import RocketMQStore
 
 _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
@@ -35,6 +37,14 @@ _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
 @click.option("--journal", metavar="DIR", help="Where to keep the journal of --apply; default: beside the store.")
 @click.option("--force", is_flag=True, help="Go on though too little room seems to be free.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="Who dispatches the log: processes here, or Spark.",
+)
+@spark_options
 @as_release_option
 @output_option()
 def command(
@@ -48,6 +58,8 @@ def command(
     journal: str | None,
     force: bool,
     processes: int | None,
+    engine: str,
+    cluster: Cluster,
     as_release: Release | None,
     out: Output,
 ) -> None:
@@ -66,7 +78,7 @@ def command(
       rmqctl rebuild /data/rocketmq/store --into /data/rebuilt
     """
     from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+    from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
 
     if into and apply:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
@@ -82,8 +94,7 @@ def command(
         as_release=as_release,
         processes=processes or _processes(sum(f.size for f in found.log_files)),
     )
-    with progress("rebuild", sum(f.size for f in found.log_files)) as advance:
-        rebuild = Rebuild(found, wanted, advance)
+    with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
         if into:
             _into(rebuild, Path(into), out, force=force)
             return
@@ -101,6 +112,23 @@ def command(
         in_place = "" if found.is_rocksdb and wanted.queues else "give --apply to put the new files in place, or "
         message(f"nothing was changed; {in_place}give --into DIR to have them there")
         raise SystemExit(1)
+
+
+@contextmanager
+def _rebuilder(found: RocketMQStore, wanted: RebuildOptions, cluster: Cluster | None) -> Iterator[Rebuild]:
+    """What rebuilds, here or on Spark, with a bar while it works."""
+    from rmqctl.rocketmq.rebuild.rebuild import Rebuild
+
+    size = sum(f.size for f in found.log_files)
+    if cluster is None:
+        with progress("rebuild", size) as advance:
+            yield Rebuild(found, wanted, advance)
+        return
+    with started(cluster) as spark:
+        from rmqctl.pipeline.rebuild import builder
+
+        with working(spark, f"rebuild of {found.root}", size):
+            yield Rebuild(found, wanted, builder=builder(spark))
 
 
 def _check_state(found: RocketMQStore, *, apply: bool) -> None:

@@ -41,7 +41,8 @@ def test_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> No
         for file in (ROOT / package).rglob("*")
         if file.suffix in {".py", ".typed"} and "__pycache__" not in file.parts
     }
-    assert packed == expected
+    plugin = "pyspark_rocketmq.py"  # lies at the top, where Spark looks for it
+    assert packed == expected - {f"rmqctl/pipeline/{plugin}"} | {plugin}
     assert {"formats/py.typed", "rmqctl/py.typed", "commands/py.typed"} <= packed
 
 

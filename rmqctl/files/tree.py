@@ -162,3 +162,10 @@ def read_all(tree: Tree, path: str, limit: int = 64 << 20) -> bytes | None:
         return None
     finally:
         source.close()
+
+
+def local_path(tree: Tree, path: str) -> str | None:
+    """Where a path of a tree lies on this machine; None for a remote tree."""
+    full = getattr(tree, "full", None)
+    found: str | None = full(path) if full is not None else None
+    return found

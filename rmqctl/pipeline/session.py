@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import socket
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import MissingExtra, RmqctlError
 
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
 
 LOCAL = "local[*]"
+EXECUTOR_WAIT = "spark.rmqctl.executorWaitSeconds"
+"""Setting: how long to wait for the first executor of a cluster."""
+_EXECUTOR_WAIT_SECONDS = 120.0
+_CONNECT_SECONDS = 10.0
+_STANDALONE_PORT, _REMOTE_PORT = 7077, 15002
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _TAIL_LINES = 15
 _DEFAULTS = {
     "spark.app.name": "rmqctl",
@@ -129,6 +137,7 @@ def tail_of(log: Path, lines: int = _TAIL_LINES) -> list[str]:
 def _connect(cluster: Cluster) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    _answers(cluster.remote or "", "sc://", _REMOTE_PORT)
     try:
         builder = SparkSession.builder.remote(cluster.remote or "")
         for key, value in cluster.conf.items():
@@ -149,6 +158,9 @@ def _launch(cluster: Cluster) -> SparkSession:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
+    if _SUBMITTED in os.environ:
+        return _submitted(cluster)
+    _answers(cluster.master, "spark://", _STANDALONE_PORT)
     _environment(cluster)
     log = _new_log()
     conf = SparkConf().setMaster(cluster.master).setAll(list(_settings(cluster).items()))
@@ -156,9 +168,59 @@ def _launch(cluster: Cluster) -> SparkSession:
         with log.open("ab") as out:
             gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
         context = SparkContext(gateway=gateway, conf=conf)
-        return SparkSession(context)
     except Exception as error:
         raise SparkFailure(f"Spark does not start on {cluster.master}", _first_line(error), log) from error
+    if not cluster.is_local:
+        _await_executor(context, cluster, log)
+    return SparkSession(context)
+
+
+def _submitted(cluster: Cluster) -> SparkSession:
+    """The session of a program that `spark-submit` has started: master, code and log are what was given there."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf().setAll(list((_DEFAULTS | dict(cluster.conf)).items()))
+    return SparkSession(SparkContext.getOrCreate(conf))
+
+
+def _answers(address: str, scheme: str, port: int) -> None:
+    """Make sure that somebody listens at an address of a scheme; Spark itself would try for minutes.
+
+    Raises:
+        SparkFailure: nobody answers.
+    """
+    if not address.startswith(scheme):
+        return
+    reasons = []
+    for one in address.removeprefix(scheme).partition(";")[0].rstrip("/").split(","):
+        host, colon, number = one.rpartition(":")
+        try:
+            place = (host, int(number)) if colon else (one, port)
+            with socket.create_connection(place, timeout=_CONNECT_SECONDS):
+                return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{one}: {error}")
+    raise SparkFailure(f"no answer from {address}", f"{'; '.join(reasons)}; check the address, and that it runs")
+
+
+def _await_executor(context: Any, cluster: Cluster, log: Path) -> None:
+    """Wait until there is one executor beside the driver.
+
+    Raises:
+        SparkFailure: none came in time.
+    """
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        return  # executors come with the first job
+    limit = float(context.getConf().get(EXECUTOR_WAIT, str(_EXECUTOR_WAIT_SECONDS)))
+    until = time.monotonic() + limit
+    infos = context._jsc.sc().statusTracker().getExecutorInfos  # noqa: SLF001 - the Python tracker has no such call
+    while len(infos()) <= 1:
+        if time.monotonic() > until:
+            context.stop()
+            reason = f"no executor came within {limit:g} s; is there a worker with free cores and memory?"
+            raise SparkFailure(f"Spark has nobody to work on {cluster.master}", reason, log)
+        time.sleep(0.2)
 
 
 def _settings(cluster: Cluster) -> dict[str, str]:

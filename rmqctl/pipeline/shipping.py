@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from rmqctl import __version__
 
-PACKAGES = ("formats", "rmqctl", "commands")
+PACKAGES = ("formats", "rmqctl", "commands", "construct")
+"""What the zip holds: this project, and the one package it needs everywhere that is nothing but Python."""
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -31,6 +33,41 @@ def code_zip(directory: Path | None = None) -> Path:
         Path(file.name).chmod(0o644)
         Path(file.name).replace(target)
     return target
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitPackage:
+    """What `spark-submit` needs.
+
+    Attributes:
+        code: the packages as a zip.
+        main: a program that is the command line of this project.
+        line: how to start it.
+    """
+
+    code: Path
+    main: Path
+    line: str
+
+
+_MAIN = """from commands import main
+
+main()
+"""
+
+
+def submit_package(directory: Path) -> SubmitPackage:
+    """Write what `spark-submit` needs into a directory, which is made.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    code, main = code_zip(directory), directory / "rmqctl_main.py"
+    main.write_text(_MAIN, "utf-8")
+    arguments = "export STORE OUT"
+    line = f"spark-submit --master MASTER --py-files {code} {main} {arguments}"
+    return SubmitPackage(code, main, line)
 
 
 def _write(path: str, content: dict[str, bytes]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rmqctl.files.local import LocalFile
 from rmqctl.files.source import ByteSource
-from rmqctl.files.tree import Entry, Tree, join
+from rmqctl.files.tree import Entry, Tree, join, local_path
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 
 
@@ -151,6 +151,10 @@ class Overlay:
 
     def open(self, path: str) -> ByteSource:
         return self._state.open(self._full(path))
+
+    def full(self, path: str) -> str | None:
+        """The path on this machine of what no edit touches, such as a database; None for a remote tree."""
+        return local_path(self._below, self._full(path))
 
     def child(self, path: str) -> Overlay:
         return Overlay(self._below, prefix=self._full(path), state=self._state)

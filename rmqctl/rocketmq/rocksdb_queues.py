@@ -17,7 +17,7 @@ from typing import Any
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import QueueUnitValue, parse_unit_key, queue_prefix
 from rmqctl.errors import IOFailure, MissingExtra, Refused
-from rmqctl.files.tree import LocalTree
+from rmqctl.files.tree import local_path
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore
 
 _VALUE = plan_of(QueueUnitValue).runs[0]
@@ -117,13 +117,14 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Any
         Refused: the store is remote.
         IOFailure: the database cannot be opened.
     """
-    if not isinstance(store.tree, LocalTree):
+    place = local_path(store.tree, path)
+    if place is None:
         raise Refused(
             "RocksDB databases can only be read on this machine; copy the store here and run the command on the copy"
         )
     links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
     try:
-        for file in Path(store.tree.full(path)).iterdir():
+        for file in Path(place).iterdir():
             if file.is_file():
                 (links / file.name).symlink_to(file.absolute())
         database = _open(links, purpose, f"{store.root}/{path}")

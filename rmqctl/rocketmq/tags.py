@@ -41,10 +41,12 @@ class DelayLevels:
 
 def tags_codes(block: Block, pairs: Pairs) -> Ints:
     """Java hash of each record's TAGS, 0 without; shape (n,)."""
-    codes = np.zeros(len(block), np.int64)
     tags = pairs.named(b"TAGS")
-    if len(tags):
-        codes[tags.owner] = signed(hash_codes(tags.data, tags.value_at, tags.value_size))
+    found = signed(hash_codes(tags.data, tags.value_at, tags.value_size))
+    if len(tags) == len(block):
+        return found
+    codes = np.zeros(len(block), np.int64)
+    codes[tags.owner] = found
     return codes
 
 

@@ -44,12 +44,13 @@ class UnitPages:
         new_run = (queue[1:] != queue[:-1]) | (page[1:] != page[:-1])
         first = np.concatenate([[0], np.flatnonzero(new_run) + 1])
         keys = list(zip(queue[first].tolist(), page[first].tolist(), strict=True))
-        new = [key for key in dict.fromkeys(keys) if key not in self._slots]
-        if len(self._slots) + len(new) > len(self._pool) // PAGE:
-            self._make_room(len(new))
-        for key in new:
-            self._load(key)
-        self._last = keys
+        wanted = dict.fromkeys(keys)
+        if len(self._slots) + len(wanted.keys() - self._slots.keys()) > len(self._pool) // PAGE:
+            self._make_room(len(wanted))
+        for key in wanted:
+            if key not in self._slots:
+                self._load(key)
+        self._last = list(wanted)
         lengths = np.diff(np.append(first, len(queue)))
         shift = np.array([(self._slots[key] - key[1]) * PAGE for key in keys], np.int64)
         found: Units = self._pool[np.repeat(shift, lengths) + offset]
@@ -62,7 +63,7 @@ class UnitPages:
 
     def _make_room(self, more: int) -> None:
         """Keep the pages of the last lookup; make a larger pool where one lookup needs that many."""
-        kept = [key for key in dict.fromkeys(self._last) if key in self._slots]
+        kept = [key for key in self._last if key in self._slots]
         pages = self._pool.reshape(-1, PAGE)
         old = pages[[self._slots[key] for key in kept]]
         if len(kept) + more > len(pages):

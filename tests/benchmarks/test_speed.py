@@ -25,7 +25,7 @@ from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 from rmqctl.rocketmq.verify.file_checks import FileCheck
 from rmqctl.rocketmq.verify.log import LogChecker
-from rmqctl.rocketmq.verify.queue_rest import finish_queues
+from rmqctl.rocketmq.verify.queues import finish
 from tests.benchmarks.ratio import Result, compare
 from tests.benchmarks.references import body_places, open_stat_read_close, read_and_crc, read_once
 
@@ -166,7 +166,7 @@ def test_many_small_queues(tmp_path: Path) -> None:
         geometry, context = geometry_of(store), LogContext.of(store)
         files = FileCheck(store, geometry)
         found = list(files.findings())
-        found += finish_queues(store, files.queues, {}, [], context, geometry.commit_log_file_size)
+        found += finish(store, geometry, files.queues, [], context)
         assert found == []
 
     note(

@@ -36,14 +36,14 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     goal = ["dependency:build-classpath", f"-Drocketmq.version={request.param}", f"-Dmdep.outputFile={work}/cp.txt"]
     subprocess.run(["mvn", "-q", "-B", *goal], cwd=work, check=True, stdout=subprocess.DEVNULL)
     jars = (work / "cp.txt").read_text("utf-8").strip()
-    source = PROJECT / "src/main/java/rmqctl/ContinueStore.java"
+    source = PROJECT / "src/main/java/rmqctl/ServeProduced.java"
     subprocess.run(["javac", "-nowarn", "-d", work, "-cp", jars, source], check=True)
     return request.param, f"{work}{os.pathsep}{jars}"
 
 
 def serve(root: Path, classpath: str) -> list[dict[str, Any]]:
     opens = [word for module in OPENED for word in ("--add-opens", f"{module}=ALL-UNNAMED")]
-    java = ["java", "-Xmx256m", f"-Duser.home={root.parent}", *opens, "-cp", classpath, "rmqctl.ContinueStore"]
+    java = ["java", "-Xmx256m", f"-Duser.home={root.parent}", *opens, "-cp", classpath, "rmqctl.ServeProduced"]
     command = [*java, str(root), *GEOMETRY, str(KEYS), str(PUTS)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"kind"')]

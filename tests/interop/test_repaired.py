@@ -20,7 +20,8 @@ from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
 
 PROJECT = Path(__file__).parent / "java"
-OPENS = ["--add-opens", "java.base/java.nio=ALL-UNNAMED", "--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"]
+OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+OPENS = [word for package in OPENED for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
 EXPIRED = ("delete-first-file", "delete-commitlog-dir", "delete-last-data-file", "truncate-last")
 """Variants in which messages at an end of the log are gone: queues are shorter afterwards."""
 
@@ -73,8 +74,8 @@ def served(java: Sequence[str], stores: dict[str, Path]) -> dict[str, Any]:
 def check_served(release: str, name: str, answer: dict[str, Any]) -> None:
     """Every queue is read from its smallest to its largest offset, and nothing sound is missing."""
     assert answer["load"], name
-    assert answer["odd"] == {}, name
     if not any(part in name for part in EXPIRED):
+        assert answer["odd"] == {}, name
         wanted: dict[str, list[int]] = {}
         for record in golden.truth(f"{release}-{name.partition('/')[0]}"):
             if record["kind"] == "msg" and record["topic"].startswith("Lab") and record["topic"] != "LabBatchCq":

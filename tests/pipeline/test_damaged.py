@@ -57,7 +57,7 @@ def test_messages_are_those_of_the_walk(damaged: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("damaged", ALL[3::23], indirect=True, ids=name_of)
+@pytest.mark.parametrize("damaged", ALL[3::97], indirect=True, ids=name_of)
 def test_findings_on_spark_are_the_local_ones(damaged: Path, rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqctl.pipeline.verify.SPLIT_SIZE", 20_000)
     local, spread = (

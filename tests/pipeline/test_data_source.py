@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -9,6 +12,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl import pipeline
+from rmqctl.pipeline.java import find_java
 from tests.pipeline import truths
 
 if TYPE_CHECKING:
@@ -42,3 +46,39 @@ def test_sql_over_a_view(spark: SparkSession) -> None:
     true = truths.expected("5.1.4-clean")
     counts = Counter(row["topic"] for row in true)
     assert found == {t: (n, sum(r["size"] for r in true if r["topic"] == t)) for t, n in counts.items()}
+
+
+def test_filters_reach_the_reader_and_change_nothing(spark: SparkSession) -> None:
+    path = golden.pristine("5.3.3-clean")
+    true = truths.expected("5.3.3-clean")
+    middle = true[len(true) // 2]
+    moment = middle["store_timestamp"].strftime("%Y-%m-%d %H:%M:%S.%f")
+    reader = spark.read.format("rocketmq").option("columns", "physical_offset,topic,queue_id,store_timestamp")
+    messages = reader.option("splitSize", "4K").load(str(path))
+    for condition, keep in (
+        (f"store_timestamp >= timestamp '{moment}'", lambda r: r["store_timestamp"] >= middle["store_timestamp"]),
+        (f"store_timestamp < timestamp '{moment}'", lambda r: r["store_timestamp"] < middle["store_timestamp"]),
+        ("topic = 'LabOne' and queue_id = 0", lambda r: (r["topic"], r["queue_id"]) == ("LabOne", 0)),
+        (
+            "topic in ('LabOne', 'LabLog') and queue_id > 1",
+            lambda r: r["topic"] in {"LabOne", "LabLog"} and r["queue_id"] > 1,
+        ),
+        ("physical_offset between 1000 and 9000", lambda r: 1000 <= r["physical_offset"] <= 9000),
+    ):
+        found = messages.where(condition)
+        assert sorted(row.physical_offset for row in found.collect()) == [r["physical_offset"] for r in true if keep(r)]
+    few = messages.where("topic = 'LabOne' and queue_id = 0").rdd.getNumPartitions()
+    assert few < messages.rdd.getNumPartitions() / 2
+
+
+@pytest.mark.slow
+def test_a_session_of_its_own_finds_the_format() -> None:
+    program = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        f"print('rows', spark.read.format('rocketmq').load({str(golden.pristine('5.3.3-clean'))!r}).where('queue_id = 1').count())\n"
+    )
+    environment = {**os.environ, "JAVA_HOME": os.fspath(find_java().home), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    expected = [row for row in truths.expected("5.3.3-clean") if row["queue_id"] == 1]
+    assert f"rows {len(expected)}" in done.stdout

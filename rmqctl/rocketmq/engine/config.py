@@ -127,7 +127,7 @@ class StoreConfig:
 
     @property
     def waits_in_memory(self) -> bool:
-        """Records wait in memory for one write of many: with a transient pool, and for the sync of sync flush."""
+        """Records wait for one write of many: with a transient pool, and with sync flush, where all wait anyway."""
         return self.transient_pool or self.flush is FlushMode.SYNC
 
 

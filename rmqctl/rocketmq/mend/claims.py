@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.errors import MissingExtra
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.rocksdb_queues import open_queues
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
 LIGHT_QUEUE = "%LMQ%"
@@ -108,12 +110,28 @@ def _merged(ranges: Iterable[Range]) -> list[Range]:
 
 def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
     if store.is_rocksdb:
+        yield from _of_database(store, begin, end)
         return
     for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
         for queue in queues_of(store.queues(kind), dtype):
             for file in queue.files:
                 for first, units in queue.chunks(file):
                     yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, begin, end)
+
+
+def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
+    """Units of a RocksDB database; none where its package is not installed: the log alone must do then."""
+    try:
+        with open_queues(store) as database:
+            for unit in database.units():
+                place = int(np.searchsorted(begin, unit.physical_offset, side="right")) - 1
+                if place >= 0 and unit.physical_offset < end[place] and unit.size > 0:
+                    yield Claim(
+                        unit.topic, unit.queue_id, unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code,
+                        unit.store_timestamp, 0, f"unit {unit.queue_offset} of {unit.topic}/{unit.queue_id} in RocksDB",
+                    )  # fmt: skip
+    except MissingExtra:
+        return
 
 
 def _is_filler(queue: Queue, units: Units) -> npt.NDArray[np.bool_]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from rmqctl.files.local import LocalFile
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step
@@ -16,6 +18,7 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.mend.changes import changes
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.holes import Break
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank
 from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.store import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
@@ -26,13 +29,14 @@ _NAMES = {kinds.INDEX_FILE_NAME.id}
 _KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
 
 
-def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
     """Steps for the queues of every topic that has a finding.
 
     Args:
         store: with the log as it will be.
         findings: of a verification of it.
         directory: where to build; must stay until the plan is carried out.
+        counted: messages behind the end of the log that an earlier step counts as lost already.
 
     Raises:
         OSError: a file cannot be read or built.
@@ -47,7 +51,8 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     if store.is_rocksdb:
         yield _rocksdb(next(iter(first.values())))
         return
-    for hole in survey(store).holes:
+    damage = survey(store)
+    for hole in damage.holes:
         if hole.topic in first and hole.missing > _LARGEST_HOLE:
             yield _endless(first.pop(hole.topic), hole)
     topics = frozenset(t.encode("utf-8", "surrogateescape") for t in first)
@@ -59,7 +64,11 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
         edits = tuple(_edits(store, change))
         if edits:
             kind = _kind_at(wrong, change.file) or first[parts[1]].kind.id
-            yield Step(kind, change.file, _what(change), "what the records of the log dispatch to the queue", edits)
+            ahead = _ahead(store, change.file, damage.end)
+            why = "what the records of the log dispatch to the queue"
+            why += f"; the messages of {ahead} units are behind the end of the log" if ahead else ""
+            known, counted = min(ahead, counted), max(counted - ahead, 0)
+            yield Step(kind, change.file, _what(change), why, edits, loses=ahead - known)
 
 
 def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
@@ -94,6 +103,20 @@ def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
 def _rocksdb(finding: Finding) -> Step:
     why = "the queues are a RocksDB database, which only the broker may change; its recovery dispatches the log again"
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _ahead(store: RocketMQStore, name: str, end: int) -> int:
+    """Units of a queue file that point behind the end of the log: to messages that were there and are not."""
+    dtype = {QUEUES: UNIT, BATCH_QUEUES: BATCH_UNIT}.get(name.partition("/")[0])
+    entry = store.tree.stat(name)
+    if dtype is None or entry is None:
+        return 0
+    source = store.tree.open(name)
+    try:
+        units = np.frombuffer(source.read_at(0, entry.size // dtype.itemsize * dtype.itemsize), dtype)
+    finally:
+        source.close()
+    return int(np.count_nonzero((units["size"] > 0) & (units["physical_offset"] >= end)))
 
 
 def _endless(finding: Finding, hole: Break) -> Step:
@@ -151,10 +174,6 @@ def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwr
 
 def _expired_kept(old: bytes, new: bytes, begin: int) -> bytes:
     """The new units, but the old ones where those point before the log and only filler could be built."""
-    import numpy as np
-
-    from rmqctl.rocketmq.queue_files import UNIT, is_pre_blank
-
     a, b = np.frombuffer(old, UNIT), np.frombuffer(new, UNIT).copy()
     past = (a["physical_offset"] < begin) & (a["physical_offset"] >= 0) & (a["size"] > 0) & is_pre_blank(b)
     b[past] = a[past]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.mend.bridge import Bridge, bridge
@@ -115,7 +115,8 @@ class GapMender:
         claims = [piece.claim for piece in run if piece.claim]
         loose = self._missing_in(begin, end, claims)
         at_end = gap.ends_file and end == gap.end
-        made = bridge(begin, end, claims, loose, gap.setting, at_end=at_end, light=self._light)
+        setting = replace(gap.setting, keeps_tags_code=self.mending.store.is_rocksdb)
+        made = bridge(begin, end, claims, loose, setting, at_end=at_end, light=self._light)
         if made is None:
             yield left(gap.finding, f"{end - begin} bytes at {begin} are too few for any record")
             return

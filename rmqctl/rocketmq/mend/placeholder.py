@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from formats.rocketmq.index import java_hash
 from formats.rocketmq.message import BlankRecord, Magic, SysFlag, body_crc, encode_record, record_plan
 from formats.rocketmq.properties import join_properties
 from rmqctl.rocketmq.mend.claims import Claim
@@ -20,8 +21,10 @@ FILLER_TOPIC = b"RMQCTL_FILLER"
 _ROLLBACK = 0xC
 _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 _ITEM = 22
+_FIRST_LETTER = ord("A")
 _HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
 _OPERATIONS = b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_GIVEN_UP = (b"TRANSACTION_CHECK_TIMES", b"1000")
 _CRC_NAME, _CRC_SIZE = b"__CRC32#", 20
 _TEXT = b"placeholder: the message stored here was destroyed"
 Pairs = list[tuple[bytes, bytes]]
@@ -35,12 +38,14 @@ class Setting:
         store_timestamp: ms.
         store_ip, store_port: of the broker; IPv4.
         property_crc: records of this log end with their own CRC (spec 2.7).
+        keeps_tags_code: queue units cannot be changed: a placeholder gets tags with the hash that its unit has.
     """
 
     store_timestamp: int = 0
     store_ip: bytes = b"\x7f\0\0\1"
     store_port: int = 10911
     property_crc: bool = False
+    keeps_tags_code: bool = False
 
 
 def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim] = ()) -> bytes | None:
@@ -107,8 +112,8 @@ def _fields(physical: int, setting: Setting) -> dict[str, object]:
 def _needed(claim: Claim, setting: Setting) -> Pairs:
     """Properties without which the broker itself would stumble over a record of one of its own topics."""
     match claim.topic_bytes:
-        case b"SCHEDULE_TOPIC_XXXX":  # delivery discards what claims to be for the half topic, and goes on
-            return [(b"REAL_TOPIC", _HALF_TOPIC), (b"REAL_QID", b"0")]
+        case b"SCHEDULE_TOPIC_XXXX":  # delivery discards what is for the half topic; before 4.9 the check there does
+            return [(b"REAL_TOPIC", _HALF_TOPIC), (b"REAL_QID", b"0"), _GIVEN_UP]
         case b"rmq_sys_wheel_timer":  # a delete marker is taken up and never delivered
             due = b"%d" % (setting.store_timestamp // 1000 * 1000)
             return [
@@ -118,10 +123,20 @@ def _needed(claim: Claim, setting: Setting) -> Pairs:
                 (b"REAL_QID", b"0"),
             ]
         case b"RMQ_SYS_TRANS_HALF_TOPIC":  # checked often enough: given up
-            return [(b"TRANSACTION_CHECK_TIMES", b"1000"), (b"REAL_TOPIC", FILLER_TOPIC), (b"REAL_QID", b"0")]
+            return [_GIVEN_UP, (b"REAL_TOPIC", FILLER_TOPIC), (b"REAL_QID", b"0")]
         case b"RMQ_SYS_TRANS_OP_HALF_TOPIC":  # only tag d is counted as done; its body names no half message
             return [(b"TAGS", b"d")]
-    return []
+    return [(b"TAGS", tags_of(claim.tags_code))] if setting.keeps_tags_code and claim.tags_code else []
+
+
+def tags_of(code: int) -> bytes:
+    """Seven characters from ``A`` on whose Java hash is ``code``: its digits to the base 31."""
+    letters = bytes((_FIRST_LETTER,)) * 7
+    number, out = (code - java_hash(letters.decode())) & 0xFFFFFFFF, bytearray()
+    for _ in range(7):
+        number, digit = divmod(number, 31)
+        out.append(_FIRST_LETTER + digit)
+    return bytes(reversed(out))
 
 
 def _light(light: Sequence[Claim]) -> Pairs:

@@ -140,7 +140,8 @@ class _Planner:
     def _derived(self) -> None:
         found = self._findings("queues")
         self._take(expired_steps(self.store, found))
-        self._take(queue_steps(self.store, found, self._room()))
+        cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
+        self._take(queue_steps(self.store, found, self._room(), cut))
         self._take(index_steps(self.store, found, self._room()))
         before, found = found, self._findings("checkpoint and configuration")
         if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet

@@ -15,11 +15,11 @@ from rmqctl.rocketmq.query.offset import (
     OVERFLOW_ONE,
     TOO_SMALL,
     GetMessage,
-    real_tags_code,
 )
 from rmqctl.rocketmq.query.queue_view import QueueView, hole_before, queue_on_disk
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.tag_filter import real_tags_code
 from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.rows.show import Show

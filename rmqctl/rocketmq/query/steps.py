@@ -172,6 +172,12 @@ SYSTEM_TOPIC = _miss(
     "delivered; the index knows them under that topic.",
 )
 
+FILTERED = _miss(
+    "filtered",
+    "{count} messages were found, and the filters leave none of them",
+    "What the index gave is there, but --queue, --tag, --property, --after, --before, an offset or --grep excludes it.",
+)
+
 # --- the index ------------------------------------------------------------------------------------
 
 NO_INDEX = _miss(

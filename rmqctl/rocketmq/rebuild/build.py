@@ -62,6 +62,10 @@ class Built:
     damage: list[tuple[int, int]] = field(default_factory=list)
 
 
+Builder = Callable[..., Built]
+"""What builds: :func:`build`, or something with the same arguments that shares the work otherwise."""
+
+
 def build(
     store: RocketMQStore,
     geometry: Geometry,
@@ -77,12 +81,7 @@ def build(
     Raises:
         OSError: the log cannot be read, or a file cannot be written.
     """
-    sizes = {
-        QUEUES: geometry.queue_file_size,
-        QUEUES_EXT: geometry.queue_ext_file_size,
-        BATCH_QUEUES: geometry.batch_queue_file_size,
-    }
-    shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
+    sizes, shape = queue_file_sizes(geometry), IndexGeometry(geometry.index_slots, geometry.index_entries)
     files, index = QueueFilesWriter(root, sizes), IndexFilesWriter(root, shape)
     queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap, fills_holes=True)
     series = IndexSeries(shape, counts_slots=job.rules.counts_slots, sink=index)
@@ -91,8 +90,8 @@ def build(
         queues.apply(found)
         if found.index is not None:
             series.add(found.index)
-        _note(built, found)
-    built.damage += _missing_files(store)
+        note(built, found)
+    built.damage += missing_files(store)
     files.flush()
     series.finish()
     built.queue_files, built.index = files.files, index.heads
@@ -100,7 +99,17 @@ def build(
     return built
 
 
-def _note(built: Built, found: Dispatched) -> None:
+def queue_file_sizes(geometry: Geometry) -> dict[str, int]:
+    """Bytes of a file by kind of queue."""
+    return {
+        QUEUES: geometry.queue_file_size,
+        QUEUES_EXT: geometry.queue_ext_file_size,
+        BATCH_QUEUES: geometry.batch_queue_file_size,
+    }
+
+
+def note(built: Built, found: Dispatched) -> None:
+    """Add up what a stretch of log has shown; stretches come in log order."""
     built.damage += found.damage
     if found.records:
         built.records += found.records
@@ -108,7 +117,7 @@ def _note(built: Built, found: Dispatched) -> None:
         built.last_store_timestamp = found.last_store_timestamp
 
 
-def _missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
+def missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
     """Places and lengths of files that are missing in the middle of the log."""
     log = CommitLog(store.log_files)
     gaps = (log.gap_before(at) for at in range(len(log.files)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
-from rmqctl.errors import Refused
+from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
@@ -23,7 +23,7 @@ from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
-from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
+from rmqctl.rocketmq.rebuild.build import Builder, Built, Job, Progress, build
 from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes, indexed_until
 from rmqctl.rocketmq.rebuild.compare import QueueComparison, index_changes
 from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
@@ -99,10 +99,17 @@ class Rebuild:
 
     Args:
         progress: called with the bytes of log done since its last call.
+        builder: shares the work of dispatching in another way than among processes.
     """
 
-    def __init__(self, store: RocketMQStore, options: RebuildOptions, progress: Progress | None = None) -> None:
-        self.store, self.options, self.progress = store, options, progress
+    def __init__(
+        self,
+        store: RocketMQStore,
+        options: RebuildOptions,
+        progress: Progress | None = None,
+        builder: Builder = build,
+    ) -> None:
+        self.store, self.options, self.progress, self._builder = store, options, progress, builder
         self.geometry: Geometry = geometry_of(store)
         self.rules = DispatchRules.of(store, options.as_release)
         self.wanted = Wanted(options.queues or options.checkpoint, options.index, options.topics)
@@ -114,7 +121,7 @@ class Rebuild:
             OSError: the log cannot be read, or a file cannot be written.
         """
         options, wanted = self.options, self.wanted
-        built = build(
+        built = self._builder(
             self.store, self.geometry, Job(self.rules, wanted), directory,
             processes=options.processes,
             bitmap=Bitmaps(self.store).find if self.rules.extension else None,
@@ -234,8 +241,12 @@ class Rebuild:
 
         Raises:
             Refused: as :meth:`check_in_place`.
+            TooDamaged: the log has no record, and files would have to go.
         """
         self.check_in_place()
+        if not found.built.records and any(c.change is Change.REMOVE for c in found.changes):
+            advice = "queues and index are left as they are; bring the log back first"
+            raise TooDamaged(self.store.root, "its log holds no record to rebuild from", advice)
         steps = tuple(self._step(found, c) for c in found.changes if c.change is not Change.KEEP)
         return Plan(Path(self.store.root), "rebuild from the log", steps)
 

@@ -18,7 +18,7 @@ from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 
 Numbers = npt.NDArray[np.int32]
-_CHUNK = 1 << 18
+_CHUNK = 1 << 17
 _MOST = 64
 
 

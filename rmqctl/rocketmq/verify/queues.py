@@ -175,7 +175,8 @@ class QueueChecker:
 
     def _claim(self, queue: Ints, offset: Ints, end: Ints, right: Ints) -> None:
         """Note, for each queue of the block, how many right units it has and where they lie."""
-        queue, offset, end = queue[right], offset[right], end[right]
+        if not right.all():
+            queue, offset, end = queue[right], offset[right], end[right]
         if not len(queue):
             return
         first = run_starts(queue)

@@ -40,21 +40,24 @@ def repair_lost(base: str, recipe: Sequence[dict[str, Any]], root: Path) -> int:
         damage.undo(recipe, golden.pristine(base), root)
 
 
-def rows(release: str) -> Iterator[str]:
-    """Lines of the table for one release."""
+def rows(release: str, part: str = "") -> Iterator[str]:
+    """Lines of the table for one release; only variants with ``part`` in their name."""
     with tempfile.TemporaryDirectory() as directory:
         roots = {state: golden.unpack(f"{release}-{state}", Path(directory)) for state in ("clean", "crash")}
         for name, variant in golden.recovery_oracle(release)["variants"].items():
+            if part not in name:
+                continue
             state = name.partition("/")[0]
             lost = repair_lost(f"{release}-{state}", variant["recipe"], roots[state])
             yield f"| {name} | {broker_lost(release, name)} | {lost} |"
 
 
 def main() -> None:
-    """Print the table of one release, 5.5.0 unless another is named."""
-    release = sys.argv[1] if len(sys.argv) > 1 else "5.5.0"
+    """Print the table of one release, 5.5.0 unless another is named; a second word picks variants."""
+    words = sys.argv[1:]
+    release, part = words[0] if words else "5.5.0", words[1] if len(words) > 1 else ""
     print(f"| Variant of {release} | lost by the broker's recovery | lost after `repair --apply` |\n|---|---|---|")
-    for line in rows(release):
+    for line in rows(release, part):
         print(line, flush=True)
 
 

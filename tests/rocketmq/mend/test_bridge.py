@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc, decode_record
 from formats.rocketmq.properties import split_properties
+from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.mend.bridge import LARGEST_FILLER, bridge
 from rmqctl.rocketmq.mend.claims import Claim
 from rmqctl.rocketmq.mend.heal import SMALLEST
-from rmqctl.rocketmq.mend.placeholder import MARK, Setting, blank, filler, placeholder
+from rmqctl.rocketmq.mend.placeholder import MARK, Setting, blank, filler, placeholder, tags_of
 from rmqctl.rocketmq.verify.property_crc import SIZE
 
 SETTING = Setting(1_700_000_000_000)
@@ -124,6 +125,17 @@ def test_broker_topics_get_what_makes_the_broker_pass_over_them() -> None:
     assert {b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"REAL_QID"} <= set(properties("rmq_sys_wheel_timer"))
     assert int(properties("RMQ_SYS_TRANS_HALF_TOPIC")[b"TRANSACTION_CHECK_TIMES"]) > 100
     assert properties("RMQ_SYS_TRANS_OP_HALF_TOPIC")[b"TAGS"] == b"d"
+
+
+@given(st.integers(-(1 << 31), (1 << 31) - 1))
+def test_tags_can_have_any_hash(code: int) -> None:
+    assert tags_code(tags_of(code).decode()) == code
+
+
+def test_a_unit_that_cannot_be_changed_keeps_its_tags_code() -> None:
+    record = placeholder(Claim("Orders", 3, 42, BEGIN, tags_code=-77), 400, Setting(keeps_tags_code=True))
+    assert record is not None
+    assert tags_code(dict(split_properties(decode_record(record)[0]["properties"]))[b"TAGS"].decode()) == -77
 
 
 def test_an_inner_batch_keeps_its_offsets() -> None:

@@ -33,10 +33,20 @@ public final class ServeStore {
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            System.out.println(serve(line.split("\t")));
+            System.out.println(answer(line.split("\t")));
         }
         System.out.flush();
         Runtime.getRuntime().halt(0);
+    }
+
+    /** What a store answers; a failure is an answer too, and must not leave the broker's threads behind. */
+    private static String answer(String[] words) {
+        try {
+            return serve(words);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            return "{\"load\":false,\"failure\":\"" + failure.toString().replaceAll("[^\\w .:/-]", "") + "\"}";
+        }
     }
 
     private static String serve(String[] words) throws Exception {

@@ -16,9 +16,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
  * Starts the released store on a directory, serves every message, answers for keys, writes more, stops:
- * {@code ContinueStore DIRECTORY LOG_FILE QUEUE_FILE SLOTS ENTRIES KEYS PUTS}. Prints a JSON object a line.
+ * {@code ServeProduced DIRECTORY LOG_FILE QUEUE_FILE SLOTS ENTRIES KEYS PUTS}. Prints a JSON object a line.
  */
-public final class ContinueStore {
+public final class ServeProduced {
     public static void main(String[] args) throws Exception {
         DefaultMessageStore store = open(args);
         boolean loaded = store.load();

@@ -1,0 +1,44 @@
+"""Record what released classes answer, for tests that run without Java: ``python -m tests.interop.record``.
+
+Writes ``fixtures/interop/<release>.recovery.json.xz``: for each seed the golden store, the recipe, and what the start came to.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fixtures.random_damage import Damager
+from tests.interop.judge import RELEASES, Judge, class_path
+from tests.interop.recovered import base_of
+from tests.interop.test_recovered import started
+
+DIRECTORY = Path(__file__).parents[2] / "fixtures" / "interop"
+SEEDS, AT_ONCE = range(48), 24
+
+
+def main() -> None:
+    """Ask the classes of each release."""
+    for release in RELEASES:
+        with tempfile.TemporaryDirectory() as work:
+            cases = recovery(release, Path(work))
+        with lzma.open(DIRECTORY / f"{release}.recovery.json.xz", "wt", encoding="utf-8", preset=9) as file:
+            json.dump(cases, file)
+
+
+def recovery(release: str, work: Path) -> list[dict[str, Any]]:
+    """Starts after random damage."""
+    found: list[dict[str, Any]] = []
+    with Judge(class_path(release, work), work / "home", workers=8, patience=15_000) as judge:
+        for first in range(SEEDS.start, SEEDS.stop, AT_ONCE):
+            for seed, (_, result) in started(judge, release, range(first, first + AT_ONCE), work).items():
+                base = base_of(release, seed)
+                found.append({"seed": seed, "base": base, "recipe": Damager(base).recipe(seed), "result": result})
+    return sorted(found, key=lambda case: case["seed"])
+
+
+if __name__ == "__main__":
+    main()
