@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 NAME = "rocketmq"
 DEFAULT_TABLE = "messages"
 _OFFSET = "physical_offset"
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session by its name; it takes filters where the session hands them down."""
-    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
-    spark.dataSource.register(RocketMQSource if pushes else PlainRocketMQSource)
+    """Make the source known to a session by its name."""
+    spark.dataSource.register(RocketMQSource)
 
 
 class RocketMQSource(DataSource):
@@ -42,7 +40,8 @@ class RocketMQSource(DataSource):
         return spark_schema(self._table().schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FilteringReader(self._name(), self._options(schema), schema)
+        options = self._options(schema)
+        return (FilteringReader if options.pushdown else TableReader)(self._name(), options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         if self._name() != DEFAULT_TABLE:
@@ -57,13 +56,6 @@ class RocketMQSource(DataSource):
 
     def _options(self, schema: StructType) -> TableOptions:
         return replace(table_options(self.options), columns=tuple(schema.fieldNames()))
-
-
-class PlainRocketMQSource(RocketMQSource):
-    """The same for sessions that hand down no filters, where a reader that takes them would be refused."""
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return TableReader(self._name(), self._options(schema), schema)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -133,7 +125,11 @@ class StreamReader(DataSourceStreamReader):
 
 
 class FilteringReader(TableReader):
-    """Takes filters on topic, queue, store time and physical offset, to read less."""
+    """Takes filters on topic, queue, store time and physical offset, to read less.
+
+    Spark 4.3 keeps what a reader made of the filters of one query with the DataFrame and uses it for the next query
+    over it, even one without filters. So this is for DataFrames that one query uses once, and only when asked for.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         from rmqctl.pipeline.pushdown import narrowed

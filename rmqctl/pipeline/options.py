@@ -55,6 +55,7 @@ class TableOptions:
         split_size: bytes of the log in one task.
         wanted: only these messages.
         skip: leave out files and splits in which nothing wanted can lie.
+        pushdown: take filters from Spark; only for a DataFrame that one query uses once, see `data_source`.
         level: of the checks behind ``findings``.
     """
 
@@ -64,6 +65,7 @@ class TableOptions:
     split_size: int = SPLIT_SIZE
     wanted: Filter = field(default_factory=Filter)
     skip: bool = True
+    pushdown: bool = False
     level: str = "full"
     commit_log: tuple[str, ...] = ()
     broker_conf: str | None = None
@@ -170,6 +172,7 @@ _OPTIONS: dict[str, tuple[str, Any]] = {
     "body": ("body", BodyOption),
     "splitsize": ("split_size", split_size),
     "skip": ("skip", _flag),
+    "pushdown": ("pushdown", _flag),
     "level": ("level", _level),
     "commitlog": ("commit_log", _names),
     "brokerconf": ("broker_conf", str),

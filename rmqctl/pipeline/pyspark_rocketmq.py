@@ -1,13 +1,12 @@
 """Installed beside the packages under this name, so that every Spark finds the format ``rocketmq`` by itself.
 
-Spark looks for modules whose names begin with ``pyspark_`` and takes their ``DefaultSource``. A
-session of its own hands down no filters unless it is told to; :func:`rmqctl.pipeline.session` is.
+Spark looks for modules whose names begin with ``pyspark_`` and takes their ``DefaultSource``.
 """
 
 from __future__ import annotations
 
-from rmqctl.pipeline.data_source import PlainRocketMQSource
+from rmqctl.pipeline.data_source import RocketMQSource
 
 
-class DefaultSource(PlainRocketMQSource):
+class DefaultSource(RocketMQSource):
     """The format ``rocketmq``."""

@@ -57,7 +57,10 @@ def mount(spark: SparkSession, stores: Iterable[Mounted]) -> list[str]:
 
 
 def query(spark: SparkSession, stores: Iterable[Mounted], text: str) -> DataFrame:
-    """The result of a query over :func:`mount`-ed stores; a store's messages are read with the columns it uses only.
+    """The result of a query over :func:`mount`-ed stores.
+
+    Of a store's messages only the columns that it uses are read, and where it names them once, only what its
+    conditions on topic, queue, store time and physical offset leave.
 
     Raises:
         AnalysisException, ParseException: Spark does not take the query.
@@ -66,15 +69,23 @@ def query(spark: SparkSession, stores: Iterable[Mounted], text: str) -> DataFram
     used = used_columns(found)
     narrowed = False
     for store in stores:
-        columns = used.get(f"{store.prefix}messages")
-        if columns is not None:
-            _view(spark, store, "messages", {"columns": ",".join(columns)})
+        use = used.get(f"{store.prefix}messages")
+        if use is not None:
+            _view(spark, store, "messages", {"columns": ",".join(use.columns), "pushdown": str(use.times == 1)})
             narrowed = True
     return spark.sql(text) if narrowed else found
 
 
-def used_columns(found: DataFrame) -> dict[str, list[str]]:
-    """The columns of each view that a query needs, by the view's name; nothing with Spark Connect.
+@dataclass(slots=True)
+class Use:
+    """What a query needs of a view: columns in the order of the table, and how often it names the view."""
+
+    columns: list[str]
+    times: int = 0
+
+
+def used_columns(found: DataFrame) -> dict[str, Use]:
+    """What a query needs of each view, by the view's name; nothing with Spark Connect.
 
     Spark prunes no column of a source in Python itself, but its optimizer puts what is used above the scan.
     """
@@ -88,14 +99,14 @@ def used_columns(found: DataFrame) -> dict[str, list[str]]:
     for one in plans:
         needed |= _ids(one.output())
         _visit(one, needed, leaves)
-    columns: dict[str, list[str]] = {}
+    uses: dict[str, Use] = {}
     for leaf in leaves:
         if leaf.getClass().getSimpleName() == "DataSourceV2ScanRelation":
-            view = leaf.relation().options().get(VIEW_OPTION)
-            names = {a.name() for a in _items(leaf.output()) if a.exprId().id() in needed}
-            known = set(columns.get(view, ()))
-            columns[view] = [f for f in MESSAGE_SCHEMA.names if f in names | known]
-    return {view: names or ["position"] for view, names in columns.items() if view}
+            use = uses.setdefault(leaf.relation().options().get(VIEW_OPTION), Use([]))
+            names = {a.name() for a in _items(leaf.output()) if a.exprId().id() in needed} | set(use.columns)
+            use.columns = [name for name in MESSAGE_SCHEMA.names if name in names] or ["position"]
+            use.times += 1
+    return uses
 
 
 def _visit(node: Any, needed: set[int], leaves: list[Any]) -> None:

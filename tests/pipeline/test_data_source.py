@@ -54,7 +54,8 @@ def test_filters_reach_the_reader_and_change_nothing(spark: SparkSession) -> Non
     middle = true[len(true) // 2]
     moment = middle["store_timestamp"].strftime("%Y-%m-%d %H:%M:%S.%f")
     reader = spark.read.format("rocketmq").option("columns", "physical_offset,topic,queue_id,store_timestamp")
-    messages = reader.option("splitSize", "4K").load(str(path))
+    plain = reader.option("splitSize", "32K")
+    assert plain.load(str(path)).rdd.getNumPartitions() > 15
     for condition, keep in (
         (f"store_timestamp >= timestamp '{moment}'", lambda r: r["store_timestamp"] >= middle["store_timestamp"]),
         (f"store_timestamp < timestamp '{moment}'", lambda r: r["store_timestamp"] < middle["store_timestamp"]),
@@ -65,10 +66,18 @@ def test_filters_reach_the_reader_and_change_nothing(spark: SparkSession) -> Non
         ),
         ("physical_offset between 1000 and 9000", lambda r: 1000 <= r["physical_offset"] <= 9000),
     ):
-        found = messages.where(condition)
+        found = plain.option("pushdown", "true").load(str(path)).where(condition)
         assert sorted(row.physical_offset for row in found.collect()) == [r["physical_offset"] for r in true if keep(r)]
-    few = messages.where("topic = 'LabOne' and queue_id = 0").rdd.getNumPartitions()
-    assert few < messages.rdd.getNumPartitions() / 2
+        assert found.rdd.getNumPartitions() < 21
+    few = plain.load(str(path)).where("topic = 'LabOne' and queue_id = 0")
+    assert few.rdd.getNumPartitions() < 10
+
+
+def test_a_data_frame_can_be_asked_twice(spark: SparkSession) -> None:
+    messages = spark.read.format("rocketmq").load(str(golden.pristine("5.3.3-clean")))
+    true = truths.expected("5.3.3-clean")
+    assert messages.where("topic = 'LabOne'").count() == sum(row["topic"] == "LabOne" for row in true)
+    assert messages.count() == len(true)
 
 
 @pytest.mark.slow

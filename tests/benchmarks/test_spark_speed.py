@@ -1,0 +1,128 @@
+"""Speed of the jobs on Spark with two cores, as ratios in one run: `make bench` prints the table.
+
+RMQCTL_BENCH_MIB sets the size of the log (default 1024). Sessions are warm.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fixtures import bulk
+from rmqctl.open import open_store_at
+from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from tests.benchmarks.ratio import Result, compare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqctl.pipeline.options import TableOptions
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
+RESULTS: list[Result] = []
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("bench") / "store"
+    bulk.make(root, bulk.Bulk(log_bytes=SIZE, file_size=SIZE // 4))
+    return root
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    from rmqctl.pipeline import session
+
+    made = session("local[2]", {"spark.driver.memory": "1g"})
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[None]:
+    """Print what was measured at the end."""
+    yield
+    sys.stdout.write("\n" + "\n".join(result.line() for result in RESULTS) + "\n")
+
+
+def options(store: Path, **more: str) -> TableOptions:
+    from rmqctl.pipeline.options import table_options
+
+    return table_options({"path": str(store), "splitSize": str(min(128 << 20, SIZE // 4)), **more})
+
+
+def export(spark: SparkSession, store: Path, out: Path) -> Callable[[], object]:
+    from rmqctl.pipeline.export import Export, ExportChoices
+    from rmqctl.pipeline.outputs import output_at
+
+    def run() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        work = Export(options(store), output_at(str(out)), ExportChoices(split_size=SIZE // 4))
+        work.run(spark, work.plan(2))
+
+    return run
+
+
+def test_scan(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    from pyspark.sql import functions
+
+    from rmqctl.pipeline.topic_counts import topic_counts
+
+    def counts() -> None:
+        assert topic_counts(spark, options(store)).collect()
+
+    def local() -> None:
+        checked = Verification(open_store_at(str(store)), VerifyOptions(Level.FULL, cross=False, processes=2))
+        assert [f for f in checked.findings() if f.level != "note"] == []
+
+    export(spark, store, tmp_path / "out")()
+    files = spark.read.parquet(str(tmp_path / "out"))
+
+    def parquet() -> None:
+        files.groupBy("topic").agg(functions.sum(functions.crc32("body"))).collect()
+
+    RESULTS.append(compare("scan, CRC, group by topic: Spark / local with 2 processes", counts, local, 1 / 1.6))
+    RESULTS.append(compare("scan, CRC, group by topic: Spark / Spark over Parquet", counts, parquet, 1 / 1.5))
+
+
+def test_export(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    from rmqctl.pipeline.message_table import MessageTable
+
+    table = MessageTable(options(store))
+    batches = [batch for part in table.parts() for batch in table.read(part)]
+    data = pa.Table.from_batches(batches)
+
+    def write() -> None:
+        pq.write_table(data, tmp_path / "memory.parquet", compression="zstd")
+
+    RESULTS.append(
+        compare("export with bodies: Spark / pyarrow from memory", export(spark, store, tmp_path / "out"), write, 1 / 3)
+    )
+
+
+def test_start_to_first_result(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    bulk.make(root, bulk.Bulk(log_bytes=1 << 20, file_size=1 << 20))
+
+    def stats() -> None:
+        command = [sys.executable, "-m", "rmqctl", "stats", str(root), "--master", "local[2]"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+    RESULTS.append(
+        compare(
+            "stats of a small store / start of Python",
+            stats,
+            lambda: subprocess.run([sys.executable, "-c", ""], check=True),
+        )
+    )
