@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _GONE = (errno.ESTALE, errno.ENXIO)
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe must not make us wait
+READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe must not make us wait
 
 
 class LocalFile:
@@ -28,7 +28,7 @@ class LocalFile:
 
     def _descriptor(self) -> int:
         if self._fd is None:
-            self._fd = os.open(self.path, _READ)
+            self._fd = os.open(self.path, READ)
         return self._fd
 
     def size(self) -> int:

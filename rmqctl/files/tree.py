@@ -7,11 +7,12 @@ not there gives nothing, because half of a store's directories are optional.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rmqctl.files.local import LocalFile
+from rmqctl.files.local import READ, LocalFile
 from rmqctl.files.source import ByteSource
 
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
@@ -100,6 +101,18 @@ class LocalTree:
         found.sort()
         return tuple(found)
 
+    def read_head(self, path: str, size: int) -> bytes:
+        """Up to ``size`` bytes from the start of a file, in as few calls as it takes.
+
+        Raises:
+            OSError: the file cannot be opened or read.
+        """
+        descriptor = os.open(self.full(path), READ)
+        try:
+            return os.pread(descriptor, size, 0)
+        finally:
+            os.close(descriptor)
+
     def plain_directories(self, path: str) -> list[str] | None:
         """Names in a directory that holds nothing but directories, sorted; None of any other."""
         try:
@@ -138,6 +151,22 @@ def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
     if status is None:
         return Entry(found.name, join(path, found.name), directory)
     return Entry(found.name, join(path, found.name), directory, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def read_head(tree: Tree, path: str, size: int) -> bytes:
+    """Up to ``size`` bytes from the start of a file, quick for small files; errors are those of the tree's own files.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if isinstance(tree, LocalTree):
+        with suppress(OSError):
+            return tree.read_head(path, size)
+    source = tree.open(path)
+    try:
+        return source.read_at(0, size)
+    finally:
+        source.close()
 
 
 def plain_files(tree: Tree, path: str) -> Listing | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.lock import is_locked
@@ -183,11 +183,13 @@ def log_sequence(tree: Tree, shown: str) -> tuple[list[StoreFile], list[Entry]]:
     return [replace(f, lead=ENTRY_SIZE) for f in files] if is_dledger else files, others
 
 
+@lru_cache(1024)
 def is_offset(name: str) -> bool:
     """Whether a broker can read the name as an offset (Long.parseLong), digits only as brokers write it."""
     return name.isascii() and name.isdigit() and len(name) >= OFFSET_DIGITS and int(name) < 1 << 63
 
 
+@lru_cache(4096)
 def is_queue_id(name: str) -> bool:
     """Whether a broker reads the name as a queue id (Integer.parseInt)."""
     digits = name.lstrip("+-") if name[:1] in "+-" else name

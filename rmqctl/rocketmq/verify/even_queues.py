@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.files.source import ByteSource
-from rmqctl.files.tree import Listing, Tree
+from rmqctl.files.tree import Listing, Tree, read_head
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Units, is_pre_blank
 
@@ -92,25 +91,25 @@ def _read(tree: Tree, path: str, files: Listing) -> bytes | None:
     if len(files) != 1:
         return None
     ((name, size),) = files
-    source = tree.open(f"{path}/{name}")
-    try:
-        data = source.read_at(0, size) if size <= _SMALL else _read_sparse(source, size)
-    finally:
-        source.close()
+    data = read_head(tree, f"{path}/{name}", size) if size <= _SMALL else _read_sparse(tree, f"{path}/{name}", size)
     torn = len(data) % _UNIT if data is not None else 0
     return data[:-torn] if torn and data is not None else data
 
 
-def _read_sparse(source: ByteSource, size: int) -> bytes | None:
+def _read_sparse(tree: Tree, path: str, size: int) -> bytes | None:
     """Units of a large file outside its holes, None if they are many."""
     begin, room, parts = 0, _SMALL, []
-    for start, stop in source.data_ranges(0, size):
-        begin, end = max(begin, start // _UNIT * _UNIT), -(-stop // _UNIT) * _UNIT
-        room -= end - begin
-        if room < 0:
-            return None
-        parts.append(source.read_at(begin, end - begin))
-        begin = end
+    source = tree.open(path)
+    try:
+        for start, stop in source.data_ranges(0, size):
+            begin, end = max(begin, start // _UNIT * _UNIT), -(-stop // _UNIT) * _UNIT
+            room -= end - begin
+            if room < 0:
+                return None
+            parts.append(source.read_at(begin, end - begin))
+            begin = end
+    finally:
+        source.close()
     return b"".join(parts)
 
 

@@ -94,7 +94,14 @@ class FileCheck:
             if names is None or not all(map(is_queue_id, names)):
                 names = yield from self._queue_names(topic)
             for name in names:
-                yield from self._queue(f"{topic.path}/{name}", size, kind)
+                path = f"{topic.path}/{name}"
+                listed = plain_files(self.store.tree, path)
+                if listed is None or len(listed) != 1 or listed[0][1] != size or not is_offset(listed[0][0]):
+                    yield from self._queue(path, size, kind)
+                    continue
+                self.files += 1  # one whole file: what most queues are
+                if kind == QUEUES:
+                    self.queues[path] = listed
 
     def _queue_names(self, topic: Entry) -> Generator[Finding, None, list[str]]:
         """Names of queues of a topic; what else lies there is told."""
@@ -107,12 +114,6 @@ class FileCheck:
         return names
 
     def _queue(self, path: str, size: int, kind: str) -> Iterator[Finding]:
-        listed = plain_files(self.store.tree, path)
-        if listed is not None and len(listed) == 1 and listed[0][1] == size and is_offset(listed[0][0]):
-            self.files += 1  # one whole file: what most queues are
-            if kind == QUEUES:
-                self.queues[path] = listed
-            return
         files, others = sequence(self.store.tree, path, path)
         self.files += len(files)
         if kind == QUEUES:
