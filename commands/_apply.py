@@ -80,6 +80,17 @@ def stop_if_pending(root: str | Path) -> None:
     refuse_pending(Path(root))
 
 
+def say_if_pending(root: str | Path) -> None:
+    """Remark on a store that an earlier run left half changed; reading goes on."""
+    from rmqctl.errors import Refused
+    from rmqctl.repair import refuse_pending
+
+    try:
+        refuse_pending(Path(root))
+    except Refused as reason:
+        message(str(reason))
+
+
 def show_plan(plan: Plan, out: Output) -> None:
     """Write a plan: a row a step; ``json`` one document; ``hex`` the annotated bytes before and after."""
     from rmqctl.repair.show import plan_row, step_row

@@ -25,7 +25,8 @@ def started_store(store: StoreOptions, release: Release | None) -> Iterator[Star
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    with StartedStore(found, release or release_range(found, quick=True).highest) as started:
+    rules = release or release_range(found, quick=True).highest
+    with StartedStore(found, rules, exact=release is not None) as started:
         yield started
 
 

@@ -7,8 +7,6 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from rich.cells import cell_len, chop_cells
-
 DEFAULT_WIDTH = 100
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
@@ -34,21 +32,32 @@ class Screen:
         return _style(style, text) if self.colour and style else text
 
 
+def cells_of(text: str) -> int:
+    """Cells that a text fills; wide characters count two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """``text`` filled with spaces to ``width`` cells; wide characters count two."""
-    space = " " * (width - (len(text) if text.isascii() else cell_len(text)))
+    space = " " * (width - cells_of(text))
     return space + text if right else text + space
 
 
 def fold(text: str, width: int) -> list[str]:
     """Lines of at most ``width`` cells: broken behind spaces where there are any, else anywhere."""
-    if (len(text) if text.isascii() else cell_len(text)) <= width:
+    if cells_of(text) <= width:
         return [text]
+    from rich.cells import chop_cells
+
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
         longer = f"{line} {word}" if line else word
-        if cell_len(longer) <= width:
+        if cells_of(longer) <= width:
             line = longer
             continue
         if line:
@@ -71,6 +80,8 @@ def _width() -> int:
 
 
 def _takes_colour() -> bool:
+    if not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")):
+        return False  # what Console finds too, but its import takes longer than a lookup
     from rich.console import Console
 
     console = Console(file=sys.stdout)

@@ -13,10 +13,8 @@ from commands._options import FilterOptions, StoreOptions, _packed
 from commands._types import PropertyFilter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from rmqctl.pipeline.options import TableOptions
-    from rmqctl.pipeline.session import Cluster
+    from rmqctl.pipeline.session import Cluster, SparkSession
 
 _OPTIONS = (
     click.option(

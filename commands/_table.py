@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any
 
-from rich.cells import cell_len
-
 from commands import _sink
 from commands._cells import cell, is_number
 from commands._rows import Row, keys_of, take
-from commands._screen import SEVERITY_STYLES, Screen, fold, pad
+from commands._screen import SEVERITY_STYLES, Screen, cells_of, fold, pad
 
 HEAD_ROWS = 500
 GAP = "  "
@@ -92,7 +90,7 @@ class Table:
     def _column(self, key: str, head: Sequence[Row]) -> Column:
         values = [row[key] for row in head if row.get(key) is not None]
         heading = max(map(len, key.split("_")))
-        natural = max([heading, *(cell_len(self._cell(key, value)) for value in values)])
+        natural = max([heading, *(cells_of(self._cell(key, value)) for value in values)])
         breakable = any(isinstance(value, (str, bytes, list, Mapping)) for value in values)
         least = max(heading, min(natural, _NARROW)) if breakable else natural
         return Column(key, natural, least, bool(values) and all(is_number(key, value) for value in values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from commands._app import Output, message
+from commands._apply import say_if_pending
 from commands._options import StoreOptions, output_option, store_options
 from commands._unreadable import name_unreadable
 
@@ -34,6 +35,7 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
     found = forgiving(
         open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     )
+    say_if_pending(found.root)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     if explain:

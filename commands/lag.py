@@ -55,7 +55,8 @@ def command(store: StoreOptions, group: str | None, topic: str | None, as_releas
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    with StartedStore(found, as_release or release_range(found, quick=True).highest) as started:
+    release = as_release or release_range(found, quick=True).highest
+    with StartedStore(found, release, exact=as_release is not None) as started:
         rows = list(lag_rows(started, group, topic))
         shown = out.show([row.row() for row in rows], columns=_COLUMNS)
         if not shown:

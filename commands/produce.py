@@ -2,99 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-import re
-import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from commands._app import Advance, Output, message, progress
 from commands._options import as_release_option, output_option
-from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted, refuse
+from commands._produce_options import Asked, produce_options
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.engine.bulk import Run
-    from rmqctl.rocketmq.engine.config import StoreConfig
-    from rmqctl.rocketmq.engine.drafts import Draft, Template
     from rmqctl.rocketmq.engine.message import PutResult
-    from rmqctl.rocketmq.engine.produce import ProduceOptions
-
-_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_DEFAULT_COUNT = 1
-_SIZE_OPTIONS = ("log_file_size", "queue_file_size", "index_slots", "index_entries")
-
-
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What to send, where to, how the store is made, in groups."""
-    for group in reversed((_WHERE, _WHAT, _HOW, _STORE)):
-        for option in reversed(group):
-            function = option(function)
-    return function
-
-
-_WHERE = (
-    click.option("--topic", "topics", multiple=True, help="Topic; repeatable, taken in turn. Orders{0..9} makes ten."),
-    click.option("--queues", type=click.IntRange(1, 65535), help="Queues of a topic, taken in turn.  [default: 4]"),
-    click.option("--queue-id", type=click.IntRange(0, 65535), help="Put everything into this queue."),
-)
-_WHAT = (
-    click.option("--count", type=click.IntRange(min=0), help="How many messages.  [default: 1]"),
-    click.option("--body", help="The body; {n} becomes the number of the message."),
-    click.option("--body-file", type=click.File("rb"), help="The body, from a file."),
-    click.option("--lines", type=click.File("rb"), help="One message a line of a file; - reads standard input."),
-    click.option(
-        "--jsonl", type=click.File("rb"), help="One message an object, as `dump --body -o jsonl` prints them."
-    ),
-    click.option("--size", type=Sizes(), help="Random bodies of so many bytes: 1K, or 100-4K."),
-    click.option("--key", "keys", multiple=True, help="A key, such as order-{n}; repeatable."),
-    click.option("--tag", type=Weighted(), help="The tag, or several with weights: TagA=3,TagB=1."),
-    click.option("--property", "properties", type=PropertyFilter(), multiple=True, help="A property; repeatable."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same messages."),
-)
-_HOW = (
-    click.option("--batch", type=click.IntRange(min=1), default=1, help="Store so many messages together."),
-    click.option(
-        "--compress",
-        "codec",
-        type=click.Choice(["zlib", "lz4", "zstd"]),
-        is_flag=False,
-        flag_value="zlib",
-        help="Compress large bodies; without a name by zlib.",
-    ),
-    click.option("--compress-over", type=Size(), default=4096, show_default=True, help="Bytes from which on."),
-    click.option(
-        "--flush", type=click.Choice(["sync", "async"]), default="async", show_default=True, help="flushDiskType."
-    ),
-    click.option("--writers", type=click.IntRange(1, 256), default=1, show_default=True, help="Writers at a time."),
-    click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most."),
-    click.option(
-        "--crash", is_flag=True, help="End as after kill -9: abort file left, the last records not dispatched."
-    ),
-)
-_STORE = (
-    click.option("--start-time", type=Instant(), help="Store time of the first message; with --interval it goes on."),
-    click.option("--interval", type=Span(), help="Store time between messages: 5ms, 1s.  [default: 1ms]"),
-    click.option("--small", is_flag=True, help="Small files (log 64 KiB, 100 units a queue file), so that they roll."),
-    click.option("--log-file-size", type=Size(), help="mappedFileSizeCommitLog of a new store."),
-    click.option("--queue-file-size", type=Size(), help="mappedFileSizeConsumeQueue of a new store."),
-    click.option("--index-slots", type=click.IntRange(min=1), help="maxHashSlotNum of a new store."),
-    click.option("--index-entries", type=click.IntRange(min=2), help="maxIndexNum of a new store."),
-    click.option("--property-crc", is_flag=True, help="End each record with a CRC (enabledAppendPropCRC)."),
-    click.option("--store-host", metavar="IP:PORT", default="127.0.0.1:10911", show_default=True, help="The broker's."),
-)
 
 
 @click.command("produce")
-@click.argument("path")
-@_options
+@click.argument("path", required=False)
+@produce_options
 @as_release_option
 @output_option("summary", default="summary")
-def command(path: str, as_release: Release | None, out: Output, **given: Any) -> None:
+def command(path: str | None, as_release: Release | None, out: Output, **given: Any) -> None:
     """Write messages into the store at PATH, as a broker would; makes the store if nothing is there.
 
     A broker that starts on the store serves every message. A store that is there goes on with its own
@@ -108,9 +39,15 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
     """
     from rmqctl.rocketmq.engine import StoreEngine
     from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
+    from rmqctl.rocketmq.engine.damage import damage
     from rmqctl.rocketmq.engine.produce import produce
 
-    asked = _Asked(**given)
+    if "list" in given["damage"]:
+        _list_damage(out)
+        return
+    if path is None:
+        raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
+    asked = Asked(**given)
     drafts, total = asked.drafts()
     engine = StoreEngine.open(path, asked.config(path, as_release))
     if engine.recovered is not None and engine.recovered.files:
@@ -120,7 +57,7 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
     tally, options = _Tally(path), asked.options()
     with engine, progress("Producing", total, unit="messages") as advance:
         template = asked.template()
-        if out.kind == "summary" and template is not None and can_bulk(engine, options):
+        if out.kind == "summary" and template is not None and can_bulk(engine, template, options):
             tally.count(produce_bulk(engine, template, total or 0, options), options.topics, advance)
         else:
             results = tally.watch(produce(engine, drafts, options), advance)
@@ -128,123 +65,20 @@ def command(path: str, as_release: Release | None, out: Output, **given: Any) ->
                 deque(results, 0)
             else:
                 out.show(r.row() for r in results)
+        if asked.deliver_due:
+            deque(tally.watch(engine.deliver_due(), advance), 0)
         if asked.crash:
             engine.crash()
     tally.tell(out)
+    for wish in asked.damage:
+        message(f"damaged on purpose: {damage(Path(path), wish, asked.seed)}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The options as given."""
+def _list_damage(out: Output) -> None:
+    from rmqctl.rocketmq.engine.damage import KINDS
 
-    topics: tuple[str, ...]
-    queues: int | None
-    queue_id: int | None
-    count: int | None
-    body: str | None
-    body_file: Any
-    lines: Any
-    jsonl: Any
-    size: tuple[int, int] | None
-    keys: tuple[str, ...]
-    tag: list[tuple[str, float]] | None
-    properties: tuple[tuple[str, str], ...]
-    seed: int
-    batch: int
-    codec: str | None
-    compress_over: int
-    flush: str
-    writers: int
-    rate: float | None
-    crash: bool
-    start_time: int | None
-    interval: int | None
-    small: bool
-    log_file_size: int | None
-    queue_file_size: int | None
-    index_slots: int | None
-    index_entries: int | None
-    property_crc: bool
-    store_host: str
-
-    def __post_init__(self) -> None:
-        sources = [
-            f"--{n.replace('_', '-')}" for n in ("body", "body_file", "lines", "jsonl", "size") if getattr(self, n)
-        ]
-        if len(sources) > 1:
-            refuse(sources[1], f"cannot be given together with {sources[0]}.")
-        if self.queues is not None and self.queue_id is not None:
-            refuse("--queue-id", "cannot be given together with --queues.")
-        if not self.topics and self.jsonl is None:
-            refuse("--topic", "is needed; only --jsonl names topics itself.")
-        if self.interval is not None and self.start_time is None:
-            refuse("--interval", "needs --start-time.")
-        if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
-            refuse("--count", "does not go with --lines or --jsonl and several --writers.")
-
-    def drafts(self) -> tuple[Iterator[Draft], int | None]:
-        """The messages, and how many there are if that is known."""
-        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies, from_jsonl
-
-        if self.jsonl is not None:
-            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
-        if self.lines is not None:
-            plain = Template(None, None, self.keys, tuple(self.tag or ()), self.properties, self.seed)
-            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines)))
-        template, count = self.template(), _DEFAULT_COUNT if self.count is None else self.count
-        return (counted(template, count) if template else iter(())), count
-
-    def template(self) -> Template | None:
-        """What each message has, None where they come from a file one by one."""
-        from rmqctl.rocketmq.engine.drafts import Template
-
-        if self.lines is not None or self.jsonl is not None:
-            return None
-        body = self.body
-        if self.body_file is not None:
-            self.body_file.seek(0)
-            body = self.body_file.read().decode("utf-8", "surrogateescape")
-        return Template(body, self.size, self.keys, tuple(self.tag or ()), self.properties, self.seed)
-
-    def _cut(self, drafts: Iterator[Draft]) -> tuple[Iterator[Draft], int | None]:
-        return (drafts, None) if self.count is None else (itertools.islice(drafts, self.count), self.count)
-
-    def options(self) -> ProduceOptions:
-        """How to produce."""
-        from rmqctl.rocketmq.engine.produce import ProduceOptions
-
-        return ProduceOptions(
-            _expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
-            self.writers, self.rate, self.seed, keep_times=self.start_time is None,
-        )  # fmt: skip
-
-    def config(self, path: str, release: Release | None) -> StoreConfig:
-        """The engine's settings."""
-        from rmqctl.rocketmq.engine import FlushMode, Host, MadeUpClock, StoreConfig
-
-        config = StoreConfig.small() if self.small else StoreConfig()
-        sizes: dict[str, Any] = {
-            "commit_log_file_size": self.log_file_size, "queue_file_size": self.queue_file_size,
-            "index_slots": self.index_slots, "index_entries": self.index_entries,
-        }  # fmt: skip
-        config = replace(
-            config,
-            **{name: size for name, size in sizes.items() if size is not None},
-            release=release or _shown_release(path) or config.release,
-            flush=FlushMode(self.flush),
-            property_crc=self.property_crc,
-            default_queues=self.queues or 4,
-            services=not self.crash,
-            process_id=None if self.start_time is None else self.seed,
-        )
-        try:
-            config = replace(config, store_host=Host.parse(self.store_host))
-        except ValueError:
-            refuse("--store-host", f"{self.store_host!r} is no address and port such as 127.0.0.1:10911.")
-        if self.start_time is not None:
-            interval = 1 if self.interval is None else self.interval
-            config = replace(config, clock=MadeUpClock(self.start_time, interval))
-        return config
+    kind = "table" if out.kind == "summary" else out.kind
+    replace(out, kind=kind).show(damage.row() for damage in KINDS.values())
 
 
 class _Tally:
@@ -289,33 +123,3 @@ class _Tally:
 
 def _number(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
-    """Topics with number ranges written out: T{0..2} is T0, T1, T2."""
-    found: list[str] = []
-    for topic in topics:
-        match = _BRACES.search(topic)
-        if match is None:
-            found.append(topic)
-        else:
-            numbers = range(int(match[1]), int(match[2]) + 1)
-            found += _expanded(tuple(topic[: match.start()] + str(n) + topic[match.end() :] for n in numbers))
-    return tuple(found)
-
-
-def _shown_release(path: str) -> Release | None:
-    """The release that a store shows, None where there is none."""
-    import os
-
-    from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.releases import release_range
-
-    if not os.path.isdir(path) or not os.listdir(path):
-        return None
-    return release_range(open_store_at(path)).highest
-
-
-def _name(file: Any) -> str:
-    name = getattr(file, "name", "-")
-    return "standard input" if name in ("-", "<stdin>") or file is sys.stdin.buffer else str(name)

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
     from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.steps import Step
+    from rmqctl.rocketmq.query.steps import Step, Trace
     from rmqctl.rocketmq.store import RocketMQStore
 
 _FOREVER = (1 << 63) - 1
+_MAX = 64
 
 
 class Asked(NamedTuple):
@@ -45,7 +46,12 @@ class Asked(NamedTuple):
 @click.option("--begin", type=Instant(), default=0, help="Stored at this time or later, as the index tells it (s).")
 @click.option("--end", type=Instant(), default=_FOREVER, help="Stored at this time or before.")
 @click.option(
-    "--max", "most", type=click.IntRange(min=1), default=64, show_default=True, help="Candidates of the index at most."
+    "--max",
+    "most",
+    type=click.IntRange(min=1),
+    default=_MAX,
+    show_default=True,
+    help="Candidates at most.",
 )
 @click.option("--raw", is_flag=True, help="All candidates that can be read, other keys of the same hash included.")
 @click.option("--scan", is_flag=True, help="Read the log instead of the index: finds what no index holds.")
@@ -151,7 +157,7 @@ def _looked_up(
     store: RocketMQStore, query: KeyQuery, filters: FilterOptions, *, raw: bool, explain: bool
 ) -> tuple[Sequence[Record], list[Step]]:
     from rmqctl.rocketmq.query.key import by_key
-    from rmqctl.rocketmq.query.steps import Trace
+    from rmqctl.rocketmq.query.steps import FILTERED, Trace
 
     trace = Trace(on=explain)
     answer = by_key(store, query, trace)
@@ -167,14 +173,24 @@ def _looked_up(
         records = kept
     if answer.walk.endless:
         message("an index file has a chain that runs in a circle: a broker asked for this key would never answer")
-    return records[: filters.limit], _explained(store, query, answer, trace) if explain else []
+    _say_limit(query, answer)
+    if not explain:
+        return records[: filters.limit], []
+    if not records and answer.messages:
+        return [], [*trace, FILTERED.conclude(count=len(answer.messages))]
+    return records[: filters.limit], _explained(store, query, answer, trace)
 
 
-def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: object) -> list[Step]:
+def _say_limit(query: KeyQuery, answer: KeyAnswer) -> None:
+    """Say that a broker would have stopped here, as what comes behind is easily taken to be missing."""
+    limit = query.index_query().limit
+    if len(answer.walk.candidates) >= limit and query.max >= _MAX:
+        message(f"these are the newest {limit} candidates; a broker gives no more (older ones: --end, or --scan)")
+
+
+def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace) -> list[Step]:
     from rmqctl.rocketmq.query.explain import explain_key
-    from rmqctl.rocketmq.query.steps import Trace
 
-    assert isinstance(trace, Trace)
     with progress("explain", sum(f.size for f in store.log_files)) as advance:
         last = explain_key(store, query, answer, trace, advance)
     return [*trace, last]

@@ -90,7 +90,7 @@ def command(
         if apply:
             rebuild.check_in_place()
         with _stage(found, beside=apply) as directory:
-            _check_room(rebuild, directory, force=force)
+            _check_room(rebuild, directory, force=force, told=apply)
             rebuilt = rebuild.run(directory)
             _remark(rebuild, rebuilt)
             _show(rebuilt, out)
@@ -134,13 +134,13 @@ def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
         message(sentence)
 
 
-def _check_room(rebuild: Rebuild, directory: Path, *, force: bool) -> None:
-    """Say what will be needed, and refuse where it is not there."""
+def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = True) -> None:
+    """Refuse where too little room is free; with ``told`` say how much is needed."""
     from rmqctl.rocketmq.rebuild.room import bytes_needed, check_room
 
     needed = bytes_needed(rebuild.store, rebuild.geometry, rebuild.rules, rebuild.wanted)
-    if not force:
-        free = check_room(directory, needed)
+    free = check_room(directory, needed, force=force)
+    if told:
         message(f"building in {directory}: about {needed:,} bytes are needed, {free:,} are free")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -23,11 +24,18 @@ if TYPE_CHECKING:
 @store_options
 @as_release_option
 @click.option("--compare", is_flag=True, help="Show side by side what each family of releases would do.")
+@click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @click.option("--list-lost", is_flag=True, help="Print the messages that would be lost, as `dump` does.")
 @apply_options
 @output_option("hex")
 def command(
-    store: StoreOptions, as_release: Release | None, compare: bool, list_lost: bool, manner: Manner, out: Output
+    store: StoreOptions,
+    as_release: Release | None,
+    compare: bool,
+    processes: int | None,
+    list_lost: bool,
+    manner: Manner,
+    out: Output,
 ) -> None:
     """Tell what a broker would do to this store when it starts: where it stops reading, what it deletes and loses.
 
@@ -53,7 +61,8 @@ def command(
     _check_state(found, manner)
     if compare:
         raise SystemExit(_compare(found, out))
-    replay = recover(found, as_release, index=manner.is_real or out.kind == "hex")
+    builds = manner.is_real or out.kind == "hex"
+    replay = recover(found, as_release, index=builds, processes=processes or min(os.cpu_count() or 1, 8))
     if list_lost:
         out.show(report.lost_rows(replay))
     elif manner.is_real or out.kind == "hex":

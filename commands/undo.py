@@ -32,9 +32,9 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 def command(journal: Path, dry_run: bool, forwards: bool, force: bool, yes: bool, out: Output) -> None:
     """Take an applied plan back, byte for byte, modification times included.
 
-    JOURNAL is the directory that the command named in its last line; its parent will do where only one
-    journal in it can be taken back. What is taken back can be brought again: this command too writes a journal.
-    Refused when files changed since; they are named.
+    JOURNAL is the directory that the command named in its last line. For a store, or the directory of its
+    journals, it is the run that was broken off, else the last one that was not taken back. What is taken
+    back can be brought again: this command too writes a journal. Refused when files changed since; they are named.
 
     \b
     Examples:

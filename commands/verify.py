@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
+from commands._apply import say_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
+    from rmqctl.pipeline.session import Cluster
     from rmqctl.release import Release
-    from rmqctl.rocketmq.verify.driver import Verification
+    from rmqctl.rocketmq.store import RocketMQStore
+    from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 
@@ -29,6 +33,14 @@ _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 )
 @click.option("--no-cross", is_flag=True, help="Do not compare queues and index with the log.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="Who reads the log: processes here, or Spark.",
+)
+@spark_options
 @as_release_option
 @click.option("--no-notes", is_flag=True, help="Leave out notes: what is normal but worth knowing.")
 @output_option()
@@ -37,6 +49,8 @@ def command(
     level: str,
     no_cross: bool,
     processes: int | None,
+    engine: str,
+    cluster: Cluster,
     as_release: Release | None,
     no_notes: bool,
     out: Output,
@@ -57,18 +71,33 @@ def command(
     from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    say_if_pending(found.root)
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    options = VerifyOptions(
-        Level(level), not no_cross, processes or _processes(sum(f.size for f in found.log_files)), as_release
-    )
-    with progress("verify", sum(f.size for f in found.log_files)) as advance:
-        verification = Verification(found, options, advance)
-        _show(verification, out, no_notes)
+    size = sum(f.size for f in found.log_files)
+    options = VerifyOptions(Level(level), not no_cross, processes or _processes(size), as_release)
+    if engine == "spark":
+        verification = _on_spark(cluster, found, options, out, no_notes)
+    else:
+        with progress("verify", size) as advance:
+            verification = Verification(found, options, advance)
+            _show(verification, out, no_notes)
     if verification.skips_queues:
         raise MissingExtra("comparing RocksDB queues with the log", "rocksdb")
     if verification.counts["error"] or verification.counts["warning"]:
         raise SystemExit(1)
+
+
+def _on_spark(
+    cluster: Cluster, store: RocketMQStore, options: VerifyOptions, out: Output, no_notes: bool
+) -> Verification:
+    with started(cluster) as spark:
+        from rmqctl.pipeline.verify import verification
+
+        with working(spark, f"verify of {store.root}", sum(f.size for f in store.log_files)):
+            checked = verification(spark, store, options)
+            _show(checked, out, no_notes)
+    return checked
 
 
 def _processes(size: int) -> int:

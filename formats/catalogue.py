@@ -7,20 +7,25 @@ from difflib import get_close_matches
 from typing import Any
 
 from formats.describe import FieldRow, describe, fixed_size
-from formats.rocketmq import batch_consumequeue as batch
 from formats.rocketmq import (
+    abort_lock,
     checkpoint,
     client_batch,
     consumequeue,
     consumequeue_ext,
     dledger,
+    epoch,
     index,
     message,
     message_id,
     property_crc,
     rocksdb,
+    rocksdb_config,
+    rocksdb_messages,
+    tiered,
     timer,
 )
+from formats.rocketmq import batch_consumequeue as batch
 
 _V1, _V2 = int(message.Magic.MESSAGE_V1), int(message.Magic.MESSAGE_V2)
 _V6 = int(message.SysFlag.BORN_HOST_V6 | message.SysFlag.STORE_HOST_V6)
@@ -55,6 +60,8 @@ class Format:
 
 
 _LOG, _CQ = "commitlog/<offset>", "consumequeue/<topic>/<queue>/<offset>"
+_RDB, _RIP82 = "config/rdb/ (RocksDB)", "rocksdbstore/ (RocksDB)"
+_TIERED, _TIERED_INDEX = "<tieredStoreFilePath>/<cluster>/<broker>/<topic>/<queue>/", "tiered_index_file/<time>"
 
 CATALOGUE: tuple[Format, ...] = (
     Format("message-v1", "message record, IPv4 hosts", _LOG, message.MessageRecord, "", {"magic": _V1, "sys_flag": 0}),
@@ -81,7 +88,36 @@ CATALOGUE: tuple[Format, ...] = (
     Format("dledger-index-unit", "DLedger entry index unit", "dledger-<id>/index/<offset>", dledger.DLedgerIndexUnit, "4.5.0"),
     Format("rocksdb-queue-key", "key of a unit in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueUnitKey, "5.2.0"),
     Format("rocksdb-queue-value", "unit in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueUnitValue, "5.2.0"),
+    Format("rocksdb-queue-end-key", "key of a queue's first or last offset in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueEndKey, "5.2.0"),
     Format("rocksdb-queue-end", "first and last offset in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueEnd, "5.2.0"),
+    Format("rocksdb-dispatched-end", "how far RocksDB queues reach in the log", "consumequeue/ (RocksDB)", rocksdb.DispatchedEnd, "5.2.0"),
+    Format("rocksdb-config-entry", "topic, group or offsets in RocksDB, version 1", "config/topics/ and others (RocksDB)", rocksdb_config.ConfigEntryV1, "5.1.4"),
+    Format("rocksdb-config-key", "key of a topic or group in RocksDB, version 2", _RDB, rocksdb_config.NamedKey, "5.3.2"),
+    Format("rocksdb-config-value", "topic or group in RocksDB, version 2", _RDB, rocksdb_config.NamedValue, "5.3.2"),
+    Format("rocksdb-offset-key", "key of a consumer offset in RocksDB, version 2", _RDB, rocksdb_config.ConsumerOffsetKey, "5.3.2"),
+    Format("rocksdb-offset-value", "consumer offset in RocksDB, version 2", _RDB, rocksdb_config.ConsumerOffsetValue, "5.3.2"),
+    Format("rocksdb-data-version", "data version in RocksDB, version 2", _RDB, rocksdb_config.DataVersionValue, "5.3.2"),
+    Format("rocksdb-pop-key", "key of a message taken by a pop consumer", "kvStore/ (RocksDB)", rocksdb_messages.PopStateKey, "5.3.2"),
+    Format("rocksdb-pop-value", "message taken by a pop consumer", "kvStore/ (RocksDB)", rocksdb_messages.PopStateValue, "5.3.2"),
+    Format("rocksdb-index-key", "key of an index entry in RocksDB", _RIP82, rocksdb_messages.MessageIndexKey, "5.4.0"),
+    Format("rocksdb-index-value", "index entry in RocksDB", _RIP82, rocksdb_messages.MessageIndexValue, "5.4.0"),
+    Format("rocksdb-timer-key", "key of a timer message in RocksDB", _RIP82, rocksdb_messages.TimerKey, "5.4.0"),
+    Format("rocksdb-timer-value", "timer message in RocksDB", _RIP82, rocksdb_messages.TimerValue, "5.4.0"),
+    Format("rocksdb-half-key", "key of a half message in RocksDB", _RIP82, rocksdb_messages.HalfMessageKey, "5.4.0"),
+    Format("rocksdb-half-value", "half message in RocksDB", _RIP82, rocksdb_messages.HalfMessageValue, "5.4.0"),
+    Format("tiered-queue-unit", "queue unit of tiered storage", _TIERED + "CONSUME_QUEUE/<hash><offset>", consumequeue.ConsumeQueueUnit, "5.1.0"),
+    Format("tiered-coda", "end of a log file of tiered storage, 5.1 and 5.2", _TIERED + "COMMIT_LOG/<hash><offset>", tiered.TieredCoda, "5.1.0"),
+    Format("tiered-index-header", "index header of tiered storage", _TIERED_INDEX, tiered.TieredIndexHeader, "5.2.0"),
+    Format("tiered-index-slot", "index slot of tiered storage", _TIERED_INDEX, tiered.TieredIndexSlot, "5.2.0"),
+    Format("tiered-index-item", "index item of tiered storage", _TIERED_INDEX, tiered.TieredIndexItem, "5.2.0"),
+    Format("tiered-compact-slot", "index slot of tiered storage, uploaded", _TIERED + "INDEX/<hash><offset>", tiered.TieredCompactSlot, "5.2.0"),
+    Format("tiered-compact-item", "index item of tiered storage, uploaded", _TIERED + "INDEX/<hash><offset>", tiered.TieredCompactItem, "5.2.0"),
+    Format("abort", "sign that the broker runs or was not stopped cleanly", "abort", abort_lock.AbortFile),
+    Format("lock", "file that the running broker locks", "lock", abort_lock.LockFile),
+    Format("epoch-head", "count and CRC of the epoch file", "epochFileCheckpoint", epoch.EpochFileHead, "5.0.0"),
+    Format("epoch-line", "one epoch", "epochFileCheckpoint", epoch.EpochLine, "5.0.0"),
+    Format("broker-identity", "who the broker is to its controller", "brokerIdentity", epoch.BrokerIdentity, "5.0.0"),
+    Format("broker-identity-temp", "who the broker wants to be", "brokerIdentity-temp", epoch.BrokerIdentityTemp, "5.0.0"),
     Format("offset-message-id", "offsetMsgId, IPv4 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV4),
     Format("offset-message-id-ipv6", "offsetMsgId, IPv6 store host (in hex)", "ids shown to users", message_id.OffsetMessageIdV6, "4.6.0"),
     Format("unique-key", "UNIQ_KEY of Java clients, IPv4 (in hex)", "properties", message_id.UniqueKeyV4),

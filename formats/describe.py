@@ -76,7 +76,7 @@ def _fields(
     """Leaves of a schema with their names and notes; conditions are decided, and told."""
     match node:
         case c.Renamed():
-            own = (node.docs,) if node.docs else ()
+            own = (node.docs,) if node.docs and node.docs not in notes else ()
             inner = f"{name}.{node.name}".strip(".") if node.name and node.name != name.rpartition(".")[2] else name
             yield from _fields(node.subcon, context, inner, notes + own)
         case c.Struct():
@@ -90,7 +90,7 @@ def _fields(
             yield from _fields(taken, context, name, (*notes, f"{_type(other)} {relation} {_condition(node.condfunc)}"))
         case c.Computed():
             return
-        case c.Rebuild() | c.Default():
+        case c.Rebuild() | c.Default() | c.ExprAdapter():
             yield from _fields(node.subcon, context, name, notes)
         case _:
             yield name, node, notes
@@ -105,6 +105,11 @@ def _rows(name: str, node: Any, notes: tuple[str, ...], place: _Place) -> Iterat
             place.fixed += length.sizeof()
             yield FieldRow(str(place), f"len({name})", "bytes", name, note)
             place.varying.append(name)
+        case c.NullTerminated():
+            note = "; ".join(filter(None, [note, f"up to {_mark(node.term)}"]))
+            yield FieldRow(str(place), f"len({name})+{len(node.term)}", "text", name, note)
+            place.varying.append(name)
+            place.fixed += len(node.term)
         case c.Const():
             value = node.value.hex(" ") if isinstance(node.value, bytes) else str(node.value)
             yield FieldRow(
@@ -122,6 +127,11 @@ def _rows(name: str, node: Any, notes: tuple[str, ...], place: _Place) -> Iterat
                 place.varying.append(name)
             else:
                 place.fixed += size
+
+
+def _mark(term: bytes) -> str:
+    """What ends a text, as people write it."""
+    return "the end of the line" if term == b"\n" else f"{term.decode('ascii')!r}"
 
 
 def _type(node: Any) -> str:

@@ -1,7 +1,8 @@
-"""Configuration files: JSON as fastjson writes it, with unquoted integer keys (spec 9.1).
+"""Configuration files: JSON as fastjson writes and reads it (spec 9.1; fastjson DefaultJSONParser, JSONLexerBase).
 
-``{"offsetTable":{"TopicTest@g1":{0:123,1:456}}}`` is not JSON; keys are quoted and trailing commas
-dropped outside strings, then a JSON library does the rest.
+``{"offsetTable":{"TopicTest@g1":{0:123,1:456}}}`` is not JSON. Keys are quoted and trailing commas
+dropped outside strings, then a JSON library does the rest. Text that still fails goes through
+``forgiving_json``, which knows all that fastjson forgives and where exactly the rest breaks.
 """
 
 from __future__ import annotations
@@ -11,38 +12,72 @@ import re
 from typing import Any
 
 from formats.errors import DecodeError
+from formats.rocketmq.forgiving_json import parse_forgiving, whole_characters
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)|,(\s*[}\]])', re.DOTALL)
+MAX_DEPTH = 200
+"""Levels of nesting that are read; no file of a broker has more than ten."""
+_NOTHING = b"\0 \t\r\n"
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?[0-9]+)(\s*:)|,(\s*[}\]])', re.DOTALL)
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_config(data: bytes) -> Any:
     """The object that a configuration file holds.
 
+    Keys are text, numbers are ``int`` or ``float``. Bytes that are not UTF-8, and halves of
+    surrogate pairs, become U+FFFD: a broker does not fail on them either.
+
     Raises:
-        DecodeError: empty, not UTF-8, or not JSON even by fastjson's rules; ``offset`` is where it breaks.
+        DecodeError: empty, not JSON even by fastjson's rules, or nested beyond ``MAX_DEPTH``;
+            ``offset`` is the byte where it breaks.
     """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DecodeError("is not UTF-8 text", field="json", offset=error.start) from error
-    if not text.strip("\0 \t\r\n"):
+    if not data.strip(_NOTHING):
         raise DecodeError("is empty", field="json")
     try:
-        return json.loads(to_json(text))
-    except json.JSONDecodeError as error:
-        raise DecodeError(
-            f"{error.msg} at line {error.lineno}", field="json", offset=min(error.pos, len(data))
-        ) from error
-    except RecursionError as error:
-        raise DecodeError("is nested too deeply", field="json") from error
+        value = _parse_usual(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        value = parse_forgiving(data)
+    _refuse_depth(value)
+    return _mended(value) if _HALF_CHARACTER.search(data) else value
 
 
-def to_json(text: str) -> str:
-    """Strict JSON for fastjson's text: integer keys quoted, trailing commas gone."""
-    return _TOKEN.sub(_strict, text)
+def _parse_usual(text: str) -> Any:
+    """What brokers write themselves: strict JSON but for integer keys and, by hand, trailing commas.
+
+    Raises:
+        ValueError: something else is unusual, or the text is broken.
+    """
+    return json.loads(_TOKEN.sub(_strict, text), strict=False, parse_constant=_refuse)
 
 
 def _strict(match: re.Match[str]) -> str:
     if match[2] is not None:
         return f'{match[1]}"{match[2]}"{match[3]}'
     return match[4] if match[4] is not None else match[0]
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _refuse_depth(value: Any) -> None:
+    """Level by level, so that no depth can exhaust the stack."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise DecodeError("is nested too deeply", field="json")
+        inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
+        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return whole_characters(value)
+        case dict():
+            return {whole_characters(key): _mended(item) for key, item in value.items()}
+        case list():
+            return [_mended(item) for item in value]
+        case _:
+            return value

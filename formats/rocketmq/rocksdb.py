@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from construct import Const, GreedyBytes, Int8sb, Int16sb, Int32sb, Int64sb, Struct
+from construct import Bytes, Const, Int8sb, Int16sb, Int32sb, Int64sb, Rebuild, Struct, len_, this
 
 SEPARATOR = b"\x01"
 
 QueueUnitKey = Struct(
-    "topic_size" / Int32sb * "bytes of the topic",
-    "mark" / Const(SEPARATOR),
-    "rest" / GreedyBytes * "topic, 0x01, queue id (i32), 0x01, queue offset (i64)",
+    "topic_size" / Rebuild(Int32sb, len_(this.topic)) * "bytes of the topic",
+    "size_mark" / Const(SEPARATOR),
+    "topic" / Bytes(this.topic_size),
+    "topic_mark" / Const(SEPARATOR),
+    "queue_id" / Int32sb,
+    "queue_mark" / Const(SEPARATOR),
+    "queue_offset" / Int64sb,
 )
 
 QueueUnitValue = Struct(
@@ -19,11 +23,24 @@ QueueUnitValue = Struct(
     "store_timestamp" / Int64sb * "ms",
 )
 
+QueueEndKey = Struct(
+    "topic_size" / Rebuild(Int32sb, len_(this.topic)) * "bytes of the topic",
+    "size_mark" / Const(SEPARATOR),
+    "topic" / Bytes(this.topic_size),
+    "topic_mark" / Const(SEPARATOR),
+    "end" / Bytes(3) * "max or min",
+    "end_mark" / Const(SEPARATOR),
+    "queue_id" / Int32sb,
+)
+
 QueueEnd = Struct(
     "physical_offset" / Int64sb * "of the queue's last (or first) message, bytes",
     "queue_offset" / Int64sb * "of that message",
 )
 
+DispatchedEnd = Struct("physical_offset" / Int64sb * "behind the last record that has a unit, bytes")
+"""The value of the one key whose topic is ``CHECKPOINT_TOPIC``: max, queue 0."""
+CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"
 
 UNIT_FAMILY, OFFSET_FAMILY = "default", "offset"
 _KEY_TAIL = 1 + 4 + 1 + 8

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
-from rmqctl.pipeline.options import table_options
+from rmqctl.pipeline.options import BadOption, TableOptions, stream_start, table_options
+from rmqctl.pipeline.stream import MessageStream
 from rmqctl.pipeline.tables import Table, table
 
 if TYPE_CHECKING:
@@ -19,11 +21,14 @@ if TYPE_CHECKING:
 
 NAME = "rocketmq"
 DEFAULT_TABLE = "messages"
+_OFFSET = "physical_offset"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session by its name."""
-    spark.dataSource.register(RocketMQSource)
+    """Make the source known to a session by its name; it takes filters where the session hands them down."""
+    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(RocketMQSource if pushes else PlainRocketMQSource)
 
 
 class RocketMQSource(DataSource):
@@ -37,13 +42,28 @@ class RocketMQSource(DataSource):
         return spark_schema(self._table().schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TableReader(self._table(schema.fieldNames()), schema)
+        return FilteringReader(self._name(), self._options(schema), schema)
 
-    def _table(self, columns: list[str] | None = None) -> Table:
-        options = table_options(self.options)
-        if columns is not None:
-            options = replace(options, columns=tuple(columns))
-        return table(self.options.get("table", DEFAULT_TABLE), options)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        if self._name() != DEFAULT_TABLE:
+            raise BadOption(f"only {DEFAULT_TABLE} can be followed, not {self._name()}; use spark.read")
+        return StreamReader(MessageStream(self._options(schema), stream_start(self.options)), schema)
+
+    def _table(self) -> Table:
+        return table(self._name(), table_options(self.options))
+
+    def _name(self) -> str:
+        return self.options.get("table", DEFAULT_TABLE)
+
+    def _options(self, schema: StructType) -> TableOptions:
+        return replace(table_options(self.options), columns=tuple(schema.fieldNames()))
+
+
+class PlainRocketMQSource(RocketMQSource):
+    """The same for sessions that hand down no filters, where a reader that takes them would be refused."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TableReader(self._name(), self._options(schema), schema)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -68,15 +88,56 @@ class TablePart(InputPartition):
 class TableReader(DataSourceReader):
     """Reads one table in batch queries."""
 
-    def __init__(self, source: Table, schema: StructType) -> None:
-        self._source, self._schema = source, schema
+    def __init__(self, name: str, options: TableOptions, schema: StructType) -> None:
+        self._name, self._options, self._schema = name, options, schema
 
     def partitions(self) -> list[InputPartition]:
-        return [TablePart(part) for part in self._source.parts()]
+        return [TablePart(part) for part in table(self._name, self._options).parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePart):  # Spark's own where there is no part at all
             return
         wanted = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in self._source.read(partition.value):
+        for batch in table(self._name, self._options).read(partition.value):
             yield conform(batch, wanted)
+
+
+class StreamReader(DataSourceStreamReader):
+    """Reads messages as they come."""
+
+    def __init__(self, stream: MessageStream, schema: StructType) -> None:
+        self._stream, self._schema = stream, schema
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {_OFFSET: self._stream.first()}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return {_OFFSET: self._stream.latest(start[_OFFSET], most)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        most = self._stream.start.most_bytes
+        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [TablePart(part) for part in self._stream.parts(start[_OFFSET], end[_OFFSET])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, TablePart):
+            wanted = to_arrow_schema(self._schema, timezone="UTC")
+            for batch in self._stream.read(partition.value):
+                yield conform(batch, wanted)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to be done: the log is not ours to shorten."""
+
+
+class FilteringReader(TableReader):
+    """Takes filters on topic, queue, store time and physical offset, to read less."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        from rmqctl.pipeline.pushdown import narrowed
+
+        if self._options.skip:
+            self._options = replace(self._options, wanted=narrowed(self._options.wanted, filters))
+        return filters

@@ -33,6 +33,7 @@ from rmqctl.pipeline.message_batches import message_schema
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.outputs import Output
+from rmqctl.pipeline.skipping import needed
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.splits import Split
 
@@ -174,7 +175,7 @@ class Export:
             if start < stop:
                 whole = split.stop is None and stop >= split.context.file.size
                 found.append(Split(split.context, start, None if whole else stop))
-        return found
+        return needed(self.store, found, self.options.wanted)
 
     def _messages(self, plan: Manifest) -> MessageTable:
         return MessageTable(replace(self.options, columns=columns_to_read(plan.layout)))

@@ -12,8 +12,9 @@ from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.texts import TIME, times
+from rmqctl.rocketmq.dispatch.index_series import Entries
 from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import Entries, IndexFile
+from rmqctl.rocketmq.index_files import IndexFile
 from rmqctl.rocketmq.index_geometry import ENTRY, IndexGeometry
 from rmqctl.rocketmq.rows.units import chunks, used
 

@@ -18,10 +18,13 @@ def log_of(store: RocketMQStore) -> CommitLog:
     return CommitLog(store.log_files, crashed=store.has_abort)
 
 
-def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE) -> list[Split]:
+def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
     """Splits of the log in order, up to where old records begin that a cut has left behind its end.
 
     Where the last file is divided, it is scanned here once: only from its start can be told where it ends.
+
+    Args:
+        end: a physical offset up to which the log is known to go; then nothing is scanned.
 
     Raises:
         OSError: a file cannot be read.
@@ -29,11 +32,12 @@ def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE) -> list[Split]:
     found: list[Split] = []
     for context in log_of(store).contexts():
         parts = splits_of([context], size)
-        end = None if context.followed or len(parts) == 1 else stale_from(context)
-        if end is None:
+        known = context.followed or len(parts) == 1 or end is not None
+        stale = None if known else stale_from(context)
+        if stale is None:
             found += parts
         else:
-            return found + [_clipped(part, end) for part in parts if part.start < end]
+            return found + [_clipped(part, stale) for part in parts if part.start < stale]
     return found
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmqctl.pipeline.log_parts import log_splits, walk_split
 from rmqctl.pipeline.message_batches import MessageBatches, message_schema
 from rmqctl.pipeline.options import BadOption, TableOptions
+from rmqctl.pipeline.skipping import needed
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.rows.messages import crc_flags
 from rmqctl.rocketmq.verify.splits import Split
@@ -33,12 +34,14 @@ class MessageTable:
             raise BadOption(str(error)) from None
 
     def parts(self) -> list[Split]:
-        """Splits of the log.
+        """Splits of the log, less those in which nothing wanted can lie.
 
         Raises:
             OSError: a file cannot be read.
         """
-        return log_splits(self.options.store(), self.options.split_size)
+        store, wanted = self.options.store(), self.options.wanted
+        splits = log_splits(store, self.options.split_size)
+        return needed(store, splits, wanted) if self.options.skip else splits
 
     def read(self, part: Split) -> Iterator[pa.RecordBatch]:
         """The wanted messages of one split.
@@ -60,6 +63,18 @@ class MessageTable:
             rows = self.options.wanted.select(found.block)
             block = found.block if rows is None else found.block.take(rows)
             yield block.take(~crc_flags(block)[1]) if self.options.wanted.damaged else block
+
+
+def first_record(split: Split) -> int | None:
+    """Where in its file the first record of a split begins, None where it has none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for found in walk_split(split):
+        if len(found.block):
+            return int(found.block.position[0]) - split.context.file.lead
+    return None
 
 
 def limited(options: TableOptions, count: int) -> TableOptions:

@@ -19,6 +19,24 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SMALLEST_SPLIT = 1024
 
 
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a stream begins that has no checkpoint, and what becomes of it when files are deleted before it read them.
+
+    Attributes:
+        offset: ``earliest``, ``latest`` or a physical offset.
+        fail_on_loss: stop when files are gone that were not read; otherwise go on behind them.
+        most_bytes: of the log in one batch; None for all there is.
+    """
+
+    offset: str = EARLIEST
+    fail_on_loss: bool = True
+    most_bytes: int | None = None
+
+
 class BadOption(RmqctlError, ValueError):
     """An option of the data source that is not known, or has no such value."""
 
@@ -67,7 +85,7 @@ def table_options(given: Mapping[str, str]) -> TableOptions:
         BadOption: one is not known, or its value is no such thing.
     """
     values = {name.lower().replace("_", ""): text for name, text in given.items()}
-    for name in ("table", "view"):
+    for name in ("table", "view", *_STREAM):
         values.pop(name, None)
     path = values.pop("path", "")
     if not path:
@@ -85,6 +103,17 @@ def table_options(given: Mapping[str, str]) -> TableOptions:
             known = ", ".join(sorted(["table", *_OPTIONS, *_FILTERS]))
             raise BadOption(f"the rocketmq source has no option {name!r}; there are {known}")
     return TableOptions(path, wanted=Filter(**wanted), **made)
+
+
+def stream_start(given: Mapping[str, str]) -> Start:
+    """The options of a stream: ``startingOffset``, ``failOnDataLoss``, ``maxBytesPerTrigger``.
+
+    Raises:
+        BadOption: a value is no such thing.
+    """
+    values = {name.lower().replace("_", ""): text for name, text in given.items()}
+    made = {key: _converted(name, values[name], convert) for name, (key, convert) in _STREAM.items() if name in values}
+    return Start(**made)
 
 
 def _converted(name: str, text: str, convert: Any) -> Any:
@@ -125,6 +154,17 @@ def _level(text: str) -> str:
     return text
 
 
+def _offset(text: str) -> str:
+    if text.lower() in {EARLIEST, LATEST}:
+        return text.lower()
+    return str(int(text))
+
+
+_STREAM: dict[str, tuple[str, Any]] = {
+    "startingoffset": ("offset", _offset),
+    "failondataloss": ("fail_on_loss", _flag),
+    "maxbytespertrigger": ("most_bytes", split_size),
+}
 _OPTIONS: dict[str, tuple[str, Any]] = {
     "columns": ("columns", _names),
     "body": ("body", BodyOption),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rmqctl.errors import MissingExtra, RmqctlError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
 LOCAL = "local[*]"
 _TAIL_LINES = 15

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP}
+"""What file systems answer that know no fsync of a directory; their names are safe without, or never."""
 
 
 class FileLayer:
@@ -103,6 +105,9 @@ class FileLayer:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
+            except OSError as error:
+                if error.errno not in _CANNOT_SYNC:
+                    raise
             finally:
                 os.close(fd)
 

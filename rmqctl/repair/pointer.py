@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -14,13 +15,22 @@ POINTER = "rmqctl.pending"
 """Its name; one request makes it and one removes it. Brokers pay no heed to it."""
 
 
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+"""What file systems without symbolic links answer."""
+
+
 def point(journal: Journal, layer: FileLayer) -> None:
     """Say in the store that a journal is under way."""
     path = Path(journal.changes.path(POINTER))
     if path.is_symlink() and path.readlink() != journal.path:  # of a journal that is done
         layer.unlink(str(path))
     if not path.is_symlink():
-        layer.symlink(str(journal.path), str(path))
+        try:
+            layer.symlink(str(journal.path), str(path))
+        except OSError as error:
+            if error.errno not in _NO_LINKS or not journal.header.get("beside"):
+                raise
+            return  # a journal beside the store is found without
         layer.sync_directory(journal.changes.root)
 
 
@@ -81,15 +91,18 @@ def state_of(path: Path) -> str:
 
 
 def choose_journal(path: Path) -> Path:
-    """The journal that is meant by a path: itself, or the one in a directory of journals to be dealt with first.
+    """The journal that is meant by a path: itself, or the one of a store or in a directory of journals.
 
-    That is one that was broken off, else the last that is done and not taken back.
+    Of several it is one that was broken off, else the last that is done and not taken back.
 
     Raises:
         Refused: there is none.
     """
     if (path / JOURNAL).exists() or not path.is_dir():
         return path
+    if (found_pending := pending(path)) is not None:
+        return found_pending
+    path = default_directory(path) if default_directory(path).is_dir() else path
     found = {p: state_of(p) for p in sorted(path.glob("[0-9]*"), reverse=True) if (p / JOURNAL).exists()}
     chosen = [p for p, state in found.items() if state in PENDING] or [p for p, state in found.items() if state == DONE]
     if not found or not chosen:

@@ -26,7 +26,7 @@ def check_writable(changes: Changes, base: Path) -> None:
         Refused: the first that may not be written, with the reason.
     """
     check_directory(changes.root)
-    check_directory(str(_there(base)))
+    check_directory(str(_there(base)), "give a directory for the journal with --journal DIR")
     for file in changes.files:
         path = changes.path(file.name)
         if file.moves:
@@ -35,7 +35,11 @@ def check_writable(changes: Changes, base: Path) -> None:
             raise Refused(f"{path} may not be written; nothing was changed; {_ADVICE}")
 
 
-def check_directory(path: str) -> None:
+_COPY = "mount it for writing, or copy the store and work on the copy"
+_ADVICE = "run as the user that owns the store"
+
+
+def check_directory(path: str, advice: str = _ADVICE) -> None:
     """Hold one directory to what the system allows.
 
     Raises:
@@ -43,14 +47,10 @@ def check_directory(path: str) -> None:
     """
     if os.statvfs(path).f_flag & _READ_ONLY:
         raise Refused(
-            f"{path} is on a read-only medium; nothing was changed; mount it for writing, "
-            "or copy the store and work on the copy"
+            f"{path} is on a read-only medium; nothing was changed; " + (_COPY if advice == _ADVICE else advice)
         )
     if not os.access(path, os.W_OK | os.X_OK):
-        raise Refused(f"{path} may not be written; nothing was changed; {_ADVICE}")
-
-
-_ADVICE = "run as the user that owns the store, or give another directory with --journal DIR if it is the journal's"
+        raise Refused(f"{path} may not be written; nothing was changed; {advice}")
 
 
 def check_room(changes: Changes, base: Path, layer: FileLayer) -> None:

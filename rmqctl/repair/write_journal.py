@@ -46,9 +46,9 @@ def write_journal(
         OSError: it could not be written; nothing of the store has changed.
     """
     base = path.parent
-    if not base.is_dir():
-        layer.mkdir(str(base))
-        layer.sync_directory(str(base.parent))
+    for directory in reversed([d for d in (base, *base.parents) if not d.is_dir()]):
+        layer.mkdir(str(directory))
+        layer.sync_directory(str(directory.parent))
     layer.mkdir(str(path))
     made = [path, *_make_places(changes, base, path, layer)]
     header = {

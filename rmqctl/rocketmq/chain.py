@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +24,7 @@ _BLANK_BYTES = _BLANK.to_bytes(4, "big")
 _HEADER = 8
 _SHIFTS_TRIED = 8
 _DLEDGER_BLANK = -1
+_ENTRY_POS = 24
 _DLEDGER_MAGICS = (1, 2, 3)
 
 
@@ -82,6 +84,7 @@ class _Window:
         self.step = Step()
         self.at = 0
         self._blanks: list[int] | None = None
+        self._empty: list[int] | None = None
         self._tries = 0
         self._search()
 
@@ -223,6 +226,8 @@ class _Window:
             int(s) for s in self.starts[k : k + 64] if self._is_exact(k + int(np.searchsorted(self.starts[k:], s)))
         ][:1]
         places += [b for b in self._exact_blanks() if b >= self.at][:1]
+        if self.lead:
+            places += [e for e in self._empty_entries() if e >= self.at][:1]
         return min(places, default=None)
 
     def _is_exact(self, k: int) -> bool:
@@ -233,6 +238,21 @@ class _Window:
         if self._blanks is None:
             self._blanks = list(self._find_blanks())
         return self._blanks
+
+    def _empty_entries(self) -> list[int]:
+        """DLedger entries of the window without a record; their own position proves them."""
+        if self._empty is None:
+            self._empty = list(self._find_empty_entries())
+        return self._empty
+
+    def _find_empty_entries(self) -> Iterator[int]:
+        text, at = self.data.tobytes(), 3
+        size, here = self.lead.to_bytes(4, "big"), self.position + self.chain.base
+        while (at := text.find(size, at + 1)) >= 0:
+            start = at - 4
+            stated = text[start + _ENTRY_POS : start + _ENTRY_POS + 8]
+            if self._word(start) in _DLEDGER_MAGICS and stated == (here + start).to_bytes(8, "big"):
+                yield start
 
     def _find_blanks(self) -> list[int]:
         text, found, at = self.data.tobytes(), [], 3

@@ -18,6 +18,7 @@ from rmqctl.rocketmq.block import Block, Bytes8, Ints
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _PAIR, _END = 1, 2
 _INLINE = 12
+_MANY = 16
 _WORDS = {4: np.uint32, 8: np.uint64}
 Words = npt.NDArray[np.uint64]
 
@@ -172,10 +173,12 @@ class Texts:
     def of(cls, data: Bytes8, at: Ints, size: Ints) -> Texts:
         """Copy the strings ``data[at:at+size]``, ascending and not overlapping, out of a window."""
         n = len(at)
-        bounds = np.empty(2 * n, np.int64)
-        bounds[0::2], bounds[1::2] = at, at + size
         if n == 0:
             return cls(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+        if size[0] and (size == size[0]).all():
+            return cls(rows_of(data, at, int(size[0])).reshape(-1), np.arange(n + 1) * size[0])
+        bounds = np.empty(2 * n, np.int64)
+        bounds[0::2], bounds[1::2] = at, at + size
         pieces: Any = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), 2 * n - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
         )
@@ -266,6 +269,9 @@ def properties_of(block: Block) -> Texts:
 
 def pairs_of(texts: Texts) -> Pairs:
     """Split properties texts into pairs: pieces end at 0x02, a name ends at the piece's first 0x01."""
+    alike = _pairs_alike(texts)
+    if alike is not None:
+        return alike
     texts = _closed(texts)
     data, start = texts.data, texts.start
     end = np.flatnonzero(data == _END)
@@ -279,6 +285,50 @@ def pairs_of(texts: Texts) -> Pairs:
     if not good.all():
         begin, end, owner, mark = begin[good], end[good], owner[good], mark[good]
     return Pairs(data, owner, begin, mark - begin, mark + 1, end - mark - 1)
+
+
+def _pairs_alike(texts: Texts) -> Pairs | None:
+    """The pairs where all texts have one length and the same names at the same places, as one producer's often do.
+
+    One text is then split, and the others need only be compared with it. None where they differ.
+    """
+    count, size = len(texts.start) - 1, int(texts.start[1]) if len(texts.start) > 1 else 0
+    if count < _MANY or size < 1 or len(texts.data) != count * size or (np.diff(texts.start) != size).any():
+        return None
+    rows = texts.data.reshape(count, size)
+    first = rows[0].tobytes()
+    fixed = [at for at, byte in enumerate(first) if byte in (_PAIR, _END)]
+    if np.count_nonzero(texts.data - np.uint8(_PAIR) <= _END - _PAIR) != count * len(fixed):
+        return None
+    pieces = _pieces_of(first)
+    fixed += [at for begin, mark, _ in pieces for at in range(begin, mark)]
+    if not (rows[:, fixed] == rows[0, fixed]).all():
+        return None
+    return _repeated(texts.data, count, size, pieces)
+
+
+def _pieces_of(text: bytes) -> list[tuple[int, int, int]]:
+    """Begin, 0x01 and end of each good pair of one text."""
+    found, begin = [], 0
+    for piece in text.split(bytes([_END])):
+        mark, end = text.find(_PAIR, begin), begin + len(piece)
+        if begin < mark < end - 1:
+            found.append((begin, mark, end))
+        begin = end + 1
+    return found
+
+
+def _repeated(data: Bytes8, count: int, size: int, pieces: list[tuple[int, int, int]]) -> Pairs:
+    """The pairs of ``count`` texts of one size that all have these pieces."""
+    owner = np.arange(count)
+    table = np.array(pieces, np.int64).reshape(-1, 3)
+    begin, mark, end = ((owner[:, None] * size + column).reshape(-1) for column in table.T)
+    none = np.zeros(0, np.int64)
+    found = {b"": Pairs(data, none, none, none, none, none)}
+    for a, m, z in pieces:
+        start, sizes = owner * size + a, np.full(count, m - a)
+        found[data[a:m].tobytes()] = Pairs(data, owner, start, sizes, start + (m - a + 1), np.full(count, z - m - 1))
+    return Pairs(data, np.repeat(owner, len(pieces)), begin, mark - begin, mark + 1, end - mark - 1, found)
 
 
 def _owners(at: Ints, start: Ints, size: int) -> Ints:

@@ -87,17 +87,28 @@ class ConsumerOffset:
 def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     """The offsets of all groups, light message queues included; what cannot be read is left out.
 
+    Where both files are there, the offsets of the later one come last.
+
     Raises:
         OSError: a file cannot be read.
     """
     found = []
-    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+    names = (
+        "consumerOffset.json",
+        "lmqConsumerOffset.json",
+    )  # a broker with light message queues keeps only the latter
+    for name in sorted(names, key=lambda n: _modified(store, n)):
         file = read_config(store, name)
         for key, queues in table(file.document, "offsetTable").items():
             found += offsets_of(file.path, key, queues)
         for key, offset in table(file.document, "lmqOffsetTable").items():
             found += offsets_of(file.path, key, {"0": offset})
     return found
+
+
+def _modified(store: RocketMQStore, name: str) -> int:
+    entry = store.tree.stat(f"{CONFIG}/{name}") or store.tree.stat(f"{CONFIG}/{name}.bak")
+    return entry.mtime_ms if entry else 0
 
 
 def offsets_of(path: str, key: str, queues: Any) -> list[ConsumerOffset]:

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a RocketMQ store: the door to the tables of the three areas.
+"""Everything that can be wrong with a RocketMQ store: the door to the tables of the four areas.
 
 Ids never change. ``see`` names sections of the format reference (spec) and issues of apache/rocketmq.
 """
@@ -66,6 +66,9 @@ from rmqctl.rocketmq.kinds_derived import (
     QUEUE_ORPHAN as QUEUE_ORPHAN,
 )
 from rmqctl.rocketmq.kinds_derived import (
+    QUEUE_REPEAT as QUEUE_REPEAT,
+)
+from rmqctl.rocketmq.kinds_derived import (
     QUEUE_STALE_TAIL as QUEUE_STALE_TAIL,
 )
 from rmqctl.rocketmq.kinds_derived import (
@@ -76,6 +79,33 @@ from rmqctl.rocketmq.kinds_derived import (
 )
 from rmqctl.rocketmq.kinds_derived import (
     QUEUE_UNIT_MISMATCH as QUEUE_UNIT_MISMATCH,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_BODY as DIFF_BODY,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_MOVED as DIFF_MOVED,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_ONLY_A as DIFF_ONLY_A,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_ONLY_B as DIFF_ONLY_B,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_PROPERTIES as DIFF_PROPERTIES,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_QUEUE_ONLY_A as DIFF_QUEUE_ONLY_A,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_QUEUE_ONLY_B as DIFF_QUEUE_ONLY_B,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_QUEUE_UNIT as DIFF_QUEUE_UNIT,
+)
+from rmqctl.rocketmq.kinds_diff import (
+    DIFF_RECORD as DIFF_RECORD,
 )
 from rmqctl.rocketmq.kinds_log import (
     LOG_BAD_RECORD as LOG_BAD_RECORD,

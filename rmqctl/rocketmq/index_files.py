@@ -120,11 +120,15 @@ class IndexFile:
         return self._source.read_at(offset, size)
 
 
+def index_entries(store: RocketMQStore) -> list[Entry]:
+    """Index files as they are listed, oldest first; names that are no time of 17 digits are left out."""
+    return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
+
+
 def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile]:
-    """Index files by name, oldest first; names that are no time of 17 digits are left out.
+    """The same, opened.
 
     Raises:
         OSError: a file cannot be read.
     """
-    wanted = [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
-    return [IndexFile.open(store.tree, e, geometry) for e in wanted]
+    return [IndexFile.open(store.tree, e, geometry) for e in index_entries(store)]

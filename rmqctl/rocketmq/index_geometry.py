@@ -89,8 +89,12 @@ def read_header(source: ByteSource) -> dict[str, int]:
 
 
 def _candidates(source: ByteSource, size: int, count: int, header: dict[str, int]) -> Iterator[int]:
-    """Numbers of slots worth testing: the default, then those that put a known entry where its offset is found."""
+    """Numbers of slots worth testing: the default, one in proportion, then those that put a known entry where it is."""
     yield DEFAULT_SLOTS
+    ratio = DEFAULT_ENTRIES // DEFAULT_SLOTS  # most who change one setting change the other with it
+    slots, rest = divmod(size - HEADER.packer.size, SLOT_SIZE + ENTRY.packer.size * ratio)
+    if rest == 0:
+        yield slots
     for number, offset in ((count, header["end_phy_offset"]), (1, header["begin_phy_offset"])):
         before = HEADER.packer.size + ENTRY.packer.size * number + 4
         for at in _find(source, size, offset.to_bytes(8, "big", signed=True), before):

@@ -41,7 +41,7 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
         "commit_log": log_info(store),
         "topics": None if queues is None else len({topic for topic, _ in queues}),
         "queues": None if queues is None else len(queues),
-        "queue_store": "rocksdb" if store.is_rocksdb else "files",
+        "queue_store": _queue_store(store),
         "index_files": sum(not e.is_directory and len(e.name) == NAME_DIGITS for e in store.index_files),
         "checkpoint": {"kind": "checkpoint", **checkpoint[0]} if checkpoint else None,
     }
@@ -57,6 +57,13 @@ def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
             return found | set(database.queues())
     except MissingExtra:
         return None
+
+
+def _queue_store(store: RocketMQStore) -> str:
+    """Where the queues are; a database whose double the files are is named behind them."""
+    if store.is_rocksdb:
+        return "rocksdb"
+    return "files+rocksdb" if store.has_rocksdb else "files"
 
 
 def log_info(store: RocketMQStore) -> dict[str, Any]:

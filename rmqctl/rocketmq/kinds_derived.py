@@ -63,6 +63,14 @@ QUEUE_STALE_TAIL = declare(
     broker="Counts them as units if they look valid.",
     see="spec 6.6, 14.4",
 )
+QUEUE_REPEAT = declare(
+    "queue.repeat",
+    _N,
+    "Units repeat the one beside them: the log has no record for their queue offsets any more.",
+    "None: so a rebuild keeps the queue offsets of the messages behind; `rmqctl repair` mends the log itself.",
+    broker="Delivers the message of the neighbour again.",
+    see="spec 3.4",
+)
 QUEUE_TORN_UNIT = declare(
     "queue.torn-unit",
     _E,

@@ -84,7 +84,7 @@ def _walked(context: FileContext, start: int) -> LogState:
 def _late_start(store: RocketMQStore, file: StoreFile) -> int:
     """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
     latest = 0
-    if store.is_rocksdb:
+    if store.has_rocksdb:
         return latest
     with LogReader([file]) as log:
         for queue in islice(queues_of(store.queues(QUEUES)), _SAMPLE):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqctl.rocketmq.min_offset import minimum_5
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, Queue, Units, is_pre_blank
 from rmqctl.rocketmq.store import StoreFile
 
@@ -155,18 +156,10 @@ def _minimum_5(queue: Queue, end: int, begin: int) -> int:
     last = queue.unit_at(end - size) if end else None
     if last is None or not len(last):
         return 0
-    if int(last["physical_offset"][0]) < begin:
-        return end // size  # every message has expired; the queue keeps its counter
     physical = _first_file(queue, end)["physical_offset"]
-    if not len(physical) or (base == 0 and int(physical[0]) >= begin):
-        return 0
-    low, high = 0, len(physical) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        offset = int(physical[middle])
-        low, high = (middle if offset <= begin else low), (middle if offset >= begin else high)
-    fits = [row for row in range(low, high + 1) if int(physical[row]) >= begin]
-    return base // size + fits[0] if fits else 0
+    return minimum_5(
+        lambda n: int(physical[n]), len(physical), base // size, int(last["physical_offset"][0]), end // size, begin
+    )
 
 
 def _batch_minimum(queue: Queue, end: int, log: LogRange) -> int:

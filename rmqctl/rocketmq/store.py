@@ -135,9 +135,21 @@ class RocketMQStore:
         return "running" if self.is_running else "crashed" if self.has_abort else "clean"
 
     @cached_property
-    def is_rocksdb(self) -> bool:
-        """The queues are a RocksDB database (storeType=defaultRocksDB, spec 10)."""
+    def has_rocksdb(self) -> bool:
+        """A RocksDB database of queues is there (spec 10)."""
         return self.tree.stat(f"{QUEUES}/CURRENT") is not None
+
+    @cached_property
+    def is_rocksdb(self) -> bool:
+        """The queues are a RocksDB database (storeType=defaultRocksDB).
+
+        False where queue files beside it are kept up to date, as rocksdbCQDoubleWriteEnable does: the files then count.
+        """
+        if not self.has_rocksdb:
+            return False
+        from rmqctl.rocketmq.double_write import file_queues_are_kept
+
+        return not file_queues_are_kept(self)
 
 
 def sequence(tree: Tree, path: str, shown: str, *, sizes: bool = True) -> tuple[list[StoreFile], list[Entry]]:

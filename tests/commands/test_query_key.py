@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,8 @@ from typing import Any
 import pytest
 
 from fixtures import golden as stores
+from formats.rocketmq.index import index_key, key_hash
+from rmqctl.rocketmq.query.key import KeyQuery
 
 NAME = "5.5.0-clean"
 
@@ -139,8 +144,6 @@ def test_wrong_usage(words: list[str], store: Path, rmqctl: Any) -> None:
 
 
 def test_a_circle_in_the_index_ends_and_is_told(golden: Callable[[str], Path], rmqctl: Any) -> None:
-    from formats.rocketmq.index import key_hash
-
     root = golden(NAME)
     newest = max((root / "index").iterdir())
     with open(newest, "r+b") as file:
@@ -193,11 +196,69 @@ def test_unknown_and_impossible_ids(store: Path, rmqctl: Any) -> None:
 def test_a_clock_ahead_of_the_broker_is_told(golden: Callable[[str], Path], rmqctl: Any) -> None:
     root = golden(NAME)
     row = rows(rmqctl("query-key", root, "LabOrders", "zip3", "-o", "jsonl"))[0]
-    early = row["store_timestamp"] - 60_000
     with open(root / row["file"], "r+b") as file:
-        file.seek(row["position"] + 56)
-        file.write(struct.pack(">q", early))
-    result = rmqctl("query-id", root, row["unique_key"], "--explain", "-o", "jsonl")
-    assert result.exit_code == 0
-    assert "CODE 208" in result.stderr
-    assert rows(result)[-1]["id"] == "miss.unique-key-clock"
+        file.seek(row["position"] + 40)
+        file.write(struct.pack(">q", row["born_timestamp"] + 3 * 3_600_000))
+        data = bytes.fromhex(row["unique_key"])
+    ahead = (int.from_bytes(data[-6:-2], "big") + 3 * 3_600_000).to_bytes(4, "big")
+    key = (data[:-6] + ahead + data[-2:]).hex().upper()
+    _rename(root, row, key)
+    for words in (["query-id", root, key], ["query-key", root, "LabOrders", key, "--unique"]):
+        result = rmqctl(*words, "--explain", "-o", "jsonl")
+        assert result.exit_code == 0
+        assert rows(result)[-1]["id"] == "miss.unique-key-clock", rows(result)[-1]
+    assert "CODE 208" in rmqctl("query-id", root, key).stderr
+
+
+def _rename(root: Path, row: dict[str, Any], key: str) -> None:
+    """Give a record another unique key of the same length, and its index entry the hash of it, first in its chain."""
+    with open(root / row["file"], "r+b") as file:
+        file.seek(row["position"])
+        data = file.read(row["size"])
+        file.seek(row["position"])
+        file.write(data.replace(row["unique_key"].encode(), key.encode()))
+    old, new = (key_hash(index_key("LabOrders", k)) for k in (row["unique_key"], key))
+    for path in (root / "index").iterdir():
+        index = bytearray(path.read_bytes())
+        for number in range(1, 1000):
+            at = 40 + 4 * 500 + 20 * number
+            hashed, physical, time, _ = struct.unpack_from(">iqii", index, at)
+            if (hashed, physical) == (old, row["physical_offset"]):
+                struct.pack_into(">iqii", index, at, new, physical, time, 0)
+                struct.pack_into(">i", index, 40 + 4 * (new % 500), number)
+        path.write_bytes(index)
+
+
+def test_filters_that_leave_nothing_are_named(store: Path, rmqctl: Any) -> None:
+    result = rmqctl("query-key", store, "LabOrders", "BB2", "--queue", 99, "--explain", "-o", "jsonl")
+    assert result.exit_code == 1
+    assert rows(result)[-1]["id"] == "miss.filtered"
+
+
+def test_the_brokers_limit_is_told(store: Path, rmqctl: Any) -> None:
+    tagged = Counter((t["topic"], t["tags"]) for t in stores.truth(NAME) if t["kind"] == "msg" and t["tags"])
+    (topic, tag), count = tagged.most_common(1)[0]
+    assert count > 64
+    many = rmqctl("query-key", store, topic, "--tag", tag, "-o", "jsonl")
+    assert len(rows(many)) == 64
+    assert "the newest 64 candidates" in many.stderr
+    few = rmqctl("query-key", store, topic, "--tag", tag, "--max", 5, "-o", "jsonl")
+    assert len(rows(few)) == 5
+    assert few.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["query-key", "LabOrders", "BB2"], ["query-id", "7F00000100002A9F0000000000005C76"]])
+@pytest.mark.parametrize("kind", ["jsonl", "table"])
+def test_a_lookup_does_not_wait_for_numpy(words: list[str], kind: str, store: Path) -> None:
+    code = (
+        "import sys\nfrom commands import cli\n"
+        f"cli.main({[words[0], str(store), *words[1:], '-o', kind]!r}, standalone_mode=False)\n"
+        "sys.exit('numpy' in sys.modules or 'pyarrow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_key_that_is_no_utf_8_has_the_hash_that_java_gives_it() -> None:
+    assert KeyQuery("T", "a\udcff").text == "T#a\ufffd"
+    assert KeyQuery("T", "多键😀").text == "T#多键😀"

@@ -120,3 +120,15 @@ def test_rocksdb_queues_are_not_written_in_place(rmqctl: Rmqctl, tmp_path: Path)
     assert "--into" in result.stderr
     assert rmqctl("rebuild", root, "--into", tmp_path / "files").exit_code == 0
     assert (tmp_path / "files" / "consumequeue" / "RocksA").is_dir()
+
+
+def test_without_a_record_in_the_log_nothing_goes(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    for file in (root / "commitlog").iterdir():
+        size = file.stat().st_size
+        file.write_bytes(bytes(size))
+    queues = sorted((root / "consumequeue").rglob("*"))
+    result = rmqctl("rebuild", root, "--apply")
+    assert result.exit_code == 15
+    assert "no record" in result.stderr
+    assert sorted((root / "consumequeue").rglob("*")) == queues

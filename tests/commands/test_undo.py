@@ -100,6 +100,14 @@ def test_apply_then_undo_by_the_line_that_it_prints(root: Path) -> None:
     assert json.loads(back.stdout)["undo_journal"].endswith("0003") and state_of(root) == after
 
 
+def test_the_last_run_of_a_store(root: Path) -> None:
+    before = state_of(root)
+    assert run_mend(root, "--apply").exit_code == 0
+    assert run("undo", root).exception is None and state_of(root) == before
+    assert run("undo", root).exception is None and state_of(root) != before  # the undo is the last run now
+    assert run("undo", root).exception is None and state_of(root) == before
+
+
 def test_journal_elsewhere(root: Path, tmp_path: Path) -> None:
     before = state_of(root)
     assert run_mend(root, "--apply", "--journal", tmp_path / "elsewhere").exit_code == 0
@@ -162,6 +170,7 @@ def test_every_writing_command_stops_at_a_broken_off_run(tmp_path: Path, name: s
     with pytest.raises(Killed):
         apply(Plan(root, "test", (step,)), layer=KillingLayer(begun + 3))
     with unchanged(root):
+        assert "was broken off; first type: rmqctl undo" in run("verify", root).stderr
         result = run(name, root, *options)
         assert isinstance(result.exception, Refused), (result.exception, result.output)
         assert f"rmqctl undo {pending(root)} --resume" in str(result.exception)

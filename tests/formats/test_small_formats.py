@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import construct as c
@@ -12,12 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.catalogue import CATALOGUE, find, nearest
-from formats.errors import DecodeError
 from formats.layout import NotFlat, gather, plan_of
 from formats.rocketmq import compaction
-from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
-from formats.rocketmq.epoch import EpochEntry, format_epochs, parse_epochs, parse_identity
 from formats.rocketmq.index import IndexEntry, java_hash, key_hash
 from formats.rocketmq.properties import is_closed, join_properties, split_properties
 from formats.rocketmq.tags_code import delivery_time, parse_delay_levels, tags_code
@@ -82,36 +78,6 @@ def test_properties_round_trip(pairs: list[tuple[bytes, bytes]], closed: bool) -
     text = join_properties(pairs, closed=closed)
     assert split_properties(text) == pairs
     assert is_closed(text) == (closed and bool(pairs))
-
-
-def test_config_text_as_fastjson_writes_it() -> None:
-    text = b'{\n\t"offsetTable":{"T@g":{0:123,1:456,10:3000000000\n\t},"{1:2}":"{3:4,}",},}'
-    assert parse_config(text) == {"offsetTable": {"T@g": {"0": 123, "1": 456, "10": 3000000000}, "{1:2}": "{3:4,}"}}
-
-
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x) | st.lists(x), max_leaves=8
-    )
-)
-def test_strict_json_is_read_as_it_is(value: Any) -> None:
-    assert parse_config(json.dumps(value).encode()) == value
-
-
-@pytest.mark.parametrize("data", [b"", b"\0\0\0", b"{", b'{"a":', b"\xff\xfe", b"{1:}", b"[" * 100_000])
-def test_broken_config_is_a_decode_error(data: bytes) -> None:
-    with pytest.raises(DecodeError):
-        parse_config(data)
-
-
-def test_epoch_file_round_trip_and_damage() -> None:
-    entries = [EpochEntry(1, 0), EpochEntry(2, 4096)]
-    data = format_epochs(entries)
-    assert parse_epochs(data) == entries
-    for bad in (b"", b"2\n", data.replace(b"4096", b"4097"), b"3\n0\n1-0\n"):
-        with pytest.raises(DecodeError):
-            parse_epochs(bad)
-    assert parse_identity("c#b#0") == {"cluster": "c", "broker_name": "b", "broker_id": "0"}
 
 
 def test_delay_levels() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -72,6 +75,63 @@ def test_all_requests_fail_from_one_on(shop: Workshop, number: int, way_on: obje
             undo(done.journal, layer=QuickLayer())
         assert shop.state() == before
     assert left > 20 // stride
+
+
+def test_file_systems_without_links(shop: Workshop) -> None:
+    class Layer(CountingLayer):
+        def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
+            if operation in {"link", "symlink"}:
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+            return super().request(operation, path, act)
+
+    before, plan = shop.state(), rich_plan(shop.root)
+    first = apply(plan, layer=Layer())
+    assert first.journal is not None and first.complaints == ()
+    assert undo(first.journal, layer=Layer()).complaints == ()
+    assert shop.state() == before
+    with pytest.raises(IOFailure):  # nobody would find a journal elsewhere after a kill
+        apply(plan, journal_dir=shop.home / "elsewhere", layer=Layer())
+    assert shop.state() == before
+
+
+class InterruptedLayer(FailingLayer):
+    """Ctrl-C at a request."""
+
+    def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
+        if len(self.requests) == self.at:
+            self.requests.append((operation, path))
+            raise KeyboardInterrupt
+        return super().request(operation, path, act)
+
+
+def test_ctrl_c_takes_everything_back(shop: Workshop, stride: int) -> None:
+    before, plan = shop.state(), rich_plan(shop.root)
+    shop.save()
+    layer = CountingLayer()
+    apply(plan, layer=layer)
+    for at, _ in chosen(layer.requests, stride):
+        shop.restore()
+        with pytest.raises(KeyboardInterrupt):
+            apply(plan, layer=InterruptedLayer(at, errno.EINTR))
+        if (journal := pending(shop.root)) is not None:  # everything was on the disk already
+            undo(journal, layer=QuickLayer())
+        is_last = at == len(layer.requests) - 1
+        assert shop.state() == before or (is_last and state_of_journal(shop) == "done")
+
+
+def test_the_journal_is_on_the_disk_before_the_store_changes(shop: Workshop) -> None:
+    layer = CountingLayer()
+    apply(rich_plan(shop.root), layer=layer)
+    inside = f"{shop.root}/"
+    first = next(i for i, (_, path) in enumerate(layer.requests) if path.startswith(inside) and "pending" not in path)
+    synced = {path for operation, path in layer.requests[:first] if operation == "fsync"}
+    journal = shop.base / "0001"
+    written = {path for operation, path in layer.requests[:first] if operation in {"create", "write", "truncate"}}
+    assert written and written <= synced
+    assert {str(journal / name) for name in ("data", "journal.part", "state.jsonl")} <= written
+    assert {str(shop.home), str(shop.base), str(journal), str(shop.root)} <= synced
+    changed = {path for operation, path in layer.requests[first:] if operation in {"write", "truncate"}}
+    assert changed <= {path for operation, path in layer.requests[first:] if operation == "fsync"}
 
 
 def test_going_on_fails_and_can_be_tried_again(shop: Workshop, stride: int) -> None:

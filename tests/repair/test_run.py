@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.repair import apply, pending, undo
-from tests.repair.stores import make_store, rich_plan, state_of
+from rmqctl.repair import Create, Overwrite, Quarantine, apply, pending, undo
+from tests.repair.faults import QuickLayer
+from tests.repair.stores import make_store, plan_of, put, rich_plan, state_of
 
 
 def test_apply_undo_and_undo_of_the_undo(tmp_path: Path) -> None:
@@ -29,3 +30,24 @@ def test_apply_undo_and_undo_of_the_undo(tmp_path: Path) -> None:
     assert undo(applied.journal).complaints == ()
     assert state_of(root) == before
     assert pending(root) is None
+
+
+def test_a_log_outside_the_root(tmp_path: Path) -> None:
+    """The names of its files are absolute, or lead out of the root."""
+    root, log = make_store(tmp_path / "store"), tmp_path / "disk2" / "commitlog"
+    put(log, "00000000000000000000", b"a" * 100)
+    put(log, "00000000000000000100", b"b" * 100)
+    before = state_of(root), state_of(log)
+    plan = plan_of(
+        root,
+        Overwrite(f"{log}/00000000000000000000", 5, b"aa", b"xy"),
+        Quarantine("../disk2/commitlog/00000000000000000100"),
+        Create(f"{log}/more/00000000000000000200", b"c"),
+    )
+    journal = apply(plan, layer=QuickLayer()).journal
+    assert journal is not None
+    assert sorted(p.name for p in log.iterdir()) == ["00000000000000000000", "more"]
+    assert (log / "00000000000000000000").read_bytes()[4:8] == b"axya"
+    assert (journal / "quarantine" / "up" / "disk2" / "commitlog" / "00000000000000000100").is_file()
+    undo(journal, layer=QuickLayer())
+    assert (state_of(root), state_of(log)) == before

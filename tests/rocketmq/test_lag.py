@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from formats.rocketmq.rocksdb import consumer_offset_key
+from formats.rocketmq.rocksdb import TOPIC_DATA, consumer_offset_key
 from rmqctl.errors import MissingExtra
 from rmqctl.open import open_store_at
 from rmqctl.release import Release
@@ -129,6 +129,21 @@ def test_offsets_in_databases(golden: Golden) -> None:
     assert (rows["g", "LabLog", 0].consumer_offset, rows["g", "LabLog", 0].file) == (50, "config/consumerOffsets")
     assert rows["g", "LabLog", 1].consumer_offset == 51
     assert (rows["h", "LabOrders", 0].consumer_offset, rows["h", "LabOrders", 0].file) == (44, "config/rdb")
+
+
+def test_topics_in_databases(golden: Golden, rmqctl: Any) -> None:
+    """A topic that nothing was written to is known from the configuration alone."""
+    root = golden("5.5.0-propcrc-clean")
+    (root / "config").mkdir(exist_ok=True)
+    text = b'{"readQueueNums":2,"writeQueueNums":2,"topicName":"Quiet"}'
+    make_database(root / "config" / "topics", {b"Quiet": text})
+    make_database(root / "config" / "rdb", {TOPIC_DATA + b"\x00\x05Still": b"\x01" + text})
+    for topic in ("Quiet", "Still"):
+        result = rmqctl("query-time", root, topic, 0, "-o", "jsonl")
+        answers = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [(r["queue_id"], r["queue_offset"]) for r in answers] == [(0, 0), (1, 0)]
+        assert result.exit_code == 1
+    assert "no queue 2; its queues are 0 to 1" in rmqctl("query-offset", root, "Quiet/2", 0).stderr
 
 
 def test_databases_without_the_extra(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:

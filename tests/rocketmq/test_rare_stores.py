@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Callable
@@ -99,6 +100,45 @@ def test_a_changed_extension_address_is_found(rare: Callable[[str], Path], rmqct
     path.write_bytes(data)
     found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
     assert [(f["id"], f["offset"]) for f in found if f["severity"] != "note"] == [("queue.unit-mismatch", 0)]
+
+
+def changed(data: bytearray, at: int, value: bytes) -> None:
+    data[at : at + len(value)] = value
+
+
+EXT_DAMAGE: dict[str, tuple[Callable[[bytearray], object], int, int]] = {
+    "size": (lambda data: changed(data, 0, b"\x00\x40"), 0, 20),
+    "tags code": (lambda data: changed(data, 2, bytes(8)), 2, 8),
+    "store time": (lambda data: changed(data, 10, bytes(8)), 10, 8),
+    "bitmap size": (lambda data: changed(data, 18, b"\x00\x07"), 0, 20),
+    "whole unit": (lambda data: changed(data, 0, bytes(20)), 0, 20),
+}
+
+
+@pytest.mark.parametrize("what", EXT_DAMAGE)
+def test_a_damaged_extension_unit_is_found(what: str, rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:
+    change, offset, size = EXT_DAMAGE[what]
+    root = rare("ext")
+    path = root / "consumequeue_ext" / "Plain" / "1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+    found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    loud = [(f["id"], f["file"], f["offset"], f["size"]) for f in found if f["severity"] != "note"]
+    assert loud == [("queue.extension", str(path.relative_to(root)), offset, size)]
+
+
+@pytest.mark.parametrize("remove", ["Plain/1/00000000000000000000", "Plain/1", ""])
+def test_a_deleted_extension_file_is_found(
+    remove: str, rare: Callable[[str], Path], rmqctl: Callable[..., Any]
+) -> None:
+    root = rare("ext")
+    gone = root / "consumequeue_ext" / remove
+    gone.unlink() if gone.is_file() else shutil.rmtree(gone)
+    found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    loud = {(f["id"], f["file"]) for f in found if f["severity"] != "note"}
+    assert ("queue.extension", "consumequeue_ext/Plain/1") in loud
+    assert {kind for kind, _ in loud} == {"queue.extension"}
 
 
 def test_a_changed_dledger_entry_is_found(rare: Callable[[str], Path], rmqctl: Callable[..., Any]) -> None:

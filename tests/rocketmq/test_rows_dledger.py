@@ -119,3 +119,23 @@ def test_a_root_without_any_log(tmp_path: Path) -> None:
     (tmp_path / "consumequeue").mkdir()
     with pytest.raises(NotAStore, match="no commitlog/"):
         rows(tmp_path, "")
+
+
+def test_empty_entries_behind_damage_are_entries(tmp_path: Path) -> None:
+    """The damage ends with the entry that is damaged, whatever the next one holds and wherever the log ends."""
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    raw = bytearray(entries([b"a", b"b", None, None, b"c", b"d", None]))
+    starts = [int(row["position"]) for row in rows_of_bytes(data, bytes(raw))]
+    for damaged in (1, 5):
+        raw[starts[damaged] + 4] ^= 0x40  # the entry's size
+        raw[starts[damaged] + ENTRY_SIZE] ^= 0x40  # TOTALSIZE of its message
+    found = [(row["kind"], row.get("position", row.get("offset"))) for row in rows_of_bytes(data, bytes(raw))]
+    expected = [("finding" if n in (1, 5) else "dledger_entry", at) for n, at in enumerate(starts)]
+    assert [f for f in found if f[0] in ("finding", "dledger_entry")] == expected
+
+
+def rows_of_bytes(directory: Path, raw: bytes) -> list[Row]:
+    """Rows of a log of one file, messages left out."""
+    (directory / f"{0:020d}").write_bytes(raw.ljust(SIZE, b"\0"))
+    return [row for row in rows(directory.parent.parent) if row["kind"] != "message"]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from formats.rocketmq.message import decode_record
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq import kinds_diff as kinds
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
-from rmqctl.rocketmq.crc import MASK, crc32
+from rmqctl.rocketmq.diff.fields import told
 from rmqctl.rocketmq.diff.logs import Log, LogDiff
 from rmqctl.rocketmq.diff.unmatched import Columns, Joined, join
 from rmqctl.rocketmq.log_reader import LogReader
@@ -152,7 +150,7 @@ class Differences:
         a, b = int(self.a.physical[i]), int(self.b.physical[j])
         left, right = one.read(a, int(self.a.size[i])), two.read(b, int(self.b.size[j]))
         place = f"at {a}" if a == b else f"at {a} in A and {b} in B"
-        text = f"{place}: {_fields(left, right)}"
+        text = f"{place}: {told(left, right)}"
         return self._finding(kind, self._diff.a, self.a, i, int(self.a.size[i]), text, is_one=True)
 
     def _finding(
@@ -204,27 +202,3 @@ def _why(begin: int, end: int, other: Log) -> str:
     if end <= other.begin:
         return f"begins at {other.begin}"
     return f"ends at {other.end}" if begin >= other.end else "has no sound record there"
-
-
-def _fields(left: bytes, right: bytes) -> str:
-    """Names of the fields that differ, with short values."""
-    try:
-        a, b = decode_record(left)[0], decode_record(right)[0]
-    except ValueError:
-        return "one of them cannot be decoded"
-    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
-    told = ", ".join(f"{name} {_short(a.get(name))} / {_short(b.get(name))}" for name in names)
-    bad = [side for side, record in (("A", a), ("B", b)) if not _is_sound(record)]
-    verdict = f"; the body fails its CRC in {' and '.join(bad)}" if bad else ""
-    return f"{'bodies differ' if 'body' in names else 'equal bodies'}, {told} (A / B){verdict}"
-
-
-def _is_sound(record: dict[str, Any]) -> bool:
-    """Whether the stored CRC of a body is that of its bytes; 0 was never computed."""
-    return int(record["body_crc"]) in {0, crc32(record["body"]) & MASK}
-
-
-def _short(value: object) -> str:
-    if isinstance(value, (bytes, bytearray)):
-        return repr(bytes(value[:24])) + (f"... ({len(value):,} bytes)" if len(value) > 24 else "")
-    return "none" if value is None else str(value)

@@ -13,11 +13,11 @@ from rmqctl.files.tree import Tree
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.diff.differences import Differences
 from rmqctl.rocketmq.diff.logs import Log, LogDiff
-from rmqctl.rocketmq.diff.queues import Common, QueueDiff, StoreQueues
+from rmqctl.rocketmq.diff.queues import Common, QueueDiff
 from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.log import is_under
 from rmqctl.rocketmq.rows.one_file import identify
-from rmqctl.rocketmq.store import QUEUES, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
 _EVERYWHERE = (-1 << 62, 1 << 62)
 
@@ -42,7 +42,7 @@ class Side:
             NotAStore: the path leads to another part of a store.
         """
         path = store.selection
-        if path.split("/")[0] == QUEUES:
+        if path.split("/")[0] in {QUEUES, BATCH_QUEUES}:
             return cls(Log(name, []), store)
         files = [f for f in store.log_files if is_under(f.name, path)]
         if path and not files:
@@ -113,7 +113,7 @@ class Diff:
         self._left = Differences(self._logs, by_place=self.options.by_place)
         yield from self._left.findings()
         if self.options.queues and self.a.store is not None and self.b.store is not None:
-            self._queues = QueueDiff(StoreQueues(self.a.store), StoreQueues(self.b.store), self._common())
+            self._queues = QueueDiff(self.a.store, self.b.store, self._common())
             yield from self._queues.findings()
 
     def _common(self) -> Common:

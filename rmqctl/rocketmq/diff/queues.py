@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq import kinds_diff as kinds
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.diff.merge import Part, merge
-from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.rows.log import is_under
-from rmqctl.rocketmq.store import QUEUES, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
 Key = tuple[str, int]
 _FIELDS = ("physical_offset", "size", "tags_code")
+_BATCH_FIELDS = (*_FIELDS, "base_offset", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,22 @@ class Common:
 
 
 class StoreQueues:
-    """The queues of one store."""
+    """The queues of one kind of a store.
 
-    def __init__(self, store: RocketMQStore) -> None:
-        self.store = store
+    Args:
+        kind: ``consumequeue``, or ``batchconsumequeue``, whose units are numbered in the place of queue offsets.
+    """
+
+    def __init__(self, store: RocketMQStore, kind: str = QUEUES) -> None:
+        self.kind = kind
+        self.dtype = BATCH_UNIT if kind == BATCH_QUEUES else UNIT
         self._rocks: dict[Key, Units] = {}
         self._files: dict[Key, Queue] = {}
-        if store.is_rocksdb:
+        if store.is_rocksdb and kind == QUEUES:
             self._rocks = _rocks(store)
         else:
-            selection = store.selection if store.selection.startswith(QUEUES) else ""
-            self._files = {q.key: q for q in queues_of(store.queues()) if is_under(q.where.path, selection)}
+            queues = queues_of(store.queues(kind), self.dtype)
+            self._files = {q.key: q for q in queues if is_under(q.where.path, store.selection)}
 
     def keys(self) -> set[Key]:
         """Topic and queue id of every queue."""
@@ -58,11 +64,11 @@ class StoreQueues:
     def file_name(self, key: Key, offset: int) -> tuple[str, int]:
         """The file that holds a queue offset, and where in it; the directory where none does."""
         if key in self._files:
-            position = offset * UNIT.itemsize
+            position = offset * self.dtype.itemsize
             for file in self._files[key].files:
                 if file.base <= position < file.base + file.size:
                     return file.name, position - file.base
-        return (QUEUES if self._rocks else f"{QUEUES}/{key[0]}/{key[1]}"), 0
+        return (self.kind if self._rocks else f"{self.kind}/{key[0]}/{key[1]}"), 0
 
     def pieces(self, key: Key) -> Iterator[tuple[Ints, Units]]:
         """Queue offsets, ascending, and their units; fillers and what was never written are left out.
@@ -74,11 +80,11 @@ class StoreQueues:
             units = self._rocks[key]
             yield units["queue_offset"].astype(np.int64), units
         elif key in self._files:
-            queue = self._files[key]
-            end = queue.end() // UNIT.itemsize
+            queue, size = self._files[key], self.dtype.itemsize
+            end = queue.end() // size
             for file in queue.files:
                 for first, units in queue.chunks(file):
-                    offsets = np.arange(len(units), dtype=np.int64) + file.base // UNIT.itemsize + first
+                    offsets = np.arange(len(units), dtype=np.int64) + file.base // size + first
                     keep = queue.valid(units) & ~is_pre_blank(units) & (offsets < end)
                     yield offsets[keep], units[keep]
 
@@ -101,8 +107,8 @@ class QueueDiff:
         different, only_a, only_b: units that are not.
     """
 
-    a: StoreQueues
-    b: StoreQueues
+    a: RocketMQStore
+    b: RocketMQStore
     common: Common
     queues: int = 0
     equal: int = 0
@@ -116,14 +122,21 @@ class QueueDiff:
         Raises:
             OSError: a file cannot be read.
         """
-        for key in sorted(self.a.keys() | self.b.keys()):
-            self.queues += 1
-            found: dict[FindingKind, list[Ints]] = {k: [] for k in _KINDS}
-            told: dict[int, str] = {}
-            for a, b in merge(self.a.pieces(key), self.b.pieces(key)):
-                self._compare(a, b, found, told)
-            for kind, parts in found.items():
-                yield from self._ranges(kind, key, np.concatenate(parts) if parts else _NONE, told)
+        for kind in (QUEUES, BATCH_QUEUES):
+            a, b = StoreQueues(self.a, kind), StoreQueues(self.b, kind)
+            for key in sorted(a.keys() | b.keys()):
+                self.queues += 1
+                yield from self._queue(key, a, b)
+
+    def _queue(self, key: Key, one: StoreQueues, two: StoreQueues) -> Iterator[Finding]:
+        """The differences of one queue."""
+        found: dict[FindingKind, list[Ints]] = {k: [] for k in _KINDS}
+        told: dict[int, str] = {}
+        for a, b in merge(one.pieces(key), two.pieces(key)):
+            self._compare(a, b, found, told)
+        for kind, parts in found.items():
+            side = two if kind is kinds.DIFF_QUEUE_ONLY_B else one
+            yield from _ranges(kind, key, side, np.concatenate(parts) if parts else _NONE, told)
 
     def _compare(
         self, a: Part[Units], b: Part[Units], found: dict[FindingKind, list[Ints]], told: dict[int, str]
@@ -132,7 +145,8 @@ class QueueDiff:
         _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
         if a.of is not None and b.of is not None and len(at_a):
             left, right = a.of[a.rows(at_a)], b.of[b.rows(at_b)]
-            names = _FIELDS if self.common.places else ("tags_code",)
+            names: tuple[str, ...] = _BATCH_FIELDS if "batch_size" in (left.dtype.names or ()) else _FIELDS
+            names = names if self.common.places else names[2:]
             other = np.zeros(len(left), bool)
             for name in names:
                 other |= left[name] != right[name]
@@ -159,17 +173,6 @@ class QueueDiff:
         else:
             self.only_b += int(rest.sum())
 
-    def _ranges(self, kind: FindingKind, key: Key, offsets: Ints, told: dict[int, str]) -> Iterator[Finding]:
-        side = self.b if kind is kinds.DIFF_QUEUE_ONLY_B else self.a
-        for part in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1) if len(offsets) else []:
-            first, last = int(part[0]), int(part[-1])
-            file, position = side.file_name(key, first)
-            where = f"queue offset {first}" if first == last else f"queue offsets {first} to {last}"
-            yield Finding(
-                kind, file, position, len(part) * UNIT.itemsize, f"{where}: {_TEXTS[kind]}{told.get(first, '')}",
-                topic=key[0], queue_id=key[1], queue_offset=first,
-            )  # fmt: skip
-
 
 _NONE = np.zeros(0, np.int64)
 _KINDS = (kinds.DIFF_QUEUE_UNIT, kinds.DIFF_QUEUE_ONLY_A, kinds.DIFF_QUEUE_ONLY_B)
@@ -180,5 +183,21 @@ _TEXTS = {
 }
 
 
+def _ranges(kind: FindingKind, key: Key, side: StoreQueues, offsets: Ints, told: dict[int, str]) -> Iterator[Finding]:
+    """Units that follow each other as one finding."""
+    for part in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1) if len(offsets) else []:
+        first, last = int(part[0]), int(part[-1])
+        file, position = side.file_name(key, first)
+        what = "queue offset" if side.kind == QUEUES else "unit"
+        where = f"{what} {first}" if first == last else f"{what}s {first} to {last}"
+        yield Finding(
+            kind, file, position, len(part) * side.dtype.itemsize, f"{where}: {_TEXTS[kind]}{told.get(first, '')}",
+            topic=key[0], queue_id=key[1], queue_offset=first,
+        )  # fmt: skip
+
+
 def _unit(unit: np.void) -> str:
-    return f"record at {unit['physical_offset']}, {unit['size']} bytes, tag code {unit['tags_code']}"
+    text = f"record at {unit['physical_offset']}, {unit['size']} bytes, tag code {unit['tags_code']}"
+    if "batch_size" in (unit.dtype.names or ()):
+        text += f", {unit['batch_size']} messages from queue offset {unit['base_offset']} on"
+    return text

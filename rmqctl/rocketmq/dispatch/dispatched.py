@@ -38,6 +38,7 @@ Key = tuple[bytes, int]
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 NO_EXTENSION = -1
+_MARK = 1
 _LOST = (kinds.LOG_BAD_RECORD, kinds.LOG_BLANK, kinds.LOG_GAP, kinds.LOG_TORN_TAIL)
 
 
@@ -161,15 +162,8 @@ class Dispatcher:
         return done
 
     def _pairs(self, found: LogBlock) -> Pairs:
-        """The properties; without those that the decoder of 4.9.0 and before drops (spec 2.6)."""
-        pairs = found.pairs
-        if not self.rules.strict_properties:
-            return pairs
-        marks = np.flatnonzero(pairs.data == 1)
-        if len(marks) == len(pairs):
-            return pairs
-        inside = np.searchsorted(marks, pairs.value_at + pairs.value_size) - np.searchsorted(marks, pairs.value_at)
-        return pairs.take(np.flatnonzero(inside == 0))
+        """The properties, as the release of the rules reads them."""
+        return early_pairs(found.pairs) if self.rules.strict_properties else found.pairs
 
     # --- queues -------------------------------------------------------------------------------
 
@@ -284,6 +278,23 @@ class Dispatcher:
             owner, hashes = owner[keep], hashes[keep]
         count = np.bincount(owner, minlength=len(block)).astype(np.int32)
         self._indexed.append(IndexColumns(physical, block["store_timestamp"], count, hashes.astype(np.int32)))
+
+
+def early_pairs(pairs: Pairs) -> Pairs:
+    """Pairs as the decoder of 4.9.0 and before reads them (spec 2.6).
+
+    Marks (0x01) behind a value are cut off, and a value with one inside is dropped.
+    """
+    marks = np.flatnonzero(pairs.data == _MARK)
+    if len(marks) == len(pairs):
+        return pairs
+    stops = pairs.value_at + pairs.value_size
+    odd = np.flatnonzero(np.searchsorted(marks, stops) != np.searchsorted(marks, pairs.value_at))
+    sizes, keep = pairs.value_size.copy(), np.ones(len(pairs), bool)
+    for i in odd.tolist():
+        value = pairs.value(i).rstrip(b"\x01")
+        sizes[i], keep[i] = len(value), bool(value) and b"\x01" not in value
+    return Pairs(pairs.data, pairs.owner, pairs.name_at, pairs.name_size, pairs.value_at, sizes).take(keep)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,12 @@ import numpy.typing as npt
 
 from formats.rocketmq.message import record_plan
 from rmqctl.rocketmq.crc import MASK, crc32
+from rmqctl.rocketmq.engine.bulk_texts import BulkText
 from rmqctl.rocketmq.engine.config import FlushMode
-from rmqctl.rocketmq.engine.drafts import Template
+from rmqctl.rocketmq.engine.drafts import Template, fill_noise
 from rmqctl.rocketmq.engine.encode import hosts_of, topic_field
 from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.late import INNER_NUM, NAMES
 from rmqctl.rocketmq.engine.limits import (
     BLANK_ROOM,
     check_body_size,
@@ -28,15 +31,15 @@ from rmqctl.rocketmq.engine.limits import (
 )
 from rmqctl.rocketmq.engine.message import LOCALHOST
 from rmqctl.rocketmq.engine.produce import ProduceOptions, make_topics
-from rmqctl.rocketmq.engine.property_text import property_text
-from rmqctl.rocketmq.engine.stamping import Client, broker_properties, client_properties
+from rmqctl.rocketmq.engine.routing import DELAY, DELAY_MS, DELAY_SEC, DELIVER_MS
+from rmqctl.rocketmq.engine.stamping import Client
 
 Ints = npt.NDArray[np.int64]
+Heads = npt.NDArray[Any]
 CHUNK = 4096
 """Messages encoded together."""
-_FLUSH_BYTES = 256 << 20
-_MARK = "\x00"
-_NUMBER = b"{n}"
+_ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
+"""Properties that send a message elsewhere than where it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,10 @@ class Run:
     bytes: int
 
 
-def can_bulk(engine: StoreEngine, options: ProduceOptions) -> bool:
+def can_bulk(engine: StoreEngine, template: Template, options: ProduceOptions) -> bool:
     """Whether nothing asks for an answer or an encoding message by message."""
+    if options.transaction or options.inner or any(name in _ROUTED for name, _ in template.properties):
+        return False
     plain = options.batch == 1 and not options.compression and options.writers == 1 and options.rate is None
     config = engine.config
     return plain and config.flush is FlushMode.ASYNC and not config.property_crc and not config.transient_pool
@@ -63,8 +68,11 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
     """
     encoder = _Encoder(engine, template, options)
     make_topics(engine, options)
-    for first in range(0, count, CHUNK):
-        yield from encoder.write(first, min(CHUNK, count - first))
+    first = 0
+    while first < count:
+        step = min(CHUNK, count - first, 10 ** len(str(first)) - first)
+        yield from encoder.write(first, step)
+        first += step
 
 
 class _Encoder:
@@ -74,29 +82,57 @@ class _Encoder:
         self.engine, self.template, self.options = engine, template, options
         self.client = Client(LOCALHOST, options.seed)
         tags: list[str | None] = [tag for tag, _ in template.tags]
-        self.texts = {tag: _Text.of(self, tag) for tag in tags or [None]}
+        self.texts = {tag: BulkText.of(template, tag, self.client, engine.config) for tag in tags or [None]}
         self.topics = [topic_field(topic) for topic in options.topics]
         hosts = hosts_of(LOCALHOST, engine.config.store_host)
         self.sys_flag, self.run = hosts, record_plan(is_v2=False, hosts=hosts).runs[0]
 
     def write(self, first: int, count: int) -> Iterator[Run]:
-        """Encode and append messages ``first`` to ``first + count - 1``."""
-        numbers = range(first, first + count)
-        bodies = [self.template.body_of(n) for n in numbers]
+        """Encode and append messages ``first`` to ``first + count - 1``, whose numbers have as many digits."""
         topic, queue = self._places(first, count)
         log = self.engine.log
         with log.locked():
             times = self.engine.config.clock.stamps(count)
-        tails = self._tails(numbers, topic, times)
-        heads = self._heads(bodies, tails, topic, queue, times)
-        self._check(bodies, tails, heads)
+        chunk = self._chunk(np.arange(first, first + count), topic, times)
+        self._set_heads(chunk.heads, topic, queue, times)
         done = 0
         while done < count:
             with log.locked():
-                step = self._append(heads, bodies, tails, topic, queue, done)
-            size = int(heads["total_size"][done : done + step].sum())
+                step = self._append(chunk, topic, queue, done)
+            size = int(chunk.heads["total_size"][done : done + step].sum())
             done += step
             yield Run(step, size)
+
+    def _chunk(self, numbers: Ints, topic: Ints, times: Ints) -> _Chunk:
+        """The messages without their heads: a matrix where all records have one size."""
+        template = self.template
+        fields = {len(field) for _, field in self.topics}
+        is_even = template.body is None and template.sizes is not None and template.sizes[0] == template.sizes[1]
+        if is_even and len(self.texts) == 1 and len(fields) == 1:
+            return self._matrix(numbers, topic, times)
+        bodies = [template.body_of(n) for n in numbers.tolist()]
+        tails = self._tails(numbers, topic, times)
+        self._check(max(map(len, bodies)), max(map(len, tails)) - min(fields) - 2)
+        heads = np.zeros(len(bodies), self.run.dtype)
+        heads["body"] = np.fromiter(map(len, bodies), np.int64, len(bodies))
+        heads["total_size"] = heads["body"] + np.fromiter(map(len, tails), np.int64, len(tails)) + heads.itemsize
+        heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & MASK
+        return _Pieces(heads, bodies, tails)
+
+    def _matrix(self, numbers: Ints, topic: Ints, times: Ints) -> _Chunk:
+        (text,), size = self.texts.values(), self.template.size_of(0)
+        text_size, fields = text.size(len(str(int(numbers[0])))), np.array([list(f) for _, f in self.topics], np.uint8)
+        self._check(size, text_size)
+        head, width = self.run.packer.size, fields.shape[1] + 2
+        rows = np.empty((len(numbers), head + size + width + text_size), np.uint8)
+        tail = head + size
+        crcs = fill_noise(self.options.seed, numbers, rows[:, head:tail])
+        rows[:, tail : tail + width - 2] = fields[topic]
+        rows[:, tail + width - 2 : tail + width] = list(text_size.to_bytes(2, "big"))
+        text.fill_columns(numbers, times, rows[:, tail + width :])
+        heads = np.zeros(len(numbers), self.run.dtype)
+        heads["body"], heads["total_size"], heads["body_crc"] = size, rows.shape[1], crcs
+        return _Matrix(heads, rows)
 
     def _places(self, first: int, count: int) -> tuple[Ints, Ints]:
         """Number of the topic and the queue id of each message."""
@@ -106,51 +142,45 @@ class _Encoder:
             queue = np.full(count, options.queue_id)
         return turn % len(self.topics), queue
 
-    def _tails(self, numbers: range, topic: Ints, times: Ints) -> list[bytes]:
+    def _tails(self, numbers: Ints, topic: Ints, times: Ints) -> list[bytes]:
         """Topic and properties with their lengths."""
         texts, fields, found = self.texts, [field for _, field in self.topics], []
         single = texts[next(iter(texts))] if len(texts) == 1 else None
-        for number, which, time in zip(numbers, topic.tolist(), times.tolist(), strict=True):
+        for number, which, time in zip(numbers.tolist(), topic.tolist(), times.tolist(), strict=True):
             text = (single or texts[self.template.tag_of(number)]).fill(number, time)
             found.append(b"%b%b%b" % (fields[which], len(text).to_bytes(2, "big"), text))
         return found
 
-    def _heads(self, bodies: list[Any], tails: list[bytes], topic: Ints, queue: Ints, times: Ints) -> npt.NDArray[Any]:
+    def _set_heads(self, heads: Heads, topic: Ints, queue: Ints, times: Ints) -> None:
         """The fixed fields, but for those that depend on the place."""
-        heads = np.zeros(len(bodies), self.run.dtype)
-        host, size = self.engine.config.store_host, np.fromiter(map(len, bodies), np.int64, len(bodies))
-        heads["total_size"] = size + np.fromiter(map(len, tails), np.int64, len(tails)) + self.run.packer.size
+        host = self.engine.config.store_host
         heads["magic"] = np.array([magic for magic, _ in self.topics])[topic]
-        heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & MASK
-        heads["queue_id"], heads["sys_flag"], heads["body"] = queue, self.sys_flag, size
+        heads["queue_id"], heads["sys_flag"] = queue, self.sys_flag
         heads["born_timestamp"] = heads["store_timestamp"] = times
         heads["born_ip"], heads["born_port"] = np.void(LOCALHOST.ip), LOCALHOST.port
         heads["store_ip"], heads["store_port"] = np.void(host.ip), host.port
-        return heads
 
-    def _check(self, bodies: list[Any], tails: list[bytes], heads: npt.NDArray[Any]) -> None:
+    def _check(self, body: int, text: int) -> None:
+        """Apply the broker's limits to the largest body and text."""
         config = self.engine.config
-        check_body_size(max(map(len, bodies)), config)
-        check_properties(max(map(len, tails)) - min(len(field) for _, field in self.topics) - 2)
-        largest = int(heads["total_size"].argmax())
-        check_record(int(heads["total_size"][largest]), len(bodies[largest]), config)
+        check_body_size(body, config)
+        check_properties(text)
+        topics = max(len(field) for _, field in self.topics)
+        check_record(self.run.packer.size + body + topics + 2 + text, body, config)
 
-    def _append(
-        self, heads: npt.NDArray[Any], bodies: list[Any], tails: list[bytes], topic: Ints, queue: Ints, done: int
-    ) -> int:
+    def _append(self, chunk: _Chunk, topic: Ints, queue: Ints, done: int) -> int:
         """Append as many as the file takes, from message ``done`` of the chunk on; returns their number."""
         log = self.engine.log
-        sizes = heads["total_size"][done:].astype(np.int64)
+        sizes = chunk.heads["total_size"][done:].astype(np.int64)
         start = log.room(int(sizes[0]))
         left = log.files.file_size - start % log.files.file_size - BLANK_ROOM
         ends = np.cumsum(sizes)
         count = int(np.searchsorted(ends, left, "right"))
         part = slice(done, done + count)
-        run = heads[part]
+        run = chunk.heads[part]
         run["physical_offset"] = start + ends[:count] - sizes[:count]
         run["queue_offset"], advance = self._queue_offsets(topic[part], queue[part])
-        data = _joined(run, bodies[part], tails[part])
-        log.append_bytes(memoryview(data), start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
+        log.append_bytes(chunk.joined(part), start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
         for key, number in advance:
             log.queues.advance(*key, number)
         return count
@@ -167,46 +197,48 @@ class _Encoder:
         return first[group] + rank, list(zip(names, counts.tolist(), strict=True))
 
 
-def _joined(heads: npt.NDArray[Any], bodies: list[Any], tails: list[bytes]) -> bytes:
-    raw, size = memoryview(heads.tobytes()), heads.itemsize
-    pieces: list[Any] = [None] * (3 * len(heads))
-    pieces[::3] = [raw[at : at + size] for at in range(0, len(raw), size)]
-    pieces[1::3], pieces[2::3] = bodies, tails
-    return b"".join(pieces)
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """The properties text of a tag as a bytes template.
+class _Chunk(ABC):
+    """Messages that are encoded together.
 
     Attributes:
-        form: with ``%d`` for each number and ``%08X%08X%04X`` for what changes in the unique key.
-        before, after: numbers in front of the unique key and behind it.
+        heads: the fixed fields of each record, shape (n,).
     """
 
-    form: bytes
-    before: int
-    after: int
-    client: Client
+    heads: Heads
 
-    @classmethod
-    def of(cls, encoder: _Encoder, tag: str | None) -> _Text:
-        """The template of messages with one tag."""
-        sent = client_properties(encoder.template.texts(tag), _MARK)
-        text = property_text(broker_properties(sent, encoder.engine.config), encoder.engine.config.release)
-        before, mark, after = text.partition(_MARK.encode())
-        numbers = before.count(_NUMBER), after.count(_NUMBER)
-        before, after = (part.replace(b"%", b"%%").replace(_NUMBER, b"%d") for part in (before, after))
-        if mark:
-            prefix = encoder.client.key_prefix.encode()
-            return cls(before + prefix + b"%08X%08X%04X" + after, *numbers, encoder.client)
-        return cls(before, numbers[0], -1, encoder.client)
+    @abstractmethod
+    def joined(self, part: slice) -> memoryview:
+        """The bytes of some records, one behind the other."""
 
-    def fill(self, number: int, time: int) -> bytes:
-        """The text of one message."""
-        if self.after < 0:
-            return self.form % ((number,) * self.before)
-        return self.form % ((number,) * self.before + self.client.key_parts(number, time) + (number,) * self.after)
+
+@dataclass(slots=True)
+class _Matrix(_Chunk):
+    """Records of one size, shape (n, bytes)."""
+
+    heads: Heads
+    rows: npt.NDArray[np.uint8]
+
+    def joined(self, part: slice) -> memoryview:
+        heads = self.heads[part]
+        self.rows[part, : heads.itemsize] = heads.view(np.uint8).reshape(len(heads), -1)
+        return self.rows[part].reshape(-1).data
+
+
+@dataclass(slots=True)
+class _Pieces(_Chunk):
+    """Records of any size, their bodies and what stands behind these."""
+
+    heads: Heads
+    bodies: list[bytes | memoryview]
+    tails: list[bytes]
+
+    def joined(self, part: slice) -> memoryview:
+        heads = self.heads[part]
+        raw, size = memoryview(heads.tobytes()), heads.itemsize
+        pieces: list[Any] = [None] * (3 * len(heads))
+        pieces[::3] = [raw[at : at + size] for at in range(0, len(raw), size)]
+        pieces[1::3], pieces[2::3] = self.bodies[part], self.tails[part]
+        return memoryview(b"".join(pieces))
 
 
 __all__ = ["CHUNK", "Run", "can_bulk", "produce_bulk"]

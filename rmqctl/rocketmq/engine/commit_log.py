@@ -17,6 +17,7 @@ from rmqctl.errors import IOFailure, RmqctlError
 from rmqctl.rocketmq.engine.encode import Prepared
 from rmqctl.rocketmq.engine.limits import BLANK_ROOM
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
+from rmqctl.rocketmq.engine.message import PutResult, PutStatus
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 
 
@@ -237,3 +238,12 @@ class CommitLog:
 
 def _is_blank(pieces: Sequence[bytes | memoryview]) -> bool:
     return len(pieces) == 1 and len(pieces[0]) == BlankRecord.sizeof()
+
+
+def result_of(record: Prepared, number: int, appended: Appended, status: PutStatus) -> PutResult:
+    """The answer for one of the records that were appended together."""
+    message, physical = record.message, appended.physical[number]
+    return PutResult(
+        status, message.topic, message.queue_id, appended.queue_offset + number, physical, record.size,
+        record.message_id(physical), message.properties.get("UNIQ_KEY"), appended.store_timestamp,
+    )  # fmt: skip

@@ -14,7 +14,12 @@ from itertools import accumulate
 from random import Random
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from rmqctl.errors import Refused
+from rmqctl.rocketmq.crc import MASK as CRC_MASK
+from rmqctl.rocketmq.crc import crc32
 from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import LOCALHOST
 
@@ -126,6 +131,16 @@ def noise(seed: int, number: int, size: int) -> memoryview:
     pool = _pool(seed, size)
     at = number * _STEP % (len(pool) - size)
     return pool[at : at + size]
+
+
+def fill_noise(seed: int, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> list[int]:
+    """The random bodies of many messages into ``out``, shape (n, bytes); gives the CRC that each is stored with."""
+    size = out.shape[1]
+    pool = _pool(seed, size)
+    at = numbers * _STEP % (len(pool) - size)
+    if size:
+        out[:] = np.lib.stride_tricks.sliding_window_view(np.frombuffer(pool, np.uint8), size)[at]
+    return [crc32(pool[place : place + size]) & CRC_MASK for place in at.tolist()]
 
 
 @lru_cache(maxsize=2)

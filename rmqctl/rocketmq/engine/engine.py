@@ -17,29 +17,29 @@ from rmqctl.repair.run import Applied
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
-from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
+from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
+from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
-from rmqctl.rocketmq.engine.limits import check_topic
+from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
-from rmqctl.rocketmq.engine.opening import OpenState, existing, settings_of, settled
+from rmqctl.rocketmq.engine.opening import OpenState, check_kind, existing, settings_of, settled
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
-from rmqctl.rocketmq.engine.reading import GetResult, Reading
+from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
+from rmqctl.rocketmq.engine.routing import route, system_queues
 from rmqctl.rocketmq.engine.rules import dispatch_rules
+from rmqctl.rocketmq.engine.system_topics import SystemTopics
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
+from rmqctl.rocketmq.engine.transaction import Half
 from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.query.key import KeyQuery
-from rmqctl.rocketmq.query.offset import PULL_COUNT
-from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.time import Boundary
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
 UNDISPATCHED = 16 << 10
@@ -47,7 +47,7 @@ UNDISPATCHED = 16 << 10
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine:
+class StoreEngine(Reads):
     """A store that is open for writing.
 
     Attributes:
@@ -98,7 +98,7 @@ class StoreEngine:
             store = existing(root, config or StoreConfig())
             if store is not None:
                 root = Path(store.root)
-                _check_kind(store)
+                check_kind(store)
                 config = settled(store, config)
                 store.settings = settings_of(config)
             return cls(root, config or StoreConfig(), store, disk)
@@ -112,8 +112,14 @@ class StoreEngine:
         self.checkpoint = Checkpoint.load(self.root)
         directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
         files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
-        self.log = CommitLog(files, QueueOffsets(_counters(state)), _log_end(state), pooled=config.transient_pool)
+        self.log = CommitLog(
+            files,
+            QueueOffsets(state.counters() if state else None),
+            state.log_end.offset if state else 0,
+            pooled=config.transient_pool,
+        )
         index = self._index() if config.index else None
+        self.system = SystemTopics(self.root, config, disk, store)
         self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
         if state is not None:
             self.log.store_timestamp = state.log_end.store_timestamp or 0
@@ -126,7 +132,7 @@ class StoreEngine:
 
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
-        self._reading = Reading(self.root, self.config)
+        self.reading = Reading(self.root, self.config)
         self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
@@ -144,6 +150,9 @@ class StoreEngine:
         """
         self._check_open()
         self._know(message.topic, message.queue_id)
+        if not message.is_stored:
+            message = route(message, self.config, self.config.clock.now())
+            self._know(message.topic, message.queue_id)
         if is_late(message, self.config, self.topics):
             record, appended = append_late(self.log, message, self.config, self.topics)
         else:
@@ -162,12 +171,13 @@ class StoreEngine:
         records = [prepare(message, self.config) for message in messages]
         if not records:
             return []
+        check_batch(sum(record.size for record in records), self.config)
         self._know(messages[0].topic, messages[0].queue_id)
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
         status = self._flushed_status(records[0].message, appended)
-        return [_result(r, n, appended, status) for n, r in enumerate(records)]
+        return [result_of(r, n, appended, status) for n, r in enumerate(records)]
 
     def _flushed_status(self, message: Message, appended: Appended) -> PutStatus:
         if self.config.flush is not FlushMode.SYNC or not message.waits:
@@ -179,7 +189,8 @@ class StoreEngine:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
         if queue_id >= (self.topics.queues(topic) or 0):
             with self._topics_lock:
-                self.topics.ensure(topic, max(self.config.default_queues, queue_id + 1))
+                usual = system_queues(topic, self.config) or self.config.default_queues
+                self.topics.ensure(topic, max(usual, queue_id + 1))
                 self.save_topics()
 
     def save_topics(self) -> None:
@@ -209,6 +220,53 @@ class StoreEngine:
         self.reput.use_rules(self.rules)
         self.save_topics()
 
+    def prepare(self, message: Message, group: str) -> Half:
+        """Store a transactional message as a half message, to be ended by :meth:`end`.
+
+        Args:
+            group: the producer's group.
+
+        Raises:
+            MessageRefused: the broker would not store it.
+            IOFailure: the system refuses.
+        """
+        return self.system.transactions.prepare(self, message, group)
+
+    def end(self, half: Half, *, commit: bool) -> PutResult | None:
+        """Commit a half message, which gives its record, or roll it back.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        return self.system.transactions.end(self, half, commit=commit)
+
+    def deliver_due(self) -> list[PutResult]:
+        """Deliver delayed messages whose time has come, by the engine's clock.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        return list(self.system.delivery.deliver(self, self.config.clock.now()))
+
+    def expire(self, now_ms: int | None = None) -> Expired:
+        """Delete log files older than the reserved time, and the queue and index files that point only to them.
+
+        Args:
+            now_ms: default: the engine's clock; the age of a file is that of its last change.
+
+        Raises:
+            IOFailure: a file cannot be deleted.
+        """
+        now = self.config.clock.now() if now_ms is None else now_ms
+        self.dispatch()
+        with self._reput_lock, self.log.locked():
+            files = self.log.files
+            log = expire_log(files, self.log.wrote, now, self.config.reserved_hours * HOUR_MS)
+            queues = expire_queues(self.reput, files.min_offset)
+            index = self.reput.index
+            entries = expire_index(index, files.min_offset, self.disk) if index is not None else []
+        return Expired(tuple(log), tuple(queues), tuple(entries), files.min_offset)
+
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
 
@@ -231,43 +289,14 @@ class StoreEngine:
             self.reput.flush()
         self._save_checkpoint()
 
-    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
-        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+    def write_index(self) -> None:
+        """Write what of the index is only in memory, so that it can be asked.
 
         Raises:
-            IOFailure: the system refuses.
+            IOFailure: the file cannot be written.
         """
-        self.dispatch()
-        return self._reading.get(topic, queue_id, offset, count, tag)
-
-    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Smallest and next offset of a queue.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self._reading.offsets(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The queue offset of a store time, as the broker of the release answers it.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self._reading.offset_by_time(topic, queue_id, time_ms, boundary)
-
-    def query(self, query: KeyQuery) -> list[Record]:
-        """Messages by key, as a broker and its client find them.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
         with self._reput_lock:
             self.reput.write_index()
-        return self._reading.query(query)
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -290,8 +319,10 @@ class StoreEngine:
             return
         try:
             self._stop_services()
+            self.system.transactions.note(self)
             self.log.mend_tail()
             self.flush()
+            self.system.finish(self)
             self.log.files.remove_from(self.log.wrote + (self.log.wrote % self.log.files.file_size > 0))
             self.topics.save(self.root, self.disk, self.config.clock.now())
             remove_abort(self.root, self.disk)
@@ -332,6 +363,7 @@ class StoreEngine:
         self._closed = True
         self.reput.close()
         self.log.files.close()
+        self.system.close()
         self._lock.release()
 
     def _check_open(self) -> None:
@@ -364,31 +396,3 @@ def _process_id(config: StoreConfig) -> int | None:
     if not config.is_5:
         return None
     return os.getpid() if config.process_id is None else config.process_id
-
-
-def _check_kind(store: RocketMQStore) -> None:
-    if store.is_rocksdb:
-        raise Refused(f"{store.root} keeps its queues in RocksDB, which only a broker can write; use a broker for it")
-    if any(f.lead for f in store.log_files):
-        raise Refused(f"{store.root} has a DLedger log, which only its group can write; use a broker for it")
-
-
-def _counters(state: OpenState | None) -> dict[tuple[str, int], int]:
-    """The next queue offset of every queue."""
-    if state is None:
-        return {}
-    found = {key: queue.next_offset for key, queue in state.queues.items()}
-    found |= {key: batch.next_offset for key, batch in state.batch_queues.items()}
-    return {(topic.decode("utf-8", "surrogateescape"), queue_id): n for (topic, queue_id), n in found.items()}
-
-
-def _log_end(state: OpenState | None) -> int:
-    return state.log_end.offset if state is not None else 0
-
-
-def _result(record: Prepared, number: int, appended: Appended, status: PutStatus) -> PutResult:
-    message, physical = record.message, appended.physical[number]
-    return PutResult(
-        status, message.topic, message.queue_id, appended.queue_offset + number, physical, record.size,
-        record.message_id(physical), message.properties.get("UNIQ_KEY"), appended.store_timestamp,
-    )  # fmt: skip

@@ -97,6 +97,20 @@ def check_record(size: int, body: int, config: StoreConfig) -> None:
         )
 
 
+def check_batch(size: int, config: StoreConfig) -> None:
+    """Refuse a batch that no log file could hold: all of it goes into one.
+
+    Raises:
+        MessageRefused: MESSAGE_ILLEGAL.
+    """
+    if size + BLANK_ROOM > config.commit_log_file_size:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"the batch takes {size} bytes of log, but a commit log file has {config.commit_log_file_size}; "
+            "send smaller batches or make larger files",
+        )
+
+
 def record_limit(config: StoreConfig) -> int | None:
     """Bytes a record may have; None for 4.9.4, which looks at the body alone."""
     if config.release <= _RECORD_RULE:

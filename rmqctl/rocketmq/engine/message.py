@@ -50,6 +50,7 @@ class Message:
         store_timestamp: ms; None: the engine's clock.
         prepared_transaction_offset: physical offset of the half message.
         property_bytes: the properties text to store as it is, instead of ``properties``.
+        is_stored: the message is a record already: delay and timer properties are history, not wishes.
     """
 
     topic: str
@@ -65,6 +66,7 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     property_bytes: bytes | None = None
+    is_stored: bool = False
 
     @property
     def waits(self) -> bool:

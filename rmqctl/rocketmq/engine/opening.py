@@ -17,8 +17,9 @@ from rmqctl.rocketmq.index_geometry import detect_index_geometry
 from rmqctl.rocketmq.log_end import LogEnd, last_unit, log_end
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
 
+WHEEL = "timerwheel"
 _BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP}
 RawKey = tuple[bytes, int]
 _SIZES = (
@@ -47,6 +48,12 @@ class OpenState:
     dispatched: int
     ext_ends: dict[RawKey, int] = field(default_factory=dict)
 
+    def counters(self) -> dict[tuple[str, int], int]:
+        """The next queue offset of every queue."""
+        found = {key: queue.next_offset for key, queue in self.queues.items()}
+        found |= {key: batch.next_offset for key, batch in self.batch_queues.items()}
+        return {(topic.decode("utf-8", "surrogateescape"), queue_id): n for (topic, queue_id), n in found.items()}
+
 
 def existing(root: Path, config: StoreConfig) -> RocketMQStore | None:
     """The store at a path, None where nothing is there yet, or no more than what an engine makes first.
@@ -56,8 +63,26 @@ def existing(root: Path, config: StoreConfig) -> RocketMQStore | None:
     """
     if not root.exists() or (root.is_dir() and {p.name for p in root.iterdir()} <= _BEFORE_ALL):
         return None
+    found = open_store_at(str(root)) if all(map(_is_found, config.commit_log_paths)) else None
     logs = [str(root / p) for p in config.commit_log_paths if (root / p).is_dir()]
-    return open_store_at(str(root), commit_log=logs)
+    return found or open_store_at(str(root), commit_log=logs)
+
+
+def _is_found(path: str) -> bool:
+    """Whether a store finds a directory of its log by itself."""
+    return path.startswith(COMMIT_LOG) and "/" not in path
+
+
+def check_kind(store: RocketMQStore) -> None:
+    """Refuse stores whose log or queues are of a kind that the engine does not write.
+
+    Raises:
+        Refused: RocksDB queues, or a DLedger log.
+    """
+    if store.is_rocksdb:
+        raise Refused(f"{store.root} keeps its queues in RocksDB, which only a broker can write; use a broker for it")
+    if any(f.lead for f in store.log_files):
+        raise Refused(f"{store.root} has a DLedger log, which only its group can write; use a broker for it")
 
 
 def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
@@ -80,7 +105,10 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
                 "leave the size options out to go on with its own"
             )
         changes[name] = has
-    return replace(asked, **changes)
+    if not asked.commit_log_paths and any(name != COMMIT_LOG for name, _ in store.log_trees):
+        asked = replace(asked, commit_log_paths=tuple(name for name, _ in store.log_trees))
+    has_wheel = store.tree.stat(WHEEL) is not None
+    return replace(asked, **changes, timer=asked.timer or has_wheel)
 
 
 def settings_of(config: StoreConfig) -> dict[str, str]:

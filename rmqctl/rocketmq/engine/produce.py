@@ -9,12 +9,14 @@ from itertools import groupby, islice
 from queue import Queue
 from time import monotonic, sleep
 
+from rmqctl.rocketmq.engine.batching import client_batch, inner_batch
 from rmqctl.rocketmq.engine.compress import THRESHOLD, compress
 from rmqctl.rocketmq.engine.drafts import Draft
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.message import Message, PutResult
+from rmqctl.rocketmq.engine.message import LOCALHOST, Message, PutResult
 from rmqctl.rocketmq.engine.stamping import Client, broker_properties, client_properties
 
+COMMIT, ROLLBACK, PENDING = "commit", "rollback", "pending"
 _COMPRESSION_BITS = 0x701
 _WAITING = 1024
 
@@ -30,6 +32,9 @@ class ProduceOptions:
         compression: codec for bodies over ``compress_over`` bytes; "" for none.
         rate: messages a second at most; None: as fast as it goes.
         keep_times: store times of dumped objects are kept where they go forward.
+        inner: a batch is one record, in a topic with batch queues.
+        transaction: ``commit``, ``rollback`` or ``pending``; "" for plain messages.
+        group: producer group of transactions.
     """
 
     topics: tuple[str, ...]
@@ -42,6 +47,9 @@ class ProduceOptions:
     rate: float | None = None
     seed: int = 0
     keep_times: bool = True
+    inner: bool = False
+    transaction: str = ""
+    group: str = "rmqctl"
 
 
 def produce(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOptions) -> Iterator[PutResult]:
@@ -51,13 +59,13 @@ def produce(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOption
         MessageRefused, Refused, IOFailure: one of them cannot be stored; those yielded are.
     """
     make_topics(engine, options)
-    messages = _paced(_messages(engine, drafts, options), options.rate)
-    groups = _groups(messages, options.batch)
+    maker = _Maker(engine, options)
+    groups = maker.groups(_paced(drafts, options.rate))
     if options.writers > 1:
-        yield from _parallel(engine, groups, options.writers)
+        yield from _parallel(engine, groups, options)
         return
     for group in groups:
-        yield from _put(engine, group)
+        yield from _put(engine, group, options)
 
 
 def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
@@ -68,17 +76,23 @@ def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
         IOFailure: topics.json cannot be written.
     """
     for topic in options.topics:
-        engine.make_topic(topic, options.queues if options.queue_id is None else options.queue_id + 1)
+        queues = options.queues if options.queue_id is None else options.queue_id + 1
+        engine.make_topic(topic, queues, batch=options.inner)
 
 
-def _put(engine: StoreEngine, group: list[Message]) -> list[PutResult]:
+def _put(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> list[PutResult]:
+    if options.transaction:
+        return [result for message in group for result in _transact(engine, message, options)]
     return engine.put_batch(group) if len(group) > 1 else [engine.put(group[0])]
 
 
-def _messages(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOptions) -> Iterator[Message]:
-    maker = _Maker(engine, options)
-    for number, draft in enumerate(drafts):
-        yield maker.message(number, draft)
+def _transact(engine: StoreEngine, message: Message, options: ProduceOptions) -> Iterator[PutResult]:
+    half = engine.prepare(message, options.group)
+    yield half.result
+    if options.transaction != PENDING:
+        result = engine.end(half, commit=options.transaction == COMMIT)
+        if result is not None:
+            yield result
 
 
 class _Maker:
@@ -86,9 +100,26 @@ class _Maker:
 
     def __init__(self, engine: StoreEngine, options: ProduceOptions) -> None:
         self._engine, self._options = engine, options
-        self._client: Client | None = None
+        self._client = Client(LOCALHOST, options.seed)
 
-    def message(self, number: int, draft: Draft) -> Message:
+    def groups(self, drafts: Iterator[Draft]) -> Iterator[list[Message]]:
+        """Messages that are stored together: one, or the records of a batch."""
+        messages = (self._message(number, draft) for number, draft in enumerate(drafts))
+        if self._options.batch == 1 and not self._options.inner:
+            yield from ([message] for message in messages)
+            return
+        keys = 0
+        for group in _runs(messages, self._options.batch):
+            yield self._batch(group, keys)
+            keys += len(group) + 1
+
+    def _batch(self, group: list[Message], first_key: int) -> list[Message]:
+        config = self._engine.config
+        if self._options.inner:
+            return [inner_batch(group, first_key, self._client, config)]
+        return group if group[0].is_stored else client_batch(group, first_key, self._client, config)
+
+    def _message(self, number: int, draft: Draft) -> Message:
         options, config = self._options, self._engine.config
         topics = options.topics
         turn = number // max(options.batch, 1)
@@ -101,6 +132,7 @@ class _Maker:
             topic, body, queue, self._properties(number, draft), draft.flag, sys_flag,
             draft.born_timestamp if draft.stored else None, draft.born_host, self._store_timestamp(draft),
             draft.store_host or config.store_host, draft.reconsume_times, draft.prepared_transaction_offset,
+            is_stored=draft.stored,
         )  # fmt: skip
 
     def _body(self, draft: Draft) -> tuple[bytes, int]:
@@ -112,10 +144,8 @@ class _Maker:
         )
 
     def _properties(self, number: int, draft: Draft) -> dict[str, str]:
-        if draft.stored:
+        if draft.stored or self._options.batch > 1 or self._options.inner:
             return draft.properties
-        if self._client is None or self._client.host != draft.born_host:
-            self._client = Client(draft.born_host, self._options.seed)
         key = self._client.unique_key(number, self._engine.config.clock.now())
         return broker_properties(client_properties(draft.properties, key), self._engine.config)
 
@@ -124,23 +154,24 @@ class _Maker:
         return given if given is not None and given >= self._engine.log.store_timestamp else None
 
 
-def _groups(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
+def _runs(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
     """Runs of messages of one topic and queue, at most ``size`` long."""
     for _, run in groupby(messages, key=lambda message: (message.topic, message.queue_id)):
         while group := list(islice(run, max(size, 1))):
             yield group
 
 
-def _paced(messages: Iterator[Message], rate: float | None) -> Iterator[Message]:
+def _paced(drafts: Iterable[Draft], rate: float | None) -> Iterator[Draft]:
     start = monotonic()
-    for number, message in enumerate(messages):
+    for number, draft in enumerate(drafts):
         if rate:
             sleep(max(start + number / rate - monotonic(), 0))
-        yield message
+        yield draft
 
 
-def _parallel(engine: StoreEngine, groups: Iterator[list[Message]], writers: int) -> Iterator[PutResult]:
+def _parallel(engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions) -> Iterator[PutResult]:
     """Writers that each take the next group and wait for its answer."""
+    writers = options.writers
     answers: Queue[list[PutResult] | BaseException | None] = Queue(_WAITING)
     lock, stop = threading.Lock(), threading.Event()
 
@@ -151,7 +182,7 @@ def _parallel(engine: StoreEngine, groups: Iterator[list[Message]], writers: int
                     group = next(groups, None)
                 if group is None:
                     break
-                answers.put(_put(engine, group))
+                answers.put(_put(engine, group, options))
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             stop.set()
             answers.put(error)

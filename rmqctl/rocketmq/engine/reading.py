@@ -5,17 +5,19 @@ The rules are those of `rmqctl.rocketmq.query`; everything that is committed is 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.index_files import index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
-from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message
+from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record, RecordReader
 from rmqctl.rocketmq.query.started import StartedStore
@@ -39,6 +41,15 @@ class GetResult:
     min_offset: int
     max_offset: int
     messages: list[Record] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A record with what its queue unit says of it."""
+
+    queue_offset: int
+    tags_code: int
+    record: Record
 
 
 class Reading:
@@ -93,6 +104,27 @@ class Reading:
             for file in files:
                 file.close()
 
+    def due(self, queue_id: int, offset: int, now_ms: int) -> list[Placed]:
+        """Messages of a queue of the schedule topic that are due, from a queue offset on.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        return [p for p in self.placed(SCHEDULE_TOPIC, queue_id, offset) if p.tags_code <= now_ms]
+
+    def placed(self, topic: str, queue_id: int, offset: int) -> list[Placed]:
+        """All messages of a queue from a queue offset on, or from its smallest.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        with self._view(topic, queue_id) as view:
+            reader = RecordReader(view.log, Trace(on=False))
+            found = (
+                (unit, reader.at(unit.physical_offset)) for _, unit in units_from(view, max(offset, view.min_offset))
+            )
+            return [Placed(u.queue_offset, u.tags_code or 0, r) for u, r in found if isinstance(r, Record)]
+
     def _store(self) -> RocketMQStore:
         paths = self.config.commit_log_paths or (COMMIT_LOG,)
         store = RocketMQStore(LocalTree(self.root), [(path, LocalTree(self.root / path)) for path in paths])
@@ -106,3 +138,54 @@ class Reading:
             open_queue(started, topic, queue_id) as view,
         ):
             yield view
+
+
+class Reads(ABC):
+    """The reading half of an engine: everything that is committed is dispatched before a question is answered."""
+
+    reading: Reading
+
+    @abstractmethod
+    def dispatch(self) -> int:
+        """Put everything that is committed into queues and index."""
+
+    @abstractmethod
+    def write_index(self) -> None:
+        """Write what of the index is only in memory."""
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
+        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self.reading.get(topic, queue_id, offset, count, tag)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Smallest and next offset of a queue.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self.reading.offsets(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The queue offset of a store time, as the broker of the release answers it.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        return self.reading.offset_by_time(topic, queue_id, time_ms, boundary)
+
+    def query(self, query: KeyQuery) -> list[Record]:
+        """Messages by key, as a broker and its client find them.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self.dispatch()
+        self.write_index()
+        return self.reading.query(query)

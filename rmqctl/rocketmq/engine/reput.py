@@ -135,10 +135,11 @@ class Reput:
     def write(self, kind: str, key: RawKey, found: Appended) -> None:
         """Write units of a queue."""
         name = kind, key
-        self._files(name).write(found)
+        self.files_of(name).write(found)
         self._dirty.setdefault(name, found.position)
 
-    def _files(self, name: Name) -> UnitFiles:
+    def files_of(self, name: Name) -> UnitFiles:
+        """The files of a queue, kind first; few are open at a time."""
         kind, key = name
         files = self._writers.get(name)
         if files is None:
@@ -169,7 +170,7 @@ class Reput:
         """
         last, store_timestamp = self.last, self.store_timestamp
         for name, begin in sorted(self._dirty.items()):
-            self._files(name).sync(begin)
+            self.files_of(name).sync(begin)
         self._dirty.clear()
         if self.index is not None:
             self.index.flush(sync=True)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from formats.rocketmq.message_id import UniqueKeyV4, UniqueKeyV6
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
 from rmqctl.rocketmq.engine.drafts import seeded
 from rmqctl.rocketmq.engine.property_text import batch_item_text, java_map_order
 
+Ints = npt.NDArray[np.int64]
 _CLUSTER, _UNWAITED, _FIVE = Release(4, 6, 0), Release(4, 9, 1), Release(5, 0, 0)
 _MONTH_MS = 31 * 86_400_000
 _COUNTER_BITS = 16
@@ -54,6 +58,11 @@ class Client:
         """
         loader = self._identity[1] ^ number >> _COUNTER_BITS
         return loader, born_timestamp % _MONTH_MS, number & (1 << _COUNTER_BITS) - 1
+
+    def key_columns(self, numbers: Ints, born_timestamps: Ints) -> tuple[Ints, Ints, Ints]:
+        """The same for many messages, shape (n,) each."""
+        loader = self._identity[1] ^ numbers >> _COUNTER_BITS
+        return loader, born_timestamps % _MONTH_MS, numbers & (1 << _COUNTER_BITS) - 1
 
     def unique_key(self, number: int, born_timestamp: int) -> str:
         """UNIQ_KEY of message ``number``, in the shape of the Java client (spec 2.15)."""

@@ -19,7 +19,7 @@ from rmqctl.rocketmq.mend.changes import changes
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.holes import Break
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange
+from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.store import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
 

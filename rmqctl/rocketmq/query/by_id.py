@@ -108,7 +108,8 @@ def _by_unique_key(
     trace.add("", "index", f"asked for the unique key under {len(topics)} topics: {len(answer.messages)} messages")
     answer.messages.sort(key=rank)
     if answer.messages and wanted.unique is not None:
-        answer.late = clock_ahead(answer.messages[0], wanted.unique)
+        first = answer.messages[0]
+        answer.late = clock_ahead(first, wanted.unique, answer.answers[first.topic])
     return answer
 
 
@@ -125,10 +126,15 @@ def rank(record: Record) -> tuple[bool, int]:
     return record.real_topic != record.topic, record.physical_offset
 
 
-def clock_ahead(record: Record, unique: UniqueKey) -> tuple[int, int] | None:
-    """When the key was made and the message stored, epoch ms, where clients ask for later times and find nothing."""
+def clock_ahead(record: Record, unique: UniqueKey, answer: KeyAnswer) -> tuple[int, int] | None:
+    """When the key was made and the message stored, epoch ms, where clients ask for later times and find nothing.
+
+    Args:
+        answer: what the index gave for the key; its times are in whole seconds from the first of their file.
+    """
     made = unique.made_at(record.fields["born_timestamp"])
-    return (made, record.store_timestamp) if made - _CLIENT_MARGIN > record.store_timestamp else None
+    times = [c.time for c in answer.walk.candidates if c.physical_offset == record.physical_offset]
+    return (made, record.store_timestamp) if made - _CLIENT_MARGIN > max(times, default=made) else None
 
 
 __all__ = ["IdAnswer", "by_id", "clock_ahead", "rank"]

@@ -13,23 +13,23 @@ from dataclasses import replace
 from formats.rocketmq.index import key_hash
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
+from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query import steps
-from rmqctl.rocketmq.query.index_evidence import Place, covers, places_of
-from rmqctl.rocketmq.query.index_walk import Chain, End
+from rmqctl.rocketmq.query.by_id import clock_ahead
+from rmqctl.rocketmq.query.index_causes import IndexCauses
+from rmqctl.rocketmq.query.index_evidence import places_of
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
-from rmqctl.rocketmq.query.queue_unit import unit_of
+from rmqctl.rocketmq.query.message_ids import NotAMessageId, parse_message_id
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
 from rmqctl.rocketmq.store import RocketMQStore
 
-_ROLLBACK = 0xC
-_SECOND = 1000
 _LARGEST = 64 << 20
 """Bytes of one damaged place that are searched for the text of a key."""
 
@@ -75,6 +75,8 @@ class KeyExplanation:
         """
         self._read_log(progress)
         expected = [r for r in self.found if not self.query.matches(r)]
+        if expected:
+            self._note_crash()
         seen = {r.physical_offset for r in self.answer.messages}
         missing = [r for r in expected if r.physical_offset not in seen]
         for record in missing[1:]:
@@ -99,125 +101,39 @@ class KeyExplanation:
             self.end = self.end if part.end is None else part.end
         counts = Counter(r.topic for r in self.found)
         told = ", ".join(f"{n} under topic {topic}" for topic, n in counts.items()) or "none"
-        self.trace.add("", "log", f"read from end to end for {self._wanted}: {told}")
+        self.trace.add("", "log", f"read from end to end for {self.query.wanted}: {told}")
         for finding in self.damage[:20]:
             self.trace.add(finding.file, f"damage at {finding.offset}", f"{finding.kind.id}: {finding.message}")
 
-    @property
-    def _wanted(self) -> str:
-        query = self.query
-        if query.key is None:
-            return f"tags {query.tag}"
-        return f"unique key {query.key}" if query.unique else f"key {query.key}"
-
-    @property
-    def _span(self) -> dict[str, object]:
-        return {"span": steps.span(self.query.begin, self.query.end)}
+    def _note_crash(self) -> None:
+        """Which index files a broker deletes when it starts on a store that was not stopped (spec 4.5)."""
+        if not self.store.has_abort or self.store.is_running:
+            return
+        found = read_checkpoint(self.store)
+        safe = found[0]["index_msg_timestamp"] if found else 0
+        for file in self.files:
+            if file.header["end_timestamp"] > safe:
+                text = f"its last entry is newer than {steps.instant(safe)}, which the checkpoint vouches for"
+                what = "a broker that starts now deletes the file, and indexes again what it dispatches again"
+                self.trace.add(file.path, "after the crash", f"{text}: {what}")
 
     # --- a message of the log that the query does not give --------------------------------------
 
     def _why_missing(self, record: Record) -> Step:
         stored = steps.instant(record.store_timestamp)
         self.trace.add(
-            record.file, f"record {record.physical_offset}", f"has {self._wanted}, stored {stored}; not found"
+            record.file, f"record {record.physical_offset}", f"has {self.query.wanted}, stored {stored}; not found"
         )
-        lost: dict[str, object] = {"key": self._wanted, "physical_offset": record.physical_offset}
+        lost: dict[str, object] = {"key": self.query.wanted, "physical_offset": record.physical_offset}
         if not self.files:
             return steps.NO_INDEX.conclude("index", **lost)
         places = places_of(self.files, record.physical_offset, self.query.index_query().hash)
         for place in places:
             self.trace.add(place.file.path, f"entry {place.number}", f"leads to record {record.physical_offset}")
+        causes = IndexCauses(self.store, self.files, self.query, self.answer.walk)
         if places:
-            return self._why_not_reached(places[0], record)
-        return self._why_stranger(self._strangers()[0]) if self._strangers() else self._never_indexed(record, lost)
-
-    def _why_not_reached(self, place: Place, record: Record) -> Step:
-        """Why the walk did not take an entry that is there."""
-        file, query = place.file, self.query
-        chain = next((c for c in self.answer.walk.chains if c.file.path == file.path), None)
-        if not query.begin <= record.store_timestamp <= query.end:
-            return self._outside(file, record.store_timestamp)
-        if chain is None:
-            return self._not_looked_into(file)
-        if chain.end in {End.NO_ENTRIES, End.TIME}:
-            return self._bad_header(file, record)
-        if not file.is_whole:
-            return self._unreadable(file)
-        return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
-
-    def _bad_header(self, file: IndexFile, record: Record) -> Step:
-        """The header says that the file has no entries, or none of the time asked for."""
-        header = file.header
-        begin, end = header["begin_timestamp"], header["end_timestamp"]
-        if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
-            at = record.physical_offset
-            return steps.INDEX_EMPTY.conclude(file.path, file=file.path, key=self._wanted, physical_offset=at)
-        if begin <= end and 0 < begin <= record.store_timestamp + _SECOND and end > 0:
-            return steps.INDEX_TIME.conclude(file.path, **self._span)
-        reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
-        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self._wanted, reason=reason)
-
-    def _outside(self, file: IndexFile, time: int) -> Step:
-        return steps.ENTRY_TIME.conclude(file.path, key=self._wanted, time=steps.instant(time), **self._span)
-
-    def _not_looked_into(self, file: IndexFile) -> Step:
-        cut = self.answer.walk.cut_at
-        if cut is not None:
-            return steps.FILES_CUT_BY_TIME.conclude(
-                cut.path, file=cut.path, key=self._wanted, begin=steps.instant(self.query.begin)
-            )
-        return self._limit(file)
-
-    def _limit(self, file: IndexFile) -> Step:
-        return steps.LIMIT.conclude(file.path, limit=self.query.index_query().limit, key=self._wanted)
-
-    def _unreadable(self, file: IndexFile) -> Step:
-        geometry = file.geometry
-        reason = (
-            f"it has {file.size} bytes, but {geometry.slots} slots and {geometry.entries} entries "
-            f"need {geometry.file_size}"
-        )
-        return steps.INDEX_UNREADABLE.conclude(file.path, file=file.path, reason=reason)
-
-    def _bad_slot(self, chain: Chain) -> Step:
-        path, count = chain.file.path, max(chain.file.header["index_count"] - 1, 0)
-        if chain.end is End.EMPTY:
-            return steps.SLOT_EMPTY.conclude(path, key=self._wanted)
-        return steps.SLOT_BAD.conclude(path, slot=chain.slot, file=path, entry=chain.newest, count=count)
-
-    def _broken_chain(self, chain: Chain, place: Place) -> Step:
-        path = chain.file.path
-        time = chain.file.header["begin_timestamp"] + place.entry.time_difference * 1000
-        if not self.query.begin <= time <= self.query.end:
-            return self._outside(chain.file, time)
-        at: dict[str, object] = {"key": self._wanted, "entry": chain.last, "file": path}
-        if chain.end is End.LIMIT:
-            return self._limit(chain.file)
-        if chain.end is End.BEFORE:
-            return steps.CHAIN_TIME.conclude(path, **at, begin=steps.instant(self.query.begin), wanted=place.number)
-        reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
-        return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
-
-    def _never_indexed(self, record: Record, lost: dict[str, object]) -> Step:
-        """No entry leads to a record: what its place in the log tells of the reason."""
-        first, last = self.files[0], self.files[-1]
-        physical = record.physical_offset
-        if record.fields["sys_flag"] & _ROLLBACK == _ROLLBACK:
-            return steps.NEVER_INDEXED.conclude(**lost, reason="rollback records are not indexed")
-        holder = next((f for f in self.files if covers(f, physical)), None)
-        if holder is not None and not holder.is_whole:
-            return self._unreadable(holder)
-        if holder is not None:
-            reason = f"{holder.path} holds what was stored before and after it; the index was off, or lost it"
-            return steps.NEVER_INDEXED.conclude(holder.path, **lost, reason=reason)
-        if physical > last.header["end_phy_offset"] and not self._is_queued(record):
-            reason = "it was not dispatched: it has no queue unit either, and a broker dispatches it when it starts"
-            return steps.NEVER_INDEXED.conclude(last.path, **lost, reason=reason)
-        ends = {"first": first.header["begin_phy_offset"], "last": last.header["end_phy_offset"]}
-        return steps.INDEX_OUTSIDE_FILES.conclude("index", **lost, **ends)
-
-    def _is_queued(self, record: Record) -> bool:
-        return unit_of(self.store, record).is_there
+            return causes.why_not_reached(places[0], record)
+        return self._why_stranger(self._strangers()[0]) if self._strangers() else causes.never_indexed(record)
 
     # --- nothing of it is in the log ------------------------------------------------------------
 
@@ -230,7 +146,7 @@ class KeyExplanation:
             absence = replace(absence, miss=steps.RECORD_DAMAGED, found=text)
         elif absence.miss is steps.RECORD_GONE and at >= self.end > 0:
             absence = replace(absence, miss=steps.BEYOND_LOG)
-        return absent_step(absence, f"the index entry of {self._wanted}", self.store, self.end)
+        return absent_step(absence, f"the index entry of {self.query.wanted}", self.store, self.end)
 
     def _strangers(self) -> list[Record]:
         """Candidates none of whose keys has the hash that was asked for, so that the entry cannot be theirs."""
@@ -239,15 +155,29 @@ class KeyExplanation:
 
     def _why_stranger(self, record: Record) -> Step:
         """Why an entry leads to a record that has no such key: its properties are damaged, or it is another record."""
-        wanted, at = f"the index entry of {self._wanted}", record.physical_offset
+        wanted, at = f"the index entry of {self.query.wanted}", record.physical_offset
         if record.damage:
             return steps.RECORD_DAMAGED.conclude(record.file, wanted=wanted, physical_offset=at, found=record.damage)
         found = f"topic {record.topic}, queue {record.fields['queue_id']}, queue offset {record.fields['queue_offset']}"
         return steps.RECORD_REPLACED.conclude(record.file, wanted=wanted, physical_offset=at, found=found)
 
     def _all_is_there(self) -> Step:
+        late = self._late()
+        if late is not None:
+            made, stored = map(steps.instant, late)
+            return steps.CODE_208.conclude(self.answer.messages[0].file, made=made, stored=stored)
         count = len(self.answer.messages)
         return steps.NONE.conclude(found=f"{count} message{'s' * (count != 1)}, and the log has no other")
+
+    def _late(self) -> tuple[int, int] | None:
+        """Times of the key and of the message, where a client would ask from too late a time on."""
+        if not self.query.unique or self.query.key is None:
+            return None
+        try:
+            unique = parse_message_id(self.query.key).unique
+        except NotAMessageId:
+            return None
+        return None if unique is None else clock_ahead(self.answer.messages[0], unique, self.answer)
 
     def _why_nothing(self) -> Step:
         elsewhere = [r for r in self.found if r.topic != self.query.topic]
@@ -262,7 +192,7 @@ class KeyExplanation:
         if elsewhere:
             return self._elsewhere(elsewhere)
         if self.answer.raw:
-            return steps.COLLISION.conclude(count=len(self.answer.raw), key=self._wanted)
+            return steps.COLLISION.conclude(count=len(self.answer.raw), key=self.query.wanted)
         return self._lost_in_damage() if self.damage else self._nowhere()
 
     def _lost_in_damage(self) -> Step:
@@ -275,23 +205,23 @@ class KeyExplanation:
         places = [f"{f.file} {f.offset}" for f in held or self.damage]
         told = ", ".join(places[:3]) + (f" and {len(places) - 3} more places" if len(places) > 3 else "")
         text = "its text stands" if held else "it may have been"
-        return steps.LOG_DAMAGED.conclude(key=self._wanted, places=told, text=text)
+        return steps.LOG_DAMAGED.conclude(key=self.query.wanted, places=told, text=text)
 
     def _nowhere(self) -> Step:
         where = f"under topic {self.query.topic}"
         if self.query.tag is not None and self.query.key is not None:
             where += f" with tags {self.query.tag}"
-        return steps.KEY_NOWHERE.conclude(key=self._wanted, where=where)
+        return steps.KEY_NOWHERE.conclude(key=self.query.wanted, where=where)
 
     def _copy(self, record: Record) -> Step:
         topic = record.topic
         return steps.SYSTEM_TOPIC.conclude(
-            record.file, key=self._wanted, copy=copy_word(topic), system_topic=topic, topic=record.real_topic
+            record.file, key=self.query.wanted, copy=copy_word(topic), system_topic=topic, topic=record.real_topic
         )
 
     def _elsewhere(self, records: Iterable[Record]) -> Step:
         topics = dict.fromkeys(r.topic for r in records)
-        return steps.OTHER_TOPIC.conclude(key=self._wanted, topic=", ".join(topics))
+        return steps.OTHER_TOPIC.conclude(key=self.query.wanted, topic=", ".join(topics))
 
 
 _COPIES = (

@@ -14,7 +14,7 @@ from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
-from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
+from rmqctl.rocketmq.query.records import ENCODING, Absence, Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store import RocketMQStore
 
@@ -48,8 +48,18 @@ class KeyQuery:
 
     @property
     def text(self) -> str:
-        """What the index holds the hash of."""
-        return tag_index_key(self.topic, self.tag or "") if self.key is None else index_key(self.topic, self.key)
+        """What the index holds the hash of: bytes that are not UTF-8 as Java reads them."""
+        topic = as_java_reads(self.topic)
+        if self.key is None:
+            return tag_index_key(topic, as_java_reads(self.tag or ""))
+        return index_key(topic, as_java_reads(self.key))
+
+    @property
+    def wanted(self) -> str:
+        """What is looked for, in words."""
+        if self.key is None:
+            return f"tags {self.tag}"
+        return f"unique key {self.key}" if self.unique else f"key {self.key}"
 
     def index_query(self, batch: int = MAX_BATCH) -> IndexQuery:
         """As the index is asked."""
@@ -69,6 +79,11 @@ class KeyQuery:
 
     def _has_key(self, record: Record, key: str) -> bool:
         return record.has_unique_key(key) if self.unique else record.has_key(key)
+
+
+def as_java_reads(text: str) -> str:
+    """Text of the command line with U+FFFD where its bytes are not UTF-8."""
+    return text.encode(*ENCODING).decode("utf-8", "replace")
 
 
 @dataclass(slots=True)

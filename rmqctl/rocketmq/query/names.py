@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqctl.rocketmq.config_files import read_config, table
+from rmqctl.rocketmq.config_files import CONFIG, read_config, table
 from rmqctl.rocketmq.query import steps
+from rmqctl.rocketmq.query.queue_view import has_queues
 from rmqctl.rocketmq.query.started import StartedStore
 from rmqctl.rocketmq.query.steps import Step
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
@@ -52,12 +53,19 @@ def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> li
     ids = queues_of_topic(started, topic)
     if ids and (queue_id is None or queue_id in ids):
         return ids if queue_id is None else [queue_id]
-    ids = sorted({*ids, *started.recovered_queues(topic)})
+    ids = sorted({*ids, *_configured_in_database(started.store, topic)})
+    if (not ids or queue_id not in (None, *ids)) and _start_makes_queues(started.store):
+        ids = sorted({*ids, *started.recovered_queues(topic)})
     if not ids:
         return steps.UNKNOWN_TOPIC.conclude(topic=topic, nearest=did_you_mean(topic, topics_of(started)))
     if queue_id is not None and queue_id not in ids:
         return steps.NO_QUEUE.conclude(topic=topic, queue_id=queue_id, queues=ranges(ids))
     return ids if queue_id is None else [queue_id]
+
+
+def _start_makes_queues(store: RocketMQStore) -> bool:
+    """Whether the start of a broker may bring back queues that are not there."""
+    return store.state == "crashed" or store.is_rocksdb or not has_queues(store)
 
 
 def ranges(ids: list[int]) -> str:
@@ -77,6 +85,18 @@ def _directories(store: RocketMQStore, path: str) -> list[Any]:
 
 def _configured(store: RocketMQStore, topic: str) -> set[int]:
     """Queues that topics.json gives a topic; brokers answer for them though nothing was ever written."""
-    settings = table(read_config(store, "topics.json").document, "topicConfigTable").get(topic)
+    return _queues_in(table(read_config(store, "topics.json").document, "topicConfigTable").get(topic))
+
+
+def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
+    """The same where the configuration is in RocksDB."""
+    if not any(store.tree.stat(path) for path in (f"{CONFIG}/topics", f"{CONFIG}/rdb")):
+        return set()
+    from rmqctl.rocketmq.rocksdb_config import stored_topics
+
+    return _queues_in(stored_topics(store).get(topic))
+
+
+def _queues_in(settings: Any) -> set[int]:
     counts = [settings.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(settings, dict) else []
     return set(range(min(max((n for n in counts if isinstance(n, int)), default=0), 1 << 16)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.messages_of import UnitMessages
@@ -15,17 +15,19 @@ from rmqctl.rocketmq.query.offset import (
     OVERFLOW_ONE,
     TOO_SMALL,
     GetMessage,
-    real_tags_code,
 )
-from rmqctl.rocketmq.query.queue_view import QueueView
+from rmqctl.rocketmq.query.queue_view import QueueView, hole_before, queue_on_disk
 from rmqctl.rocketmq.query.records import Record
-from rmqctl.rocketmq.query.steps import Step
+from rmqctl.rocketmq.query.steps import Step, Trace
+from rmqctl.rocketmq.query.tag_filter import real_tags_code
 from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary
 from rmqctl.rocketmq.query.units import Unit
+from rmqctl.rocketmq.rows.show import Show
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.query.page import OffsetQuestion
 
+_OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
 _TRANSACTION, _UNQUEUED = 0xC, (0x4, 0xC)  # prepared and rollback records get no unit
 
 
@@ -65,6 +67,11 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
         return outside
     place = view.at(offset)
     unit = place[0].unit(place[1]) if place else None
+    if unit is not None and unit.is_filler and not view.is_sound:
+        with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
+            unqueued = _in_log(disk, offset)
+        if unqueued is not None:
+            return unqueued
     if unit is not None:
         wrong = messages.why_not(unit) or (_by_tag(messages, unit, question.tag) if question.tag else None)
         if wrong is not None:
@@ -74,16 +81,65 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
 
 def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> Step | None:
     """Why the queue has nothing at an offset; None where it has a unit."""
-    place = {"topic": view.topic, "queue_id": view.queue_id}
-    if answer.status == EMPTY or not _has_messages(view):
-        return _in_log(view, offset) or _empty(view)
-    if answer.status == TOO_SMALL:
-        return steps.UNIT_BEFORE_MIN.conclude(queue_offset=offset, min_offset=view.min_offset, **place)
-    if answer.status in (OVERFLOW_ONE, OVERFLOW_BADLY):
-        unqueued = _in_log(view, offset)
-        return unqueued or steps.BEYOND_MAX.conclude(queue_offset=offset, max_offset=view.max_offset, **place)
-    hole = answer.status == NULL or view.at(offset) is None
-    return steps.QUEUE_HOLE.conclude(queue_offset=offset, found="no file holds it", **place) if hole else None
+    if answer.status not in _OUTSIDE and view.at(offset) is not None:
+        return None
+    with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
+        return _on_disk(view, disk, offset) or _in_log(disk, offset) or _nowhere(view, disk, offset)
+
+
+def _on_disk(view: QueueView, disk: QueueView, offset: int) -> Step | None:
+    """The reason where a unit of the offset is on disk, but not in the queue as a broker has it."""
+    place = disk.at(offset)
+    unit = place[0].unit(place[1]) if place and disk.min_offset <= offset < disk.max_offset else None
+    if unit is not None and not view.is_sound:
+        wrong = UnitMessages(disk, Show(), Trace(on=False)).why_not(unit)
+        return wrong or _cut(view, offset)
+    hole = hole_before(disk, offset) if unit is None else None
+    if hole is None:
+        return None
+    found = "it is empty" if hole == offset else f"unit {hole} is empty, and the queue ends there for a broker"
+    return steps.QUEUE_HOLE.conclude(queue_offset=offset, found=found, **_names(view))
+
+
+def _cut(view: QueueView, offset: int) -> Step:
+    recovery = view.started.recovery
+    stopped = recovery.stopped_by
+    reason = f"{stopped.message} ({stopped.kind.id})" if stopped is not None else "recovery ends there"
+    return steps.CUT_AT_START.conclude(
+        stopped.file if stopped is not None else "",
+        queue_offset=offset,
+        release=view.release,
+        end=recovery.end,
+        reason=reason,
+        **_names(view),
+    )
+
+
+def _in_log(disk: QueueView, offset: int) -> Step | None:
+    """The reason where the log has the message of the offset and the queue on disk no unit for it."""
+    found = None
+    count = 0
+    for physical, queue_offset in _records(disk):
+        count += 1
+        found = physical if queue_offset == offset else found
+    if disk.last_unit() is None and count:
+        return steps.QUEUE_MISSING.conclude(messages=count, **_names(disk))
+    return None if found is None else steps.NO_QUEUE_UNIT.conclude(physical_offset=found, **_names(disk))
+
+
+def _nowhere(view: QueueView, disk: QueueView, offset: int) -> Step:
+    """The reason where neither queue nor log has the message."""
+    if not _has_messages(view) and disk.last_unit() is None:
+        return steps.QUEUE_EMPTY.conclude(**_names(view))
+    if offset < view.min_offset:
+        return steps.UNIT_BEFORE_MIN.conclude(queue_offset=offset, min_offset=view.min_offset, **_names(view))
+    if offset >= view.max_offset:
+        return steps.BEYOND_MAX.conclude(queue_offset=offset, max_offset=view.max_offset, **_names(view))
+    return steps.QUEUE_HOLE.conclude(queue_offset=offset, found="no file holds it", **_names(view))
+
+
+def _names(view: QueueView) -> dict[str, Any]:
+    return {"topic": view.topic, "queue_id": view.queue_id}
 
 
 def _by_tag(messages: UnitMessages, unit: Unit, tag: str) -> Step | None:
@@ -106,39 +162,24 @@ def _has_messages(view: QueueView) -> bool:
 
 def _empty(view: QueueView) -> Step:
     """A queue without messages: never written, or its files are gone and the log still has them."""
-    place = {"topic": view.topic, "queue_id": view.queue_id}
-    if view.last_unit() is None:
-        count = sum(1 for _ in _records(view))
-        if count:
-            return steps.QUEUE_MISSING.conclude(messages=count, **place)
-    return steps.QUEUE_EMPTY.conclude(**place)
-
-
-def _in_log(view: QueueView, offset: int) -> Step | None:
-    """The record of a queue offset that has no unit; None where the log has none either."""
-    for physical, queue_offset in _records(view):
-        if queue_offset == offset:
-            place = {"topic": view.topic, "queue_id": view.queue_id}
-            if view.last_unit() is None:
-                return _empty(view)
-            return steps.NO_QUEUE_UNIT.conclude(physical_offset=physical, **place)
-    return None
+    with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
+        if disk.last_unit() is None:
+            count = sum(1 for _ in _records(disk))
+            if count:
+                return steps.QUEUE_MISSING.conclude(messages=count, **_names(view))
+        elif not view.is_sound and disk.max_offset > view.max_offset:
+            return _cut(view, disk.min_offset)
+    return steps.QUEUE_EMPTY.conclude(**_names(view))
 
 
 def _records(view: QueueView) -> Iterator[tuple[int, int]]:
-    """Physical and queue offset of the queue's records behind its last unit, in log order, as the log has them."""
+    """Physical and queue offset of the queue's records in log order, as the log has them."""
     from rmqctl.rocketmq.commitlog import CommitLog, LogState, walk_file
     from rmqctl.rocketmq.filters import Filter
 
-    last = view.last_unit()
-    start = last.physical_offset + last.size if last is not None and not last.is_filler else view.log_begin
-    wanted = Filter(topics=(view.topic,), queue_id=view.queue_id, from_offset=start)
-    state = LogState()
+    wanted, state = Filter(topics=(view.topic,), queue_id=view.queue_id), LogState()
     for context in CommitLog(view.store.log_files, crashed=True).contexts():
-        base, size = context.file.base, context.file.size
-        if base + size <= start:
-            continue
-        for found in walk_file(context, state, start=max(start - base, 0)):
+        for found in walk_file(context, state):
             rows = wanted.select(found.block)
             block = found.block if rows is None else found.block.take(rows)
             for row, flags in enumerate(block["sys_flag"].tolist()):

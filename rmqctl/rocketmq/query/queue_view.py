@@ -12,6 +12,7 @@ from typing import Self
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.min_offset import minimum_4, minimum_5
 from rmqctl.rocketmq.query.started import StartedStore
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
@@ -160,6 +161,28 @@ class QueueView:
 def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     """The queue; without files and units where there is none.
 
+    Where the start of a broker would take readable messages away from it, the queue is as it lies on disk, unless the
+    store was opened to be exact.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    view = queue_on_disk(started, topic, queue_id)
+    if is_settled(view):
+        return view
+    from rmqctl.rocketmq.query.recovered import queue_after_start
+
+    recovered = queue_after_start(view)
+    if recovered is None:
+        return view
+    view.close()
+    return recovered
+
+
+def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView:
+    """The queue as it lies on disk, or in the database.
+
     Raises:
         OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
@@ -171,15 +194,10 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
         fill_from_database(view)
     else:
         _fill_from_files(view)
-    if not is_settled(view):
-        from rmqctl.rocketmq.query.recovered import recover_view
-
-        recover_view(view)
     return view
 
 
 def _fill_from_files(view: QueueView) -> None:
-    """The queue as it lies on disk."""
     view.files = _files(view, QUEUES)
     if not view.files:
         view.files = _files(view, BATCH_QUEUES)
@@ -202,16 +220,41 @@ def _cut_unwritten(view: QueueView) -> None:
             return
 
 
+def hole_before(disk: QueueView, queue_offset: int) -> int | None:
+    """The offset of an empty unit at which the queue ends for a broker, though units follow it on disk up to this one.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if disk.is_batch or disk.store.is_rocksdb:
+        return None
+    position = queue_offset * UNIT_SIZE
+    with_unit = next((f for f in _files(disk, QUEUES) if f.base <= position < f.base + f.capacity * UNIT_SIZE), None)
+    if with_unit is None or not disk.files:
+        return None
+    behind = (with_unit.unit(n) for n in range((position - with_unit.base) // UNIT_SIZE, len(with_unit)))
+    is_hole = queue_offset >= disk.max_offset and any(u.size > 0 and u.physical_offset >= 0 for u in behind)
+    with_unit.close()
+    return disk.max_offset if is_hole else None
+
+
 def is_settled(view: QueueView) -> bool:
     """Whether a start of the broker would leave the queue as it is, as far as a look at its end tells."""
     if view.store.state == "running":
         return True
-    last = view.last_unit()
-    if view.store.state != "clean" or last is None:
+    if view.store.state != "clean":
         return False
-    if last.is_filler:
+    last = view.last_unit()
+    if last is None:
+        return not view.store.is_rocksdb and has_queues(view.store)
+    if last.is_filler or last.physical_offset < view.log_begin:
         return True
     return view.log.record(last.physical_offset) is not None and not _is_followed(view, last)
+
+
+def has_queues(store: RocketMQStore) -> bool:
+    """Whether any simple queue has files: where none has, a start makes all of them anew from the log."""
+    return any(queue.files(sizes=False)[0] for queue in store.queues(QUEUES))
 
 
 def _is_followed(view: QueueView, last: Unit) -> bool:
@@ -242,29 +285,12 @@ def set_range(view: QueueView) -> None:
         return
     view.max_offset = filled[-1].base // UNIT_SIZE + len(filled[-1])
     first = view.files[0]
+    head = (lambda number: first.unit(number).physical_offset), len(first), first.base // UNIT_SIZE
     view.min_offset = (
-        minimum_5(first, last, view.max_offset, view.log_begin) if view.is_5 else minimum_4(first, view.log_begin)
+        minimum_5(*head, last.physical_offset, view.max_offset, view.log_begin)
+        if view.is_5
+        else minimum_4(*head, view.log_begin)
     )
-
-
-def minimum_4(first: UnitFile, log_begin: int) -> int:
-    """``correctMinOffset`` up to 4.9.8: the first unit of the first file that is not before the log, else 0."""
-    return next((u.queue_offset for u in first if u.physical_offset >= log_begin), 0)
-
-
-def minimum_5(first: UnitFile, last: Unit, max_offset: int, log_begin: int) -> int:
-    """``correctMinOffset`` from 5.0.0 on, as it comes out when the broker starts."""
-    if last.physical_offset < log_begin:
-        return max_offset  # every message has expired; the queue keeps its counter
-    if not len(first) or (first.base == 0 and first.unit(0).physical_offset >= log_begin):
-        return 0
-    low, high = 0, len(first) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        offset = first.unit(middle).physical_offset
-        low, high = (middle if offset <= log_begin else low), (middle if offset >= log_begin else high)
-    fits = [n for n in range(low, high + 1) if first.unit(n).physical_offset >= log_begin]
-    return first.base // UNIT_SIZE + fits[0] if fits else 0
 
 
 def _batch_minimum(first: UnitFile, log_begin: int) -> int:

@@ -78,9 +78,10 @@ class Record:
     def index_keys(self) -> list[str]:
         """What a broker hashes for the record: unique key, keys, and from 5.4.0 on the tags (spec 4.2, 4.3)."""
         found = [self.properties.get(UNIQUE_KEY, b""), *self.properties.get(KEYS, b"").split(b" ")]
-        keys = [index_key(self.topic, part.decode(*ENCODING)) for part in found if part]
+        topic = self.fields["topic"].decode("utf-8", "replace")
+        keys = [index_key(topic, part.decode("utf-8", "replace")) for part in found if part]
         tags = self.properties.get(TAGS)
-        return keys if tags is None else [*keys, tag_index_key(self.topic, tags.decode(*ENCODING))]
+        return keys if tags is None else [*keys, tag_index_key(topic, tags.decode("utf-8", "replace"))]
 
     def has_tags(self, tags: str) -> bool:
         """Whether TAGS as a whole equals the text."""

@@ -11,26 +11,33 @@ from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
 from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage
 from rmqctl.rocketmq.store import BATCH_QUEUES, OFFSET_DIGITS, QUEUES
 
+_LOOKED_AT = 64
 
-def recover_view(view: QueueView) -> bool:
-    """Replace what lies on disk by what a start makes of it; False where the broker does not start.
+
+def queue_after_start(disk: QueueView) -> QueueView | None:
+    """The queue after a start; None where the broker does not start, or where what is on disk is to be shown.
 
     Raises:
         OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
-    found = view.started.recovery
+    found = disk.started.recovery
     if not found.starts or found.end is None:
-        return False
-    view.close()
-    view.is_sound, view.log_end, view.files = False, found.end, []
-    view.min_offset = view.max_offset = 0
-    image = _image(view, found.images)
+        return None
+    image = _image(disk, found.images)
+    if image is not None and not disk.started.exact and _loses_messages(disk, image):
+        return None
+    view = QueueView(disk.started, disk.topic, disk.queue_id, log_end=found.end, is_sound=False)
     if image is not None:
         view.is_batch = image.key[0] == BATCH_QUEUES
         view.files = _database_units(view, image) if isinstance(image, RocksQueueImage) else _files(image)
         view.min_offset, view.max_offset = image.min_offset, image.max_offset
-    return True
+    return view
+
+
+def _loses_messages(disk: QueueView, image: QueueImage) -> bool:
+    """Whether a unit that the start cuts has its record in the log."""
+    return any(disk.log.head(physical) is not None for physical, _ in image.lost[:_LOOKED_AT])
 
 
 def _image(view: QueueView, images: list[QueueImage]) -> QueueImage | None:

@@ -20,11 +20,12 @@ class StartedStore:
 
     Attributes:
         release: whose rules hold.
+        exact: answer as a broker after its start even where that start takes readable messages away.
         log: opened where it is read.
     """
 
-    def __init__(self, store: RocketMQStore, release: Release) -> None:
-        self.store, self.release = store, release
+    def __init__(self, store: RocketMQStore, release: Release, *, exact: bool = False) -> None:
+        self.store, self.release, self.exact = store, release, exact
         self.log = LogReader(store.log_files)
         self._open = ExitStack()
 

@@ -172,6 +172,12 @@ SYSTEM_TOPIC = _miss(
     "delivered; the index knows them under that topic.",
 )
 
+FILTERED = _miss(
+    "filtered",
+    "{count} messages were found, and the filters leave none of them",
+    "What the index gave is there, but --queue, --tag, --property, --after, --before, an offset or --grep excludes it.",
+)
+
 # --- the index ------------------------------------------------------------------------------------
 
 NO_INDEX = _miss(
@@ -365,6 +371,13 @@ TIME_OUTSIDE = _miss(
     "time-outside-queue",
     "{time} lies {side} all messages of queue {topic}/{queue_id} ({first} to {last})",
     "The queue holds no message of that time.",
+)
+CUT_AT_START = _miss(
+    "cut-at-start",
+    "unit {queue_offset} of queue {topic}/{queue_id} and its message are on disk, but a broker of {release} that "
+    "starts on the store cuts the log at {end}: {reason}",
+    "Recovery ends at the first record that does not hold, and takes away what lies behind it. `rmqctl recover` shows "
+    "all that a start costs, `rmqctl salvage` saves the messages.",
 )
 TIME_ORDER = _miss(
     "time-out-of-order",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,52 +14,18 @@ from rmqctl.files.source import ByteSource
 from rmqctl.rocketmq.index_files import NAME_DIGITS
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank
 from rmqctl.rocketmq.rebuild.build import Built
+from rmqctl.rocketmq.rebuild.differences import (
+    CHUNK_UNITS,
+    Change,
+    Differences,
+    FileChange,
+    different,
+    first_difference,
+    first_record,
+    units_at,
+    written,
+)
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
-
-_CHUNK_UNITS = 1 << 15
-_CHUNK = 1 << 20
-
-
-class Change(StrEnum):
-    """What becomes of a file: ``equal`` and ``keep`` leave it alone."""
-
-    EQUAL = "equal"
-    KEEP = "keep"
-    CREATE = "create"
-    REPLACE = "replace"
-    REMOVE = "remove"
-
-
-@dataclass(frozen=True, slots=True)
-class FileChange:
-    """One file of the store.
-
-    Attributes:
-        file: relative to the root of the store.
-        staged: the built file; None where nothing was built for it.
-        why: one sentence.
-        first: byte of the first difference; None without one.
-        units: units or entries that differ; None where they are not counted.
-        undispatched: physical offset of the first record whose unit is not there; -1 without one.
-    """
-
-    file: str
-    change: Change
-    why: str = ""
-    staged: Path | None = None
-    first: int | None = None
-    units: int | None = None
-    undispatched: int = -1
-
-    def row(self) -> dict[str, object]:
-        """As a JSON object."""
-        return {
-            "file": self.file,
-            "change": str(self.change),
-            "differing_units": self.units,
-            "first_difference": self.first,
-            "why": self.why,
-        }
 
 
 @dataclass(slots=True)
@@ -69,13 +34,14 @@ class QueueComparison:
 
     Args:
         log_begin, log_end: physical offsets of the first byte of the log and behind its last record.
+        looks_for_first: find the first record without a unit in files that are missing, too.
     """
 
     store: RocketMQStore
     built: Built
     log_begin: int
     log_end: int
-    _left: dict[str, set[str]] = field(default_factory=dict)
+    looks_for_first: bool = False
 
     def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileChange]:
         """One change for each file that is there or was built, by name.
@@ -105,6 +71,10 @@ class QueueComparison:
     def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
         if self.store.is_rocksdb and directory.startswith(f"{QUEUES}/"):
             return
+        if directory.startswith(f"{BATCH_QUEUES}/") and self._goes_on(there, built):
+            why = "units of expired messages are kept as they are"
+            yield from (FileChange(file.name, Change.EQUAL, why) for file in there)
+            return
         old = {f.name: f for f in there}
         begins = sorted(int(name.rpartition("/")[2]) for name in built)
         for name in sorted(built | set(old)):
@@ -115,20 +85,40 @@ class QueueComparison:
             else:
                 yield self._compared(old[name])
 
+    def _goes_on(self, there: list[StoreFile], built: set[str]) -> bool:
+        """Whether a batch queue holds what was built behind units of expired messages.
+
+        Its units may then lie elsewhere in the files: a batch unit says itself which queue offsets it has.
+        """
+        if not there or self.log_begin == 0:
+            return False
+        old = self._live([file.open() for file in there])
+        new = self._live([LocalFile(self.built.root / name) for name in sorted(built)])
+        return len(old) > 0 and np.array_equal(old, new)
+
+    def _live(self, sources: list[ByteSource]) -> npt.NDArray[np.void]:
+        """Units of a batch queue whose records are not expired."""
+        found = [np.zeros(0, BATCH_UNIT)]
+        for source in sources:
+            try:
+                for at, many in written(source, source, CHUNK_UNITS, BATCH_UNIT.itemsize):
+                    units = units_at(source, at, many, BATCH_UNIT)
+                    found.append(units[(units["size"] > 0) & (units["physical_offset"] >= self.log_begin)])
+            finally:
+                source.close()
+        return np.concatenate(found, dtype=BATCH_UNIT)
+
     def _created(self, name: str) -> FileChange:
-        first = -1
-        if self._dtype(name) is not None:
-            units = _units(LocalFile(self.built.root / name), 0, _CHUNK_UNITS, self._dtype(name))
-            real = units["physical_offset"][(units["size"] > 0) & ~is_pre_blank(units)]
-            first = int(real[0]) if len(real) else -1
-        return FileChange(name, Change.CREATE, "the file is missing", self.built.root / name, undispatched=first)
+        staged, dtype = self.built.root / name, self._dtype(name)
+        first = -1 if dtype is None or not self.looks_for_first else first_record(LocalFile(staged), dtype)
+        return FileChange(name, Change.CREATE, "the file is missing", staged, undispatched=first)
 
     def _not_built(self, file: StoreFile, begins: list[int]) -> FileChange:
         """A file of which the log says nothing: kept if it holds expired units only, for the queue's counter."""
         dtype = self._dtype(file.name)
         if dtype is None:
             return FileChange(file.name, Change.REMOVE, "no unit of the queue has an extension")
-        units = _units(file.open(), 0, file.size // dtype.itemsize, dtype)
+        units = units_at(file.open(), 0, file.size // dtype.itemsize, dtype)
         written = units[units["size"] > 0]
         if not len(written):
             return FileChange(file.name, Change.KEEP if not begins else Change.REMOVE, "the file holds no unit")
@@ -150,30 +140,25 @@ class QueueComparison:
             first = first_difference(file.open(), LocalFile(staged))
             change = Change.EQUAL if first is None else Change.REPLACE
             return FileChange(file.name, change, "" if first is None else "extension units differ", staged, first)
-        return self._by_units(file, staged, dtype)
+        return self._byunits_at(file, staged, dtype)
 
-    def _by_units(self, file: StoreFile, staged: Path, dtype: np.dtype[np.void]) -> FileChange:
-        old, new = file.open(), LocalFile(staged)
-        count, first, expired, undispatched = 0, None, 0, -1
+    def _byunits_at(self, file: StoreFile, staged: Path, dtype: np.dtype[np.void]) -> FileChange:
+        old, new, found = file.open(), LocalFile(staged), Differences()
         try:
-            for at, many in written(old, new, _CHUNK_UNITS, dtype.itemsize):
-                a, b = (_units(s, at, many, dtype) for s in (old, new))
-                rows = _different(a, b)
+            for at, many in written(old, new, CHUNK_UNITS, dtype.itemsize):
+                a, b = (units_at(s, at, many, dtype) for s in (old, new))
+                rows = different(a, b)
                 past = self._is_expired(a[rows], b[rows])
-                expired += int(np.count_nonzero(past))
-                rows = rows[~past]
-                if len(rows) and first is None:
-                    first = (at + int(rows[0])) * dtype.itemsize
-                    missing = b["physical_offset"][rows][b["size"][rows] > 0]
-                    undispatched = int(missing[0]) if len(missing) else -1
-                count += len(rows)
+                found.expired += int(np.count_nonzero(past))
+                found.add(at, rows[~past], a, b)
         finally:
             old.close()
             new.close()
-        if not count:
-            why = f"{expired} units of expired messages are kept as they are" if expired else ""
+        if found.first is None:
+            why = f"{found.expired} units of expired messages are kept as they are" if found.expired else ""
             return FileChange(file.name, Change.EQUAL, why, staged)
-        return FileChange(file.name, Change.REPLACE, f"{count} units differ", staged, first, count, undispatched)
+        place = found.first * dtype.itemsize
+        return FileChange(file.name, Change.REPLACE, found.why(), staged, place, found.count, found.undispatched)
 
     def _is_expired(self, old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
         """Units whose record is before the log, where only filler could be built."""
@@ -205,55 +190,3 @@ def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Itera
             yield FileChange(path, Change.REPLACE, "header, slots or entries differ", staged, first)
     for entry in there[len(built.index_paths) :]:
         yield FileChange(entry.path, Change.REMOVE, "the log has no keys for it")
-
-
-def first_difference(old: ByteSource, new: ByteSource) -> int | None:
-    """The first byte where two files differ, or where the shorter ends; None if they are equal.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    try:
-        if old.size() != new.size():
-            return min(old.size(), new.size())
-        for at, many in written(old, new, _CHUNK):
-            a, b = old.read_at(at, many), new.read_at(at, many)
-            if a != b:
-                pairs = np.frombuffer(a, np.uint8) != np.frombuffer(b, np.uint8)
-                return at + int(np.argmax(pairs))
-        return None
-    finally:
-        old.close()
-        new.close()
-
-
-def written(old: ByteSource, new: ByteSource, most: int, unit: int = 1) -> Iterator[tuple[int, int]]:
-    """Where either of two files of one size holds data, as (first unit, units), at most ``most`` at a time.
-
-    Holes of both are left out: they are zero in both.
-
-    Args:
-        unit: bytes of a unit; what remains of the file behind the last whole one is left out.
-    """
-    end, done = new.size() // unit, 0
-    ranges = sorted(r for source in (old, new) for r in source.data_ranges(0, new.size()))
-    for start, stop in ranges:
-        done, stop = max(done, start // unit), min(-(-stop // unit), end)
-        while done < stop:
-            many = min(most, stop - done)
-            yield done, many
-            done += many
-
-
-def _units(source: ByteSource, first: int, count: int, dtype: np.dtype[np.void] | None) -> npt.NDArray[np.void]:
-    assert dtype is not None
-    data = source.read_at(first * dtype.itemsize, count * dtype.itemsize)
-    return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
-
-
-def _different(old: npt.NDArray[np.void], new: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
-    """Rows whose bytes differ."""
-    size = old.dtype.itemsize
-    a, b = (units.view(np.uint8).reshape(-1, size) for units in (old, new))
-    found: npt.NDArray[np.int64] = np.flatnonzero((a != b).any(axis=1)) if (a != b).any() else np.zeros(0, np.int64)
-    return found

@@ -13,7 +13,7 @@ from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.queue_units import UNIT_SIZE
 from rmqctl.rocketmq.queue_files import UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.rebuild.build import Built
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange
+from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.staging import queue_path
 from rmqctl.rocketmq.rocksdb_queues import RocksUnit, rocksdb_units
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
-from rmqctl.errors import Refused
+from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
@@ -25,9 +25,10 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
 from rmqctl.rocketmq.rebuild.build import Built, Job, Progress, build
 from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes, indexed_until
-from rmqctl.rocketmq.rebuild.compare import Change, FileChange, QueueComparison, index_changes
+from rmqctl.rocketmq.rebuild.compare import QueueComparison, index_changes
 from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
 from rmqctl.rocketmq.rebuild.counters import counter_units, keep_destroyed_tails, lost_counters
+from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter
 from rmqctl.rocketmq.rebuild.times import index_names, set_queue_times
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
@@ -158,7 +159,7 @@ class Rebuild:
     def _changes(self, found: Rebuilt) -> Iterator[FileChange]:
         begin = self.store.log_files[0].base if self.store.log_files else 0
         if self.options.queues or self.options.checkpoint:
-            queues = QueueComparison(self.store, found.built, begin, found.built.end)
+            queues = QueueComparison(self.store, found.built, begin, found.built.end, self.options.checkpoint)
             yield from queues.changes(KINDS, self.options.topics)
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
@@ -233,8 +234,12 @@ class Rebuild:
 
         Raises:
             Refused: as :meth:`check_in_place`.
+            TooDamaged: the log has no record, and files would have to go.
         """
         self.check_in_place()
+        if not found.built.records and any(c.change is Change.REMOVE for c in found.changes):
+            advice = "queues and index are left as they are; bring the log back first"
+            raise TooDamaged(self.store.root, "its log holds no record to rebuild from", advice)
         steps = tuple(self._step(found, c) for c in found.changes if c.change is not Change.KEEP)
         return Plan(Path(self.store.root), "rebuild from the log", steps)
 

@@ -51,8 +51,11 @@ def _sample(context: FileContext, rules: DispatchRules, wanted: Wanted) -> Dispa
     return Dispatched()
 
 
-def check_room(directory: Path, needed: int) -> int:
+def check_room(directory: Path, needed: int, *, force: bool = False) -> int:
     """Bytes free where ``directory`` is or will be made.
+
+    Args:
+        force: do not refuse.
 
     Raises:
         Refused: they are fewer than needed.
@@ -62,7 +65,7 @@ def check_room(directory: Path, needed: int) -> int:
         place = place.parent
     found = os.statvfs(place)
     free = found.f_bavail * found.f_frsize
-    if needed > free:
+    if needed > free and not force:
         raise Refused(
             f"too little room in {place}: about {needed:,} bytes are needed and {free:,} are free; nothing was "
             "written; free some, or give a directory on another disk with --into DIR"

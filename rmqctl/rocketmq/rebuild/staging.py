@@ -39,6 +39,7 @@ class QueueFilesWriter:
     file_sizes: dict[str, int]
     files: set[str] = field(default_factory=set)
     _held: dict[tuple[str, Key], list[Appended]] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
     _size: int = 0
 
     def write(self, kind: str, key: Key, found: Appended) -> None:
@@ -80,17 +81,24 @@ class QueueFilesWriter:
             begin = position + done
             base = begin - begin % size
             part = data[done : done + base + size - begin]
-            with self._open(f"{path}/{base:0{OFFSET_DIGITS}d}", size) as out:
-                os.pwrite(out.fileno(), part, begin - base)
+            out = self._open(f"{path}/{base:0{OFFSET_DIGITS}d}", size)
+            try:
+                os.pwrite(out, part, begin - base)
+            finally:
+                os.close(out)
             done += len(part)
 
-    def _open(self, name: str, size: int):  # type: ignore[no-untyped-def]
+    def _open(self, name: str, size: int) -> int:
+        path = f"{self.root}/{name}"
         if name in self.files:
-            return (self.root / name).open("r+b", buffering=0)
+            return os.open(path, os.O_RDWR)
+        directory = os.path.dirname(path)
+        if directory not in self._made:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            self._made.add(directory)
+        out = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self.files.add(name)
-        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-        out = (self.root / name).open("xb", buffering=0)
-        out.truncate(size)
+        os.truncate(out, size)
         return out
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
-from rmqctl.files.local import LocalFile
 from rmqctl.rocketmq.dispatch.index_put import IndexHead
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT
@@ -32,17 +31,20 @@ def set_queue_times(built: Built, log: LogReader) -> None:
         directory, _, base = name.rpartition("/")
         if directory not in ends:
             continue
-        path, dtype = built.root / name, _KINDS[name.partition("/")[0]]
-        size = path.stat().st_size
-        used = min(ends[directory] - int(base), size) // dtype.itemsize
-        source = LocalFile(path)
-        try:
-            unit = source.read_at((used - 1) * dtype.itemsize, dtype.itemsize)
-        finally:
-            source.close()
-        time = log.store_timestamp(int.from_bytes(unit[:8], "big")) if len(unit) == dtype.itemsize else None
-        if time is not None:
-            os.utime(path, ns=(time * 1_000_000, time * 1_000_000))
+        _touch(f"{built.root}/{name}", ends[directory] - int(base), _KINDS[name.partition("/")[0]].itemsize, log)
+
+
+def _touch(path: str, end: int, unit_size: int, log: LogReader) -> None:
+    """Give one file the time of its last unit in front of its byte `end`."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        used = min(end, os.fstat(file).st_size) // unit_size
+        unit = os.pread(file, unit_size, (used - 1) * unit_size) if used > 0 else b""
+    finally:
+        os.close(file)
+    time = log.store_timestamp(int.from_bytes(unit[:8], "big")) if len(unit) == unit_size else None
+    if time is not None:
+        os.utime(path, ns=(time * 1_000_000, time * 1_000_000))
 
 
 def _ends(built: Built) -> dict[str, int]:

@@ -64,7 +64,8 @@ def replay_log(
     """
     while True:
         file = files[walk.index]
-        walk.files.append(file.name)
+        if walk.files[-1:] != [file.name]:
+            walk.files.append(file.name)
         source = file.open()
         try:
             for block in _FileReplay(source, file, walk, rules, body=body).run():
@@ -97,7 +98,7 @@ class _FileReplay:
     def _through(self, block: Block) -> Iterator[Block]:
         """The records of one block of the scan that continue the broker's chain."""
         position = block.position
-        good = self._good(block)
+        good = good_records(block, self.rules, body=self.body)
         while self.walk.stopped is None:
             row = int(np.searchsorted(position, self.walk.position))
             if row < len(block) and position[row] == self.walk.position and good[row]:
@@ -111,24 +112,6 @@ class _FileReplay:
         """Whether the block says that no later block can hold a record at the walk's position."""
         at = self.walk.position
         return any(g.end > at for g in block.gaps) or any(b.position == at for b in block.blanks)
-
-    def _good(self, block: Block) -> Flags:
-        """Records that need no closer look: body CRC right, and of a kind that the release knows."""
-        good = np.ones(len(block), np.bool_)
-        if self.body and len(block):
-            good = (body_crcs(block) == block["body_crc"]) | (block.body_size == 0)
-        if not self.rules.known_v2:
-            good &= block.variant < _V2
-        if not self.rules.known_v6:
-            good &= (block.variant & 3) == 0
-        for row in np.flatnonzero((block.topic_size == len(_SCHEDULE)) | (block["sys_flag"] & _INNER_BATCH != 0)):
-            good[row] &= self._has_numbers(block, int(row))
-        return good
-
-    def _has_numbers(self, block: Block, row: int) -> bool:
-        at, topic = int(block.properties_at[row]), block.topic(row)
-        text = block.data[at : at + int(block.properties_size[row])].tobytes()
-        return has_numbers(text, topic, self.rules)
 
     def _note(self, block: Block) -> Block:
         self.walk.position = int(block.position[-1] + block.total_size[-1])
@@ -144,6 +127,26 @@ class _FileReplay:
             yield self._note(_single(self.source.read_at(at, checked.size), self.file, at))
         else:
             self.walk.stopped = checked
+
+
+def good_records(block: Block, rules: RecoveryRules, *, body: bool) -> Flags:
+    """Records that need no closer look, shape (n,): body CRC right, and of a kind that the release knows."""
+    good = np.ones(len(block), np.bool_)
+    if body and len(block):
+        good = (body_crcs(block) == block["body_crc"]) | (block.body_size == 0)
+    if not rules.known_v2:
+        good &= block.variant < _V2
+    if not rules.known_v6:
+        good &= (block.variant & 3) == 0
+    for row in np.flatnonzero((block.topic_size == len(_SCHEDULE)) | (block["sys_flag"] & _INNER_BATCH != 0)):
+        good[row] &= _has_numbers(block, int(row), rules)
+    return good
+
+
+def _has_numbers(block: Block, row: int, rules: RecoveryRules) -> bool:
+    at, topic = int(block.properties_at[row]), block.topic(row)
+    text = block.data[at : at + int(block.properties_size[row])].tobytes()
+    return has_numbers(text, topic, rules)
 
 
 def _run(block: Block, good: Flags, row: int) -> int:

@@ -25,6 +25,7 @@ from rmqctl.rocketmq.recovery.log_replay import LogWalk, replay_log
 from rmqctl.rocketmq.recovery.losses import find_losses, stop_finding
 from rmqctl.rocketmq.recovery.message_check import Verdict
 from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.proof import LEAST, Job, proven
 from rmqctl.rocketmq.recovery.queue_image import CutFile, QueueImage
 from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_images
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
@@ -37,17 +38,20 @@ _TAKE_EVERY = 1 << 18
 _FIELDS = plan_of(Checkpoint).runs[0].names
 
 
-def recover(store: RocketMQStore, release: Release | None = None, *, index: bool = False) -> Recovery:
+def recover(
+    store: RocketMQStore, release: Release | None = None, *, index: bool = False, processes: int = 1
+) -> Recovery:
     """What a broker of a release does when it starts on the store.
 
     Args:
         release: default: the latest that the store shows.
         index: build the index entries, too, and do not only count them.
+        processes: that share the log where it is large.
 
     Raises:
         OSError: a file cannot be read.
     """
-    return _Replay(store, release or release_range(store).highest, index=index).run()
+    return _Replay(store, release or release_range(store).highest, index=index, processes=processes).run()
 
 
 class _NeverStarts(Exception):
@@ -57,7 +61,7 @@ class _NeverStarts(Exception):
 class _Replay:
     """One start. The methods run in the order of ``DefaultMessageStore.load`` and ``start``."""
 
-    def __init__(self, store: RocketMQStore, release: Release, *, index: bool) -> None:
+    def __init__(self, store: RocketMQStore, release: Release, *, index: bool, processes: int) -> None:
         self.store, self.rules = store, RecoveryRules.of(release)
         self.geometry = geometry_of(store)
         self.dispatch_rules = DispatchRules.of(store, release)
@@ -65,7 +69,7 @@ class _Replay:
         self.checkpoint = found[0] if found else dict.fromkeys(_FIELDS, 0)
         self.result = Recovery(release, normal=not store.has_abort)
         self.images: dict[tuple[str, str, int], QueueImage] = {}
-        self.index_end, self.builds_index = 0, index
+        self.index_end, self.builds_index, self.processes = 0, index, processes
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
 
     def run(self) -> Recovery:
@@ -148,13 +152,20 @@ class _Replay:
 
     def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
         """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
-        dispatcher = Dispatcher(self.dispatch_rules, Wanted(stated=True, hashes=self.builds_index))
+        wanted = Wanted(stated=True, hashes=self.builds_index)
+        left = sum(f.size for f in files[walk.index :]) - walk.position
+        if self.processes > 1 and left >= LEAST and walk.position == 0:
+            job = Job(files, self.rules, self.dispatch_rules, wanted, dispatches, above, body)
+            for proof in proven(job, walk, self.processes):
+                self._count(proof.records, proof.bytes, proof.last_time)
+                if proof.dispatched is not None:
+                    self._dispatch(proof.dispatched)
+        dispatcher = Dispatcher(self.dispatch_rules, wanted)
         waiting = 0
         for found, _ in replay_log(files, walk, self.rules, body=body):
-            self.result.records += len(found.block)
-            self.result.bytes += int(found.block.total_size.sum())
             if len(found.block):
-                self.result.last_store_timestamp = int(found.block["store_timestamp"][-1])
+                block = found.block
+                self._count(len(block), int(block.total_size.sum()), int(block["store_timestamp"][-1]))
             if not dispatches:
                 continue
             if above is not None:
@@ -165,6 +176,11 @@ class _Replay:
                 self._dispatch(dispatcher.take())
                 waiting = 0
         self._dispatch(dispatcher.take())
+
+    def _count(self, records: int, size: int, last_time: int) -> None:
+        self.result.records += records
+        self.result.bytes += size
+        self.result.last_store_timestamp = last_time
 
     def _dispatch(self, done: Dispatched) -> None:
         """``doDispatch``: units into the queues, keys into the index."""

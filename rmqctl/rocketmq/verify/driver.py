@@ -18,6 +18,7 @@ from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.database_queue import can_read
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.index_files import index_entries
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
@@ -34,6 +35,9 @@ from rmqctl.rocketmq.verify.splits import (
 
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
+
+Share = Callable[[Job, list[Split]], Iterable["SplitResult"]]
+"""Checks splits elsewhere, each with :func:`check_split`, and gives the results in the order of the splits."""
 
 
 class Level(StrEnum):
@@ -70,11 +74,18 @@ class Verification:
         OSError: a directory of the store cannot be listed.
     """
 
-    def __init__(self, store: RocketMQStore, options: VerifyOptions, progress: Progress | None = None) -> None:
-        self.store, self.options, self.progress = forgiving(store), options, progress
+    def __init__(
+        self,
+        store: RocketMQStore,
+        options: VerifyOptions,
+        progress: Progress | None = None,
+        share: Share | None = None,
+    ) -> None:
+        self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
         self.counts: Counter[str] = Counter()
         self.files = self.messages = self.bytes = 0
         self._gaps: list[Finding] = []
+        self._chains: list[list[Finding]] | None = None
         self._began = time.monotonic()
         self._seconds = 0.0
 
@@ -116,7 +127,8 @@ class Verification:
             context = self._learned(context, partials, joined, geometry.commit_log_file_size)
             if self.options.cross:
                 yield from queues.finish(self.store, geometry, checked.queues, [p.queues for p in partials], context)
-                yield from index.finish(self.store, geometry, [p.index for p in partials], context)
+                of_index = [p.index for p in partials]
+                yield from index.finish(self.store, geometry, of_index, context, self._chains)
         yield from state.check(self.store, context)
         yield from config.check(self.store, context)
         yield from timer.check(self.store, context)
@@ -139,7 +151,7 @@ class Verification:
                 yield from gaps
             if not ended:
                 yield from result.findings()
-                if isinstance(result, _Done):
+                if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
                 partials.append(result.partials)
                 ended = result.partials.log.stale
@@ -147,11 +159,20 @@ class Verification:
                 self.progress((split.stop or split.context.file.size) - split.start)
 
     def _results(self, job: Job, splits: list[Split]) -> Iterator[tuple[Split, Any]]:
+        if self.share is not None:
+            yield from zip(splits, self.share(job, splits), strict=True)
+            return
         if self.options.processes <= 1 or len(splits) <= 1:
             yield from ((split, SplitCheck(job, split)) for split in splits)
             return
         with ProcessPoolExecutor(self.options.processes, get_context(), _enter, (job,)) as pool:
-            yield from zip(splits, pool.map(_check, splits), strict=True)
+            results = pool.map(_check, splits)
+            chains = pool.map(_chains, range(len(index_entries(self.store)) if job.cross else 0))
+            yield from zip(splits, results, strict=True)
+            self._chains = []
+            for found, refusals in chains:
+                self._chains.append(found)
+                refusals_of(self.store.tree).update(refusals)
 
     def _learned(
         self, context: LogContext, partials: list[SplitPartials], joined: list[Finding], file_size: int
@@ -172,8 +193,8 @@ class Verification:
 
 
 @dataclass(slots=True)
-class _Done:
-    """A split checked in another process."""
+class SplitResult:
+    """A split checked in another process, here or elsewhere."""
 
     found: list[Finding]
     partials: SplitPartials
@@ -190,11 +211,22 @@ def _enter(job: Job) -> None:
     _jobs[:] = [job]
 
 
-def _check(split: Split) -> _Done:
-    check = SplitCheck(_jobs[0], split)
+def _check(split: Split) -> SplitResult:
+    return check_split(_jobs[0], split)
+
+
+def _chains(number: int) -> tuple[list[Finding], Refusals]:
+    """Findings of the chains of one index file."""
+    job = _jobs[0]
+    return index.chains_of(job.store, job.geometry, job.context, number), refusals_of(job.store.tree)
+
+
+def check_split(job: Job, split: Split) -> SplitResult:
+    """Check one split to its end; the result can be pickled."""
+    check = SplitCheck(job, split)
     found = list(check.findings())
-    refusals = refusals_of(split.context.file.tree) | refusals_of(_jobs[0].store.tree)
-    return _Done(found, check.partials, refusals)
+    refusals = refusals_of(split.context.file.tree) | refusals_of(job.store.tree)
+    return SplitResult(found, check.partials, refusals)
 
 
-__all__ = ["Geometry", "Level", "Progress", "Verification", "VerifyOptions"]
+__all__ = ["Geometry", "Level", "Progress", "Share", "SplitResult", "Verification", "VerifyOptions", "check_split"]

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.store import INDEX, RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.index_file import check_file, is_sound
+from rmqctl.rocketmq.verify.index_file import chain_findings, check_file, is_sound
 
 _TAG_ENTRIES = (5, 4, 0)
 _CHUNK = 1 << 14
@@ -199,16 +199,38 @@ class _Cursor:
 
 
 def finish(
-    store: RocketMQStore, geometry: Geometry, partials: list[IndexPartial], context: LogContext
+    store: RocketMQStore,
+    geometry: Geometry,
+    partials: list[IndexPartial],
+    context: LogContext,
+    chains: list[list[Finding]] | None = None,
 ) -> Iterator[Finding]:
-    """Checks of each index file alone, then what the log showed."""
-    shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
-    files = index_files(store, shape)
+    """Checks of each index file alone, then what the log showed.
+
+    Args:
+        chains: findings of :func:`chains_of` for each file, where they are known.
+    """
+    files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
-        for file in files:
-            yield from check_file(store, file, context, newest=file is files[-1])
+        for number, file in enumerate(files):
+            known = chains[number] if chains is not None and number < len(chains) else None
+            yield from check_file(store, file, context, newest=file is files[-1], chains=known)
         yield from _strangers([s for p in partials for s in p.strangers], context)
         yield from _coverage(files, partials, context)
+    finally:
+        for file in files:
+            file.close()
+
+
+def chains_of(store: RocketMQStore, geometry: Geometry, context: LogContext, number: int) -> list[Finding]:
+    """Findings of the slots and chains of one index file, by its number among all; none when it is gone.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
+    try:
+        return chain_findings(files[number], context, number == len(files) - 1) if number < len(files) else []
     finally:
         for file in files:
             file.close()

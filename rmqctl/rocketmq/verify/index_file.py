@@ -22,8 +22,14 @@ _CHUNK = 1 << 18
 _MOST = 64
 
 
-def check_file(store: RocketMQStore, file: IndexFile, context: LogContext, newest: bool) -> Iterator[Finding]:
+def check_file(
+    store: RocketMQStore, file: IndexFile, context: LogContext, newest: bool, chains: list[Finding] | None = None
+) -> Iterator[Finding]:
     """Findings of one file; a file of another length has been named already and is left alone.
+
+    Args:
+        newest: it is the newest file.
+        chains: what :func:`chain_findings` gave where that has run before.
 
     Raises:
         OSError: the file cannot be read.
@@ -34,13 +40,23 @@ def check_file(store: RocketMQStore, file: IndexFile, context: LogContext, newes
     if problem:
         yield Finding(kinds.INDEX_HEADER, file.path, 0, HEADER.packer.size, problem)
         return
-    unsettled = newest and (context.crashed or context.running)
-    yield from _chains(file, unsettled)
+    yield from chain_findings(file, context, newest) if chains is None else chains
     yield from _against_log(file, context)
     checkpoint = read_checkpoint(store)
     if context.crashed and checkpoint and file.header["end_timestamp"] > checkpoint[0]["index_msg_timestamp"]:
         message = f"end time {file.header['end_timestamp']}, the checkpoint says {checkpoint[0]['index_msg_timestamp']}"
         yield Finding(kinds.INDEX_NEWER, file.path, 0, 0, message)
+
+
+def chain_findings(file: IndexFile, context: LogContext, newest: bool) -> list[Finding]:
+    """Findings of the slots and chains of one file, none where its length or header is wrong; needs no log.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if not file.is_whole or not is_sound(file):
+        return []
+    return list(_chains(file, unsettled=newest and (context.crashed or context.running)))
 
 
 def is_sound(file: IndexFile) -> bool:

@@ -154,6 +154,12 @@ def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size
     return Finding(kinds.LOG_GAP, name, 0, size, message, Severity.WARNING, physical_offset=base)
 
 
+_REASONS = {
+    kinds.QUEUE_AHEAD.id: ", but the log ends at {end}",
+    kinds.QUEUE_REPEAT.id: ", as the one beside does, and the log has no record for it",
+}
+
+
 class _Rest:
     """One queue against what was claimed of it."""
 
@@ -243,6 +249,7 @@ class _Rest:
         """Rows by what is wrong with them, as runs of neighbours; units at damaged records are none."""
         end = self.context.end if self.context.end is not None else self.context.limit
         kinds_of: list[tuple[int, FindingKind]] = []
+        repeats = self._repeats(units, rows, number)
         for row in rows.tolist():
             physical, size = int(units["physical_offset"][row]), int(units["size"][row])
             if physical >= end:
@@ -250,16 +257,31 @@ class _Rest:
                 kinds_of.append((row, kinds.QUEUE_AHEAD))
             elif self.context.is_damaged(physical, physical + max(size, 1)) or physical in self.context.misplaced:
                 continue
+            elif row in repeats:
+                kinds_of.append((row, kinds.QUEUE_REPEAT))
             else:
                 inside = number[row] <= self.claim.high
                 kinds_of.append((row, kinds.QUEUE_UNIT_MISMATCH if inside else kinds.QUEUE_STALE_TAIL))
         yield from _runs(kinds_of)
 
+    def _repeats(self, units: Units, rows: Ints, number: Ints) -> set[int]:
+        """Which of the rows repeat a unit beside them that is none of the rows, in the next or last file, too."""
+        if not len(rows):
+            return set()
+        ends = (int(number[0]) - 1, int(number[-1]) + 1)
+        before, after = (self.queue.unit_at(n * _SIZE) if n >= 0 else None for n in ends)
+        parts = [np.zeros(1, UNIT) if part is None else part for part in (before, units, after)]
+        around = np.concatenate(parts, dtype=UNIT)
+        run = np.concatenate([[0], np.cumsum(around[1:] != around[:-1])])
+        others = np.ones(len(around), bool)
+        others[rows + 1] = False
+        return set(rows[np.isin(run[rows + 1], run[others])].tolist())
+
     def _run(self, kind: FindingKind, file: StoreFile, at: int, units: Units, number: Ints) -> Finding:
         what = f"{len(units)} units" if len(units) > 1 else "a unit"
         points = f"{what} from queue offset {int(number[0])} on: the first points to {int(units['physical_offset'][0])}"
         end = self.context.end
-        reason = f", but the log ends at {end}" if kind is kinds.QUEUE_AHEAD else ", where no record of this queue is"
+        reason = _REASONS.get(kind.id, ", where no record of this queue is").format(end=end)
         return self._finding(kind, file.name, at * _SIZE, len(units) * _SIZE, points + reason, int(number[0]))
 
     def _missing(self) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.continuity import TRANSACTION
 from rmqctl.rocketmq.verify.even_queues import Claim
-from rmqctl.rocketmq.verify.queue_ext import real_tags
+from rmqctl.rocketmq.verify.queue_ext import ExtensionProblem, Extensions, extension_findings
 from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
 from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
@@ -49,11 +49,13 @@ class QueuePartial:
         claims: records of each queue that have a right unit.
         missing: runs of records without a unit, or with a wrong one.
         batches: what inner batches claim of batch queues.
+        extensions: extension units that do not fit their record.
     """
 
     claims: dict[Key, Claim] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
     batches: dict[Key, Claim] = field(default_factory=dict)
+    extensions: list[ExtensionProblem] = field(default_factory=list)
 
     @property
     def dispatched(self) -> int:
@@ -73,6 +75,7 @@ class QueueChecker:
         self._pages = UnitPages(self._queue)
         self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"))
         self._batches = BatchMatch(store)
+        self._extensions = Extensions(store)
         self._claims: dict[int, Claim] = {}
         self._missing: list[Missing] = []
 
@@ -95,10 +98,11 @@ class QueueChecker:
     def partial(self) -> QueuePartial:
         """The claims of this split by topic and queue id; gives back what the units took."""
         self._pages.close()
+        self._extensions.close()
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
         claims = {names[number]: claim for number, claim in self._claims.items()}
         self._database.close()
-        return QueuePartial(claims, self._missing, self._batches.claims)
+        return QueuePartial(claims, self._missing, self._batches.claims, self._extensions.problems)
 
     def _name(self, key: int) -> Key:
         return self._ids.texts[key >> 32].decode("utf-8", "replace"), signed(key & 0xFFFFFFFF)
@@ -158,13 +162,16 @@ class QueueChecker:
             if r in levels:
                 ok = self._levels.fits(levels[r], int(times[r]), code)
             else:
-                ok = code <= _MAX_EXT and real_tags(self.store, block.topic(r), int(block["queue_id"][r]), code) in (
-                    None,
-                    int(codes[i]),
-                )
+                ok = code <= _MAX_EXT and self._is_extended(block, r, code, int(codes[i]))
             if ok:
                 fine.append(i)
         return np.array(fine, np.int64)
+
+    def _is_extended(self, block: Block, row: int, address: int, code: int) -> bool:
+        """Whether an address is that of the record's extension unit, sound or damaged."""
+        topic, queue_id = block.topic(row).decode("utf-8", "replace"), int(block["queue_id"][row])
+        wanted = code, int(block["store_timestamp"][row])
+        return self._extensions.names(topic, queue_id, address, wanted, int(block.physical[row]))
 
     def _claim(self, queue: Ints, offset: Ints, end: Ints, right: Ints) -> None:
         """Note, for each queue of the block, how many right units it has and where they lie."""
@@ -240,4 +247,5 @@ def finish(
         return
     file_size = geometry.commit_log_file_size
     yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
+    yield from extension_findings([e for p in partials for e in p.extensions], context)
     yield from finish_batches(store, batches, context)

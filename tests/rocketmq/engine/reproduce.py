@@ -88,7 +88,7 @@ def message_of(line: dict[str, Any], record: dict[str, Any], config: StoreConfig
     message = Message(
         line["topic"], record["body"], line["queueId"], ordered(properties, config.release), line["flag"], record["sys_flag"],
         line["bornTimestamp"], _host(line["bornHost"]), line["storeTimestamp"], _host(line["storeHost"]),
-        line["reconsumeTimes"], line["preparedTransactionOffset"],
+        line["reconsumeTimes"], line["preparedTransactionOffset"], is_stored=True,
     )  # fmt: skip
     if message.topic == _OP_TOPIC:  # the broker makes these itself, in a map of its own
         message.property_bytes = client_text(message.properties, config.release)

@@ -162,6 +162,19 @@ def test_an_entry_is_found_again_though_the_file_was_cut(root: Path, oldest: Edi
     assert explained(root, ONE).id == "miss.index-unreadable"
 
 
+def test_after_a_crash_the_files_that_a_start_deletes_are_named() -> None:
+    store, query = open_store_at(str(stores.pristine("5.5.0-crash"))), KeyQuery("LabOrders", "k5")
+    trace = Trace()
+    assert explain_key(store, query, by_key(store, query, trace), trace).id == "miss.none"
+    after = [result["indexAfter"] for result in _results("5.5.0", "crash/none")]
+    told = {step.file.removeprefix("index/") for step in trace if step.what == "after the crash"}
+    assert told == {entry.name for entry in store.index_files} - {name for names in after for name in names}
+
+
+def _results(release: str, variant: str) -> list[dict[str, dict[str, object]]]:
+    return [stores.recovery_oracle(release)["variants"][variant]["result"]]
+
+
 def test_the_table_is_sound() -> None:
     table = misses()
     assert len({m.id for m in table}) == len(table)

@@ -19,8 +19,8 @@ from rmqctl.files.local import LocalFile
 from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.repair.run import apply, undo
-from rmqctl.rocketmq.queue_files import UNIT
-from rmqctl.rocketmq.rebuild.compare import Change, first_difference, written
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT
+from rmqctl.rocketmq.rebuild.differences import Change, first_difference, written
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.topics import queue_rows
@@ -205,6 +205,25 @@ def test_lost_records_leave_no_hole_in_their_queue(tmp_path: Path) -> None:
     assert units["physical_offset"][:7].tolist() == [0, size, 4 * size, 4 * size, 4 * size, 5 * size, 0]
     summary = built.summary()
     assert (summary["filled_units"], summary["damaged_bytes"], summary["records"]) == (2, 2 * size, 4)
+
+
+def test_a_batch_queue_keeps_its_expired_units(tmp_path: Path) -> None:
+    """They stand in front of the live ones, so nothing lies where a new queue would have it."""
+    batch = record(sys_flag=0xC0, topic=b"Batch", queue_offset=7, properties=b"INNER_BASE\x017\x02INNER_NUM\x013\x02")
+    root = expired_store(tmp_path / "s", batch)
+    unit = (SIZE, batch["total_size"], 0, batch["store_timestamp"], 7, 3, -1, 0)
+    file = root / "batchconsumequeue/Batch/1" / f"{0:020d}"
+    file.parent.mkdir(parents=True)
+    old = np.array([(0, 90, 0, 5, 0, 4, -1, 0), (90, 90, 0, 5, 4, 3, -1, 0), unit], BATCH_UNIT)
+    file.write_bytes(old.tobytes().ljust(460, b"\0"))
+    _, built = rebuild(root, tmp_path / "one", root / "broker.conf", index=False)
+    new = np.fromfile(tmp_path / "one" / "batchconsumequeue/Batch/1" / f"{0:020d}", BATCH_UNIT)
+    assert [u for u in new.tolist() if u[1]] == [unit]
+    assert built.changes == []
+    old["tags_code"][2] = 1
+    file.write_bytes(old.tobytes().ljust(460, b"\0"))
+    _, built = rebuild(root, tmp_path / "two", root / "broker.conf", index=False)
+    assert [c.change for c in built.changes] == [Change.REPLACE]
 
 
 def test_a_destroyed_end_of_a_queue_keeps_its_counter(tmp_path: Path) -> None:

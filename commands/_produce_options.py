@@ -1,0 +1,277 @@
+"""The options of `rmqctl produce`, and what they ask of the engine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted, refuse
+
+if TYPE_CHECKING:
+    from rmqctl.release import Release
+    from rmqctl.rocketmq.engine.config import StoreConfig
+    from rmqctl.rocketmq.engine.drafts import Draft, Template
+    from rmqctl.rocketmq.engine.produce import ProduceOptions
+
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_DEFAULT_COUNT = 1
+
+
+def produce_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What to send, where to, how the store is made, in groups."""
+    for group in reversed((_WHERE, _WHAT, _HOW, _STORE)):
+        for option in reversed(group):
+            function = option(function)
+    return function
+
+
+_WHERE = (
+    click.option("--topic", "topics", multiple=True, help="Topic; repeatable, taken in turn. Orders{0..9} makes ten."),
+    click.option("--queues", type=click.IntRange(1, 65535), help="Queues of a topic, taken in turn.  [default: 4]"),
+    click.option("--queue-id", type=click.IntRange(0, 65535), help="Put everything into this queue."),
+)
+_WHAT = (
+    click.option("--count", type=click.IntRange(min=0), help="How many messages.  [default: 1]"),
+    click.option("--body", help="The body; {n} becomes the number of the message."),
+    click.option("--body-file", type=click.File("rb"), help="The body, from a file."),
+    click.option("--lines", type=click.File("rb"), help="One message a line of a file; - reads standard input."),
+    click.option(
+        "--jsonl", type=click.File("rb"), help="One message an object, as `dump --body -o jsonl` prints them."
+    ),
+    click.option("--size", type=Sizes(), help="Random bodies of so many bytes: 1K, or 100-4K."),
+    click.option("--key", "keys", multiple=True, help="A key, such as order-{n}; repeatable."),
+    click.option("--tag", type=Weighted(), help="The tag, or several with weights: TagA=3,TagB=1."),
+    click.option("--property", "properties", type=PropertyFilter(), multiple=True, help="A property; repeatable."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same messages."),
+)
+_HOW = (
+    click.option("--batch", type=click.IntRange(min=1), default=1, help="Store so many messages together."),
+    click.option(
+        "--inner-batch", "inner", is_flag=True, help="A batch is one record, in a topic with batch queues (5.x)."
+    ),
+    click.option("--delay-level", type=click.IntRange(min=1), help="Delay by this level of messageDelayLevel."),
+    click.option("--deliver-at", type=Instant(), help="Deliver at this time, by the timer wheel (5.x)."),
+    click.option("--deliver-due", is_flag=True, help="Then deliver delayed messages whose time has come."),
+    click.option(
+        "--transaction", type=click.Choice(["commit", "rollback", "pending"]), help="Send as transactions that end so."
+    ),
+    click.option(
+        "--compress",
+        "codec",
+        type=click.Choice(["zlib", "lz4", "zstd"]),
+        is_flag=False,
+        flag_value="zlib",
+        help="Compress large bodies; without a name by zlib.",
+    ),
+    click.option("--compress-over", type=Size(), default=4096, show_default=True, help="Bytes from which on."),
+    click.option(
+        "--flush", type=click.Choice(["sync", "async"]), default="async", show_default=True, help="flushDiskType."
+    ),
+    click.option("--writers", type=click.IntRange(1, 256), default=1, show_default=True, help="Writers at a time."),
+    click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most."),
+    click.option(
+        "--damage", multiple=True, metavar="KIND[@WHERE]", help="Then damage the store; repeatable; list: show all."
+    ),
+    click.option(
+        "--crash", is_flag=True, help="End as after kill -9: abort file left, the last records not dispatched."
+    ),
+)
+_STORE = (
+    click.option(
+        "--commitlog",
+        "commit_log",
+        metavar="DIR[,DIR...]",
+        help="Directories of the log; several for a multi-path log.",
+    ),
+    click.option("--start-time", type=Instant(), help="Store time of the first message; with --interval it goes on."),
+    click.option("--interval", type=Span(), help="Store time between messages: 5ms, 1s.  [default: 1ms]"),
+    click.option("--small", is_flag=True, help="Small files (log 64 KiB, 100 units a queue file), so that they roll."),
+    click.option("--log-file-size", type=Size(), help="mappedFileSizeCommitLog of a new store."),
+    click.option("--queue-file-size", type=Size(), help="mappedFileSizeConsumeQueue of a new store."),
+    click.option("--index-slots", type=click.IntRange(min=1), help="maxHashSlotNum of a new store."),
+    click.option("--index-entries", type=click.IntRange(min=2), help="maxIndexNum of a new store."),
+    click.option("--property-crc", is_flag=True, help="End each record with a CRC (enabledAppendPropCRC)."),
+    click.option("--store-host", metavar="IP:PORT", default="127.0.0.1:10911", show_default=True, help="The broker's."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options as given."""
+
+    topics: tuple[str, ...]
+    queues: int | None
+    queue_id: int | None
+    count: int | None
+    body: str | None
+    body_file: Any
+    lines: Any
+    jsonl: Any
+    size: tuple[int, int] | None
+    keys: tuple[str, ...]
+    tag: list[tuple[str, float]] | None
+    properties: tuple[tuple[str, str], ...]
+    seed: int
+    batch: int
+    codec: str | None
+    compress_over: int
+    flush: str
+    inner: bool
+    delay_level: int | None
+    deliver_at: int | None
+    deliver_due: bool
+    transaction: str | None
+    writers: int
+    rate: float | None
+    damage: tuple[str, ...]
+    crash: bool
+    commit_log: str | None
+    start_time: int | None
+    interval: int | None
+    small: bool
+    log_file_size: int | None
+    queue_file_size: int | None
+    index_slots: int | None
+    index_entries: int | None
+    property_crc: bool
+    store_host: str
+
+    def __post_init__(self) -> None:
+        sources = [
+            f"--{n.replace('_', '-')}" for n in ("body", "body_file", "lines", "jsonl", "size") if getattr(self, n)
+        ]
+        if len(sources) > 1:
+            refuse(sources[1], f"cannot be given together with {sources[0]}.")
+        if self.queues is not None and self.queue_id is not None:
+            refuse("--queue-id", "cannot be given together with --queues.")
+        if self.batch > 1 and (self.transaction or self.delay_level or self.deliver_at):
+            refuse("--batch", "holds plain messages only: not delayed, not transactional.")
+        if not self.topics and self.jsonl is None and not (self._has_other_work and not sources and self.count is None):
+            refuse("--topic", "is needed; only --jsonl names topics itself.")
+        if self.interval is not None and self.start_time is None:
+            refuse("--interval", "needs --start-time.")
+        if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
+            refuse("--count", "does not go with --lines or --jsonl and several --writers.")
+
+    @property
+    def _has_other_work(self) -> bool:
+        """There is something to do without any message."""
+        return self.deliver_due or bool(self.damage)
+
+    def drafts(self) -> tuple[Iterator[Draft], int | None]:
+        """The messages, and how many there are if that is known."""
+        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies, from_jsonl
+
+        if self.jsonl is not None:
+            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
+        if self.lines is not None:
+            plain = Template(None, None, self.keys, tuple(self.tag or ()), self._all_properties, self.seed)
+            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines)))
+        template, count = self.template(), _DEFAULT_COUNT if self.count is None else self.count
+        count = count if self.topics else 0
+        return (counted(template, count) if template else iter(())), count
+
+    def template(self) -> Template | None:
+        """What each message has, None where they come from a file one by one."""
+        from rmqctl.rocketmq.engine.drafts import Template
+
+        if self.lines is not None or self.jsonl is not None:
+            return None
+        body = self.body
+        if self.body_file is not None:
+            self.body_file.seek(0)
+            body = self.body_file.read().decode("utf-8", "surrogateescape")
+        return Template(body, self.size, self.keys, tuple(self.tag or ()), self._all_properties, self.seed)
+
+    @property
+    def _all_properties(self) -> tuple[tuple[str, str], ...]:
+        """The properties asked for, and those that say when to deliver."""
+        found = self.properties
+        if self.delay_level is not None:
+            found = (*found, ("DELAY", str(self.delay_level)))
+        return found if self.deliver_at is None else (*found, ("TIMER_DELIVER_MS", str(self.deliver_at)))
+
+    def _cut(self, drafts: Iterator[Draft]) -> tuple[Iterator[Draft], int | None]:
+        return (drafts, None) if self.count is None else (itertools.islice(drafts, self.count), self.count)
+
+    def options(self) -> ProduceOptions:
+        """How to produce."""
+        from rmqctl.rocketmq.engine.produce import ProduceOptions
+
+        return ProduceOptions(
+            _expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
+            self.writers, self.rate, self.seed, keep_times=self.start_time is None, inner=self.inner,
+            transaction=self.transaction or "",
+        )  # fmt: skip
+
+    def _log_paths(self, path: str) -> tuple[str, ...]:
+        """The directories of the log, relative to the store where they lie in it."""
+        given = [os.path.abspath(part) for part in (self.commit_log or "").split(",") if part]
+        root = os.path.abspath(path)
+        inside = os.path.join(root, "")
+        return tuple(part.removeprefix(inside) for part in given)
+
+    def config(self, path: str, release: Release | None) -> StoreConfig:
+        """The engine's settings."""
+        from rmqctl.rocketmq.engine import FlushMode, Host, MadeUpClock, StoreConfig
+
+        config = StoreConfig.small() if self.small else StoreConfig()
+        sizes: dict[str, Any] = {
+            "commit_log_file_size": self.log_file_size, "queue_file_size": self.queue_file_size,
+            "index_slots": self.index_slots, "index_entries": self.index_entries,
+        }  # fmt: skip
+        config = replace(
+            config,
+            **{name: size for name, size in sizes.items() if size is not None},
+            commit_log_paths=self._log_paths(path),
+            release=release or _shown_release(path) or config.release,
+            flush=FlushMode(self.flush),
+            property_crc=self.property_crc,
+            timer=self.deliver_at is not None,
+            default_queues=self.queues or 4,
+            services=not self.crash,
+            process_id=None if self.start_time is None else self.seed,
+        )
+        try:
+            config = replace(config, store_host=Host.parse(self.store_host))
+        except ValueError:
+            refuse("--store-host", f"{self.store_host!r} is no address and port such as 127.0.0.1:10911.")
+        if self.start_time is not None:
+            interval = 1 if self.interval is None else self.interval
+            config = replace(config, clock=MadeUpClock(self.start_time, interval))
+        return config
+
+
+def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
+    """Topics with number ranges written out: T{0..2} is T0, T1, T2."""
+    found: list[str] = []
+    for topic in topics:
+        match = _BRACES.search(topic)
+        if match is None:
+            found.append(topic)
+        else:
+            numbers = range(int(match[1]), int(match[2]) + 1)
+            found += _expanded(tuple(topic[: match.start()] + str(n) + topic[match.end() :] for n in numbers))
+    return tuple(found)
+
+
+def _shown_release(path: str) -> Release | None:
+    """The release that a store shows, None where there is none."""
+    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.releases import release_range
+
+    if not os.path.isdir(path) or not os.listdir(path):
+        return None
+    return release_range(open_store_at(path)).highest
+
+
+def _name(file: Any) -> str:
+    name = getattr(file, "name", "-")
+    return "standard input" if name in ("-", "<stdin>") or file is sys.stdin.buffer else str(name)

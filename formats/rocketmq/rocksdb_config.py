@@ -1,0 +1,42 @@
+"""Keys and values of configuration in RocksDB (spec 10.3, 10.4; RocksDBConfigManager, ConfigHelper).
+
+Version 1 (5.1.4 and later) has a database for each table, whose keys are plain names and whose
+values are the JSON that the table's file would hold. Version 2 (5.3.2 and later) has one database.
+"""
+
+from __future__ import annotations
+
+from construct import Const, GreedyBytes, Int8sb, Int16sb, Int32sb, Int64sb, Prefixed, Struct
+
+from formats.rocketmq.rocksdb import SEPARATOR, ConfigKeyPrefix
+
+ConfigEntryV1 = Struct("json" / GreedyBytes * "the object that the JSON file has for the name which is the key")
+
+DATA_VERSION_KEY = b"kvDataVersionKey"
+"""The one key of version 1's column family ``kvDataVersion``; its value is the JSON of a dataVersion."""
+
+_PREFIX = ConfigKeyPrefix.subcons
+
+NamedKey = Struct(*_PREFIX, "name" / Prefixed(Int16sb, GreedyBytes) * "topic or subscription group")
+
+NamedValue = Struct(
+    "serialization" / Int8sb * "1: JSON",
+    "json" / GreedyBytes * "the object that the JSON file has for the name",
+)
+
+ConsumerOffsetKey = Struct(
+    *_PREFIX,
+    "group" / Prefixed(Int16sb, GreedyBytes),
+    "group_mark" / Const(SEPARATOR),
+    "topic" / Prefixed(Int16sb, GreedyBytes),
+    "topic_mark" / Const(SEPARATOR),
+    "queue_id" / Int32sb,
+)
+
+ConsumerOffsetValue = Struct("offset" / Int64sb * "queue offset that the group reads next")
+
+DataVersionValue = Struct(
+    "state_version" / Int64sb * "that of the broker's role",
+    "timestamp" / Int64sb * "ms",
+    "counter" / Int64sb * "rises with every change",
+)

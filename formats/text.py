@@ -1,0 +1,34 @@
+"""Pieces of text formats: bytes up to a mark, and decimal numbers written that way.
+
+The marks stay out of the value; building writes them. Numbers are ASCII digits, as Java's
+``Long.parseLong`` wants them, and at most 19: more fit into no Java integer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from construct import Construct, ExprAdapter, GreedyBytes, MappingError, NullTerminated
+
+_NUMBER = re.compile(rb"-?[0-9]{1,19}\r?")
+
+
+def until(mark: bytes, *, required: bool = True) -> Construct[bytes, bytes]:
+    """Bytes up to ``mark``; where it is not ``required``, the end of the data may stand for it."""
+    return NullTerminated(GreedyBytes, term=mark, require=required)
+
+
+def decimal_until(mark: bytes, *, required: bool = True) -> Construct[int, int]:
+    """A decimal number up to ``mark``; a carriage return before that belongs to the line's end."""
+    return ExprAdapter(until(mark, required=required), _number, _digits) * "in decimal"
+
+
+def _number(text: bytes, _: Any) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise MappingError(f"{text[:40]!r} is no number")
+    return int(text)
+
+
+def _digits(number: int, _: Any) -> bytes:
+    return b"%d" % number

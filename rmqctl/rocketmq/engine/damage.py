@@ -1,0 +1,240 @@
+"""Damage on purpose, for tests, demos and trainings: kinds by name, each at a place, the same for the same seed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from rmqctl.errors import Refused
+from rmqctl.rocketmq.engine.damage_target import Target
+from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.lifecycle import StoreLock
+
+Change = Callable[[Target], str]
+
+
+@dataclass(frozen=True, slots=True)
+class DamageKind:
+    """One kind of damage.
+
+    Attributes:
+        where: what WHERE counts: records of the log, files, or nothing.
+        meaning: one line.
+    """
+
+    name: str
+    where: str
+    meaning: str
+    change: Change
+
+    def row(self) -> dict[str, str]:
+        """For the list."""
+        return {"kind": self.name, "where": self.where, "meaning": self.meaning}
+
+
+KINDS: dict[str, DamageKind] = {}
+
+
+def kind(name: str, where: str, meaning: str) -> Callable[[Change], Change]:
+    """Enter a kind into :data:`KINDS`."""
+
+    def enter(change: Change) -> Change:
+        KINDS[name] = DamageKind(name, where, meaning, change)
+        return change
+
+    return enter
+
+
+def damage(root: Path, wish: str, seed: int = 0) -> str:
+    """Do one kind of damage to a store that nobody uses; says what was done, where.
+
+    Args:
+        wish: ``KIND`` or ``KIND@WHERE``: WHERE is a number from 0 (negative: from the end) or a place such as ``50%``.
+
+    Raises:
+        Refused: there is no such kind, or the store has nothing of the sort.
+        StoreInUse: an engine or a broker has the store open.
+        IOFailure: a file cannot be written.
+        OSError: a file cannot be read.
+    """
+    name, _, where = wish.partition("@")
+    if name not in KINDS:
+        raise Refused(f"no damage is called {name!r}; --damage list shows all")
+    disk = Disk()
+    lock = StoreLock(root, disk)
+    try:
+        target = Target(root, disk, where, Random(f"{seed} {wish}"))  # noqa: S311 - made-up data
+        return f"{name}: {KINDS[name].change(target)}"
+    finally:
+        lock.release()
+
+
+# --- the log ----------------------------------------------------------------------------------------
+
+RECORD, FILE, NOTHING = "record", "file", "-"
+
+
+@kind("body-flip", RECORD, "One bit of a body is wrong: the CRC does not fit.")
+def _(target: Target) -> str:
+    record = target.record(with_body=True)
+    at = record.body_at + target.random.randrange(record.body_size)
+    return target.flip(record.file, at)
+
+
+@kind("size-flip", RECORD, "TOTALSIZE of a record is wrong: the chain breaks.")
+def _(target: Target) -> str:
+    record = target.record()
+    return target.write(
+        record.file, record.position, (record.size + 1 + target.random.randrange(500)).to_bytes(4, "big")
+    )
+
+
+@kind("magic-flip", RECORD, "The magic of a record is wrong: the log seems to end there.")
+def _(target: Target) -> str:
+    record = target.record()
+    return target.flip(record.file, record.position + 4 + target.random.randrange(4))
+
+
+@kind("offset-flip", RECORD, "PHYSICALOFFSET of a record says that it lies elsewhere.")
+def _(target: Target) -> str:
+    record = target.record()
+    return target.write(record.file, record.position + 28, (record.physical + 4096).to_bytes(8, "big"))
+
+
+@kind("topic-flip", RECORD, "A letter of a topic is wrong, which no CRC covers.")
+def _(target: Target) -> str:
+    record = target.record()
+    return target.flip(record.file, record.body_at + record.body_size + 1 + record.topic_width, bits=1)
+
+
+@kind("zero-record", RECORD, "A record is zeros, as a write that never reached the disk.")
+def _(target: Target) -> str:
+    record = target.record()
+    return target.write(record.file, record.position, bytes(record.size))
+
+
+@kind("zero-page", RECORD, "The 4 KiB page that a record starts in is zeros.")
+def _(target: Target) -> str:
+    record = target.record()
+    page = record.position // 4096 * 4096
+    return target.write(record.file, page, bytes(min(4096, target.size(record.file) - page)))
+
+
+@kind("torn-tail", NOTHING, "The last record is half written, and the store was not stopped.")
+def _(target: Target) -> str:
+    record = target.last_record()
+    half = record.size // 2
+    target.make("abort", b"")
+    return target.write(record.file, record.position + half, bytes(record.size - half))
+
+
+@kind("blank-size", FILE, "The blank record at the end of a full file states a wrong size.")
+def _(target: Target) -> str:
+    file, position, size = target.blank()
+    return target.write(file, position, (size + 64).to_bytes(4, "big"))
+
+
+@kind("log-file-lost", FILE, "A file of the log is gone.")
+def _(target: Target) -> str:
+    return target.remove(target.log_file(inner=True))
+
+
+@kind("log-file-cut", FILE, "A file of the log is shorter than it should be.")
+def _(target: Target) -> str:
+    return target.cut(target.log_file())
+
+
+# --- what is derived from it ------------------------------------------------------------------------
+
+
+@kind("queue-lost", FILE, "The directory of a queue is gone.")
+def _(target: Target) -> str:
+    directory = target.queue_file().parent
+    shutil.rmtree(directory)
+    return f"{target.name(directory)} removed"
+
+
+@kind("queue-file-cut", FILE, "A queue file is shorter than it should be.")
+def _(target: Target) -> str:
+    return target.cut(target.queue_file())
+
+
+@kind("queue-zeros", FILE, "Units in the middle of a queue file are zeros.")
+def _(target: Target) -> str:
+    file, units = target.filled_queue_file()
+    first = max(units // 3, 1)
+    return target.write(file, first * 20, bytes(20 * max(units // 10, 1)))
+
+
+@kind("queue-flip", FILE, "A unit points to another place in the log.")
+def _(target: Target) -> str:
+    file, units = target.filled_queue_file()
+    at = target.random.randrange(units) * 20
+    return target.flip(file, at + 6)
+
+
+@kind("queue-ahead", FILE, "A queue has units of messages that the log does not hold.")
+def _(target: Target) -> str:
+    file, units = target.filled_queue_file(room=3)
+    end = target.log_end()
+    lost = b"".join((end + 4096 * n).to_bytes(8, "big") + (200).to_bytes(4, "big") + bytes(8) for n in range(3))
+    return target.write(file, units * 20, lost)
+
+
+@kind("index-cycle", FILE, "Entries of an index file name each other as the one before: a search never ends.")
+def _(target: Target) -> str:
+    file, number, at = target.index_entry()
+    return target.write(file, at + 16, number.to_bytes(4, "big"))
+
+
+@kind("index-header", FILE, "The header of an index file counts more entries than there are.")
+def _(target: Target) -> str:
+    return target.write(target.index_file(), 36, (0x7FFF0000).to_bytes(4, "big"))
+
+
+@kind("index-flip", FILE, "The hash of an index entry is wrong.")
+def _(target: Target) -> str:
+    file, _, at = target.index_entry()
+    return target.flip(file, at + 3)
+
+
+@kind("index-lost", FILE, "An index file is gone.")
+def _(target: Target) -> str:
+    return target.remove(target.index_file())
+
+
+# --- state --------------------------------------------------------------------------------------------
+
+
+@kind("checkpoint-zero", NOTHING, "The checkpoint is zeros.")
+def _(target: Target) -> str:
+    return target.write(target.root / "checkpoint", 0, bytes(48))
+
+
+@kind("checkpoint-future", NOTHING, "The checkpoint is a day ahead of the log.")
+def _(target: Target) -> str:
+    ahead = target.last_record().store_timestamp + 86_400_000
+    return target.write(target.root / "checkpoint", 0, ahead.to_bytes(8, "big") * 3)
+
+
+@kind("checkpoint-lost", NOTHING, "There is no checkpoint.")
+def _(target: Target) -> str:
+    return target.remove(target.root / "checkpoint")
+
+
+@kind("config-cut", NOTHING, "topics.json ends in the middle, and there is no copy.")
+def _(target: Target) -> str:
+    backup = target.root / "config" / "topics.json.bak"
+    backup.unlink(missing_ok=True)
+    return target.cut(target.root / "config" / "topics.json")
+
+
+@kind("abort-left", NOTHING, "The abort file is there, as if the broker had been killed.")
+def _(target: Target) -> str:
+    return target.make("abort", b"4242")
+
+
+__all__ = ["KINDS", "DamageKind", "damage"]

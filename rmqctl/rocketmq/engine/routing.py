@@ -1,0 +1,137 @@
+"""Where a message really goes: delayed and timer messages to their system topics, retries and dead letters to theirs.
+
+Sources: HookUtils.handleScheduleMessage, transformDelayLevelMessage, transformTimerMessage;
+CommitLog.putMessage of 4.x; AbstractSendMessageProcessor.consumerSendMsgBack (spec 2.13).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC, parse_delay_levels
+from rmqctl.release import Release
+from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
+DELIVER_MS, DELAY_SEC, DELAY_MS, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_OUT_MS"
+DELETE_KEY = "TIMER_DEL_UNIQKEY"
+_ONE_QUEUE = ("RMQ_SYS_TRANS_", "%RETRY%", "%DLQ%", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC")
+MAX_RECONSUME, FIRST_RETRY_LEVEL = 16, 3
+_WAIT_PUT_BACK = Release(4, 9, 1), Release(4, 9, 8)
+
+
+def route(message: Message, config: StoreConfig, now_ms: int) -> Message:
+    """The message as it is stored: unchanged, or a copy for a system topic.
+
+    Raises:
+        MessageRefused: a delivery time that the timer does not take.
+    """
+    if message.is_stored or message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK):
+        return message
+    level = delay_level(message)
+    if config.is_5 and level <= 0 and any(n in message.properties for n in (DELIVER_MS, DELAY_SEC, DELAY_MS)):
+        return _timed(message, config, now_ms)
+    return _scheduled(message, level, config) if level > 0 else message
+
+
+def delay_level(message: Message) -> int:
+    """The message's delay level; 0 without one."""
+    text = message.properties.get(DELAY, "0")
+    return int(text) if text.isascii() and text.removeprefix("-").isdigit() else 0
+
+
+def moved(message: Message, topic: str, queue_id: int, config: StoreConfig, more: dict[str, str]) -> Message:
+    """A copy for a system topic that says where the message belongs."""
+    properties = {**message.properties}
+    if _WAIT_PUT_BACK[0] <= config.release <= _WAIT_PUT_BACK[1]:
+        properties.setdefault("WAIT", "true")  # the text is made anew from a map that has it again
+    properties |= {**more, REAL_TOPIC: message.topic, REAL_QUEUE: str(message.queue_id)}
+    return replace(message, topic=topic, queue_id=queue_id, properties=properties, property_bytes=None, is_stored=True)
+
+
+def _scheduled(message: Message, level: int, config: StoreConfig) -> Message:
+    levels = parse_delay_levels(config.delay_levels)
+    level = min(level, max(levels, default=0))
+    return moved(message, SCHEDULE_TOPIC, level - 1, config, {DELAY: str(level)})
+
+
+def _timed(message: Message, config: StoreConfig, now_ms: int) -> Message:
+    """A timer message; one that is due already goes to its topic at once."""
+    if not config.timer:
+        raise MessageRefused(
+            PutStatus.WHEEL_TIMER_NOT_ENABLE,
+            "the timer wheel is not enabled; use a delay level, or open with timer=True",
+        )
+    due, precision = _due(message, now_ms), config.timer_precision_ms
+    if due <= now_ms:
+        if DELETE_KEY in message.properties:
+            raise MessageRefused(
+                PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "a delete mark for a time that is past; send it earlier"
+            )
+        return message
+    if due - now_ms > config.timer_max_delay_sec * 1000:
+        raise MessageRefused(
+            PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+            f"delivery in {(due - now_ms) // 1000} s, at most {config.timer_max_delay_sec} s; choose an earlier time",
+        )
+    due = due - precision if due % precision == 0 else due // precision * precision
+    return moved(message, TIMER_TOPIC, 0, config, {OUT_MS: str(due)})
+
+
+def _due(message: Message, now_ms: int) -> int:
+    properties = message.properties
+    try:
+        if DELAY_SEC in properties:
+            return now_ms + int(properties[DELAY_SEC]) * 1000
+        return now_ms + int(properties[DELAY_MS]) if DELAY_MS in properties else int(properties[DELIVER_MS])
+    except ValueError:
+        raise MessageRefused(
+            PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "a timer property that is no whole number; give milliseconds or seconds"
+        ) from None
+
+
+def system_queues(topic: str, config: StoreConfig) -> int | None:
+    """Queues that a broker gives a topic of its own; None for other topics."""
+    if topic == SCHEDULE_TOPIC:
+        return len(parse_delay_levels(config.delay_levels))
+    return 1 if topic == TIMER_TOPIC or topic.startswith(_ONE_QUEUE) else None
+
+
+def retry_topic(group: str) -> str:
+    """Where messages go that a group failed to consume."""
+    return f"%RETRY%{group}"
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where messages go that a group gave up."""
+    return f"%DLQ%{group}"
+
+
+def sent_back(message: Message, group: str, message_id: str, level: int = 0) -> Message:
+    """What a broker stores when a consumer of ``group`` sends a message back.
+
+    Args:
+        message: as it was consumed.
+        message_id: offsetMsgId of the first record of the message.
+        level: delay level; 0: by the number of attempts.
+    """
+    properties = dict(message.properties)
+    properties.setdefault("RETRY_TOPIC", message.topic)
+    properties.setdefault("ORIGIN_MESSAGE_ID", message_id)
+    is_dead = message.reconsume_times >= MAX_RECONSUME or level < 0
+    if is_dead:
+        properties.pop(DELAY, None)
+    else:
+        properties[DELAY] = str(level or FIRST_RETRY_LEVEL + message.reconsume_times)
+    return replace(
+        message,
+        topic=dead_letter_topic(group) if is_dead else retry_topic(group),
+        queue_id=0,
+        properties={**properties, "WAIT": "false"},
+        property_bytes=None,
+        reconsume_times=message.reconsume_times + 1,
+        is_stored=False,
+    )

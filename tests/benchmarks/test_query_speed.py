@@ -1,0 +1,86 @@
+"""Looking a message up, against the start of the program and against the scan of the log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fixtures import bulk
+from rmqctl.open import open_store_at
+from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, IndexGeometry
+from rmqctl.rocketmq.query.log_search import Search, search_log
+from rmqctl.rocketmq.query.records import KEYS
+from tests.benchmarks.ratio import compare
+
+LOG = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 1 GiB, and an index file with all of its 20,000,000 entries in use."""
+    root = tmp_path_factory.mktemp("bulk") / "store"
+    bulk.make(root, bulk.Bulk(log_bytes=LOG))
+    _fill(next((root / "index").iterdir()))
+    return root
+
+
+def _fill(path: Path) -> None:
+    """Entries of other keys behind those that are there, each in front of its chain."""
+    shape, chance = IndexGeometry.default(), np.random.default_rng(3)
+    data = np.memmap(path, np.uint8, "r+")
+    slots = np.ndarray(shape.slots, ">i4", data, HEADER.packer.size)
+    entries = np.ndarray(shape.entries, ENTRY.dtype, data, shape.entries_at)
+    with open(path, "rb") as file:
+        fields = dict(zip(HEADER.names, HEADER.packer.unpack(file.read(HEADER.packer.size)), strict=True))
+    first = fields["index_count"]
+    hashes = chance.integers(0, 1 << 31, shape.entries - first)
+    order = np.argsort(hashes % shape.slots, kind="stable")
+    number, slot = first + order, (hashes % shape.slots)[order]
+    starts = np.r_[True, slot[1:] != slot[:-1]]
+    previous = np.where(starts, slots[slot], np.r_[0, number[:-1]])
+    entries["key_hash"][first:], entries["physical_offset"][first:] = hashes, fields["end_phy_offset"]
+    entries["previous"][number] = previous
+    ends = np.r_[starts[1:], True]
+    slots[slot[ends]] = number[ends]
+    fields["index_count"] = shape.entries
+    data[: HEADER.packer.size] = np.frombuffer(HEADER.packer.pack(*fields.values()), np.uint8)
+    data.flush()
+
+
+def run(*args: str) -> Callable[[], object]:
+    """The program in a process of its own."""
+    return lambda: subprocess.run([sys.executable, "-m", "rmqctl", *args], stdout=subprocess.DEVNULL, check=True)
+
+
+def test_lookups(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("query-key", str(store), "Topic003", "order0000050003")
+    version = run("--version")
+    results = [
+        compare("query-key of 20,000,000 entries / --version", run(*words, "-o", "jsonl"), version, 1 / 3, rounds=9),
+        compare("the same as a table / --version", run(*words), version, 1 / 3, rounds=9),
+    ]
+    with capsys.disabled():
+        print("\n" + "\n".join(result.line() for result in results))
+
+
+def test_scan(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened = open_store_at(str(store))
+    search = Search(Filter(("Topic003",), key="order0000500003"), (KEYS,))
+
+    def structure() -> int:
+        return sum(len(part.block) for part in CommitLog(opened.log_files).walk())
+
+    def scan() -> int:
+        return sum(len(part.records) for part in search_log(opened, search))
+
+    assert scan() == 1
+    result = compare("query-key --scan of 1 GiB / structure scan", scan, structure, 1 / 1.5, rounds=5)
+    with capsys.disabled():
+        print("\n" + result.line())
