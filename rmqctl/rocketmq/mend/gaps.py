@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from formats.rocketmq.message import Magic
 from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.mend.bridge import Bridge, bridge
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
@@ -12,6 +13,8 @@ from rmqctl.rocketmq.mend.damage import Gap
 from rmqctl.rocketmq.mend.heal import SMALLEST, heal
 from rmqctl.rocketmq.mend.mending import Mending, left
 from rmqctl.rocketmq.mend.placeholder import blank
+
+_MAGICS = tuple(int(m).to_bytes(4, "big", signed=True) for m in (Magic.MESSAGE_V1, Magic.MESSAGE_V2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,8 @@ class GapMender:
         edits = tuple(self.mending.zeroed(gap.file, at - gap.file.base))
         if edits:
             what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
-            yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=len(claims))
+            is_message = self.mending.log.read(at + 4, 4) in _MAGICS  # torn, and dispatched to no queue yet
+            yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(len(claims), int(is_message)))
 
 
 def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
