@@ -33,7 +33,12 @@ def replayed(root: Path, base: str, release: str) -> dict[str, Any]:
     if not found.starts:
         return NOT_STARTED
     queues = {f"{topic}/{queue}": [low, high] for topic, queue, low, high in found.ranges()}
-    return {"starts": True, "end": found.end, "removed": sorted({*found.deleted, *found.index_deleted}), "queues": queues}
+    return {
+        "starts": True,
+        "end": found.end,
+        "removed": sorted({*found.deleted, *found.index_deleted}),
+        "queues": queues,
+    }
 
 
 def judged(answer: dict[str, Any], before: set[str], root: Path) -> dict[str, Any]:
