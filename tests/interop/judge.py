@@ -6,9 +6,12 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from queue import Queue
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -43,7 +46,7 @@ def class_path(release: str, work: Path) -> str:
 class Judge:
     """One Java process. ``workers``: how many stores it works on side by side.
 
-    Lines go to :meth:`ask` one by one, or many at a time to :meth:`ask_all`.
+    Any number of threads may ask, each about stores of its own.
     """
 
     def __init__(self, classes: str, home: Path, *, workers: int = 1, patience: int = 20_000) -> None:
@@ -54,51 +57,58 @@ class Judge:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=home, encoding="utf-8"
         )
+        self._lock = threading.Lock()
+        self._answers: dict[str, Queue[Any]] = defaultdict(Queue)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        self._reader.join()
+        self._process.stdout.close()
         self._log.close()
 
     def ask(self, store: str, command: str, *words: object) -> Any:
         """One question, and its answer.
 
         Raises:
-            AssertionError: the classes threw an exception.
+            AssertionError: the classes threw an exception, or the process ended.
         """
         self._send(store, command, words)
-        answer = self._receive()["answer"]
+        answer = self._answers[store].get(timeout=120)
         assert not (isinstance(answer, dict) and "exception" in answer), (store, command, words, answer)
         return answer
 
     def ask_all(self, questions: Sequence[tuple[str, str, Sequence[object]]]) -> Iterator[tuple[str, Any]]:
-        """Many questions at once; store and answer of each, in the order in which they come."""
+        """One question about each of many stores, worked on side by side; the store and the answer of each."""
         for store, command, words in questions:
             self._send(store, command, words)
-        for _ in questions:
-            line = self._receive()
-            yield line["store"], line["answer"]
+        for store, _, _ in questions:
+            yield store, self._answers[store].get(timeout=600)
 
     def _send(self, store: str, command: str, words: Iterable[object]) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(
-            "\t".join(quote(str(word), safe="/=<>,.") for word in (store, command, *words)) + "\n"
-        )
-        self._process.stdin.flush()
+        line = "\t".join(quote(str(word), safe="/=<>,.") for word in (store, command, *words))
+        with self._lock:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
 
-    def _receive(self) -> dict[str, Any]:
+    def _read(self) -> None:
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the Java process ended; its last words are in judge.log"
-        document: dict[str, Any] = json.loads(line)
-        return document
+        for line in self._process.stdout:
+            document = json.loads(line)
+            self._answers[document["store"]].put(document["answer"])
+        for waiting in list(self._answers.values()):
+            waiting.put({"exception": "the Java process ended; its last words are in judge.log"})
 
 
 def settings_of(conf: Mapping[str, str]) -> list[str]:

@@ -28,12 +28,12 @@ class Loaded:
     Attributes:
         log: files of the commit log in the order of the broker's list.
         queues: files of each queue by (directory kind, topic, queue id).
-        deleted: names of files that loading deletes.
+        deleted: files that loading deletes; dispatch may make those of queues anew.
     """
 
     log: list[StoreFile] = field(default_factory=list)
     queues: dict[Key, list[StoreFile]] = field(default_factory=dict)
-    deleted: list[str] = field(default_factory=list)
+    deleted: list[StoreFile] = field(default_factory=list)
 
 
 def load_store(store: RocketMQStore, rules: RecoveryRules, geometry: Geometry) -> Loaded:
@@ -76,7 +76,7 @@ def _load_queues(store: RocketMQStore, kind: str, size: int, rules: RecoveryRule
 
 
 def _load_files(
-    entries: Iterable[tuple[str, Entry, Tree]], size: int, rules: RecoveryRules, deleted: list[str]
+    entries: Iterable[tuple[str, Entry, Tree]], size: int, rules: RecoveryRules, deleted: list[StoreFile]
 ) -> list[StoreFile]:
     """``MappedFileQueue.doLoad`` over one directory, entries in the order of their names."""
     entries, files = list(entries), []
@@ -84,7 +84,7 @@ def _load_files(
         if entry.is_directory and rules.skips_directories:
             continue
         if entry.size == 0 and not entry.is_directory and number == len(entries) - 1 and rules.drops_empty_last:
-            deleted.append(shown)
+            deleted.append(StoreFile(shown, 0, 0, tree, entry.path, entry.mtime_ms))
             continue
         if entry.is_directory or entry.size != size:
             if rules.wrong_length is WrongLength.IGNORE_REST:

@@ -92,7 +92,7 @@ class _Replay:
 
     def _set_log(self, loaded: Loaded) -> None:
         result = self.result
-        result.log_files, result.deleted = loaded.log, loaded.deleted
+        result.log_files, result.deleted = loaded.log, [f.name for f in loaded.deleted]
         result.log_begin = loaded.log[0].base if loaded.log else 0
         result.end_before = loaded.log[-1].base + loaded.log[-1].size if loaded.log else 0
 
@@ -116,6 +116,7 @@ class _Replay:
             return
         for key, files in loaded.queues.items():
             image = self._new_image(key, files)
+            image.removed += [f for f in loaded.deleted if f.name.startswith(f"{image.directory}/")]
             image.recover()
             self.images[key] = image
 
@@ -224,12 +225,16 @@ class _Replay:
         return last.base + last.size if last else 0
 
     def _kept_log(self) -> list[StoreFile]:
-        """Files of the log that remain, each with the bytes of it that count as its size."""
+        """Files of the log that remain, each with the bytes of it that count as its size.
+
+        ``MappedFileQueue.truncateDirtyFiles`` takes the rest by the file size, which for a file that starts at no
+        multiple of it is not the cut less the start.
+        """
         cut = self.result.log_cut
         if cut is None:
             return []
         files = (f for f in self.result.log_files if f.base <= cut)
-        return [f if f.base + f.size <= cut else replace(f, size=cut - f.base) for f in files]
+        return [f if f.base + f.size <= cut else replace(f, size=cut % f.size) for f in files]
 
     def _correct_minimum(self) -> None:
         """``recoverTopicQueueTable``."""
@@ -271,7 +276,7 @@ class _Replay:
         removed = [f.name for image in result.images for f in image.removed if f.name not in made]
         cut = result.log_cut
         gone = [f.name for f in result.log_files if cut is not None and f.base > cut]
-        result.deleted = sorted({*result.deleted, *removed, *gone})
+        result.deleted = sorted({*result.deleted, *removed, *gone} - made)
         result.cuts = [*self._log_cuts(), *(c for image in result.images for c in image.cuts())]
         result.lost = find_losses(result)
 

@@ -1,0 +1,108 @@
+"""Random questions to running stores of released classes and to rmqctl on the same files: needs Maven."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from tests.interop.compare import Answers, dumped, geometry
+from tests.interop.conftest import Judges
+from tests.interop.judge import RELEASES, Judge, has_java, settings_of
+from tests.interop.questions import Known, Question, questions
+
+COUNT = 500
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+
+
+@pytest.mark.parametrize("state", ["clean", "crash"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_golden_stores(release: str, state: str, judges: Judges, tmp_path: Path) -> None:
+    name = f"{release}-{state}"
+    root = golden.unpack(name, tmp_path)
+    known = [
+        Known(t["topic"], t["queueId"], t["queueOffset"], t["storeTimestamp"], keys_of(t["properties"]))
+        for t in golden.truth(name)
+        if t["kind"] == "msg"
+    ]
+    conf = golden.broker_conf(name)
+    asked = questions(random.Random(name), known, COUNT, boundaries=release >= "5")
+    assert differences(judges(release), root, release, asked, settings_of(conf), conf, crashed=state == "crash") == {}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_clocks_that_step(release: str, judges: Judges, tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    """A store whose clock went back twice and stood still once: times do not ascend, and many are equal."""
+    root = tmp_path / "steps"
+    for number, (start, step) in enumerate(
+        (("2026-11-10T00:00:00Z", "300ms"), ("2026-11-08T00:00:00Z", "2s"), ("2026-11-10T00:00:30Z", "0ms"))
+    ):
+        words = (
+            "--count",
+            350,
+            "--key",
+            "k-{n}",
+            "--key",
+            "same",
+            "--key",
+            "AaBB",
+            "--seed",
+            number,
+            "--start-time",
+            start,
+            "--interval",
+            step,
+        )
+        result = rmqctl(
+            "produce", root, "--topic", "Steps{0..1}", "--small", "--as-release", release, "--body", "b {n}", *words
+        )
+        assert result.exit_code == 0, result.output
+    known = [
+        Known(m["topic"], m["queue"], m["offset"], m["stored"], keys_of(m["properties"]))
+        for m in dumped(rmqctl, root).values()
+    ]
+    asked = questions(random.Random(release), known, COUNT, boundaries=release >= "5")
+    assert differences(judges(release), root, release, asked, geometry(root), {}) == {}
+
+
+def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
+    """Keys that the index holds of a message; one that it does not hold where there are none."""
+    found = (*(k for k in properties.get("KEYS", "").split(" ") if k), properties.get("UNIQ_KEY", ""))
+    return tuple(k for k in found if k) or ("no key",)
+
+
+def differences(
+    judge: Judge,
+    root: Path,
+    release: str,
+    asked: list[Question],
+    settings: list[str],
+    conf: dict[str, str],
+    *,
+    crashed: bool = False,
+) -> dict[Question, Any]:
+    """Questions whose answers differ, with that of rmqctl and that of the classes.
+
+    The index of a crashed store gets its last entries when a broker starts: keys are looked up in what it leaves.
+    """
+    ours = answered(root, release, asked, conf)
+    opened = judge.ask("s", "open", root, *settings)
+    assert opened, "load failed"
+    theirs = {question: judge.ask("s", question[0], *question[1]) for question in asked}
+    assert judge.ask("s", "stop", root)
+    if crashed:
+        ours |= answered(root, release, [q for q in asked if q[0] == "key"], conf)
+    return {question: (ours[question], theirs[question]) for question in asked if ours[question] != theirs[question]}
+
+
+def answered(root: Path, release: str, asked: list[Question], conf: dict[str, str]) -> dict[Question, Any]:
+    """Every question with the answer of rmqctl."""
+    with Answers(root, release, conf).opened() as answers:
+        return {question: getattr(answers, question[0])(*question[1]) for question in asked}
