@@ -139,7 +139,7 @@ def go_on(root: Path) -> None:
     with StoreEngine.open(root) as engine:
         assert engine.recovered is None
         for n in range(20):
-            engine.put(Message("FromEngine", b"body %d" % n, n % 2, {"KEYS": f"engine-{n}", "TAGS": "TagE"}))
+            engine.put(Message("FromEngine", b"body %d" % n, n % 2, {"KEYS": f"engine-{n}", "TAGS": "TagA"}))
 
 
 def check_verified(rmqctl: Callable[..., Any], root: Path) -> None:

@@ -52,7 +52,7 @@ def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:
     pieces = [PAIR_END * len(p) if b"\0" in p else p for p in text.split(PAIR_END)]
     lost = sum(b"\0" in p for p in text.split(PAIR_END))
     why = "nothing proves what they were; the body is sound, and every decoder passes over empty pairs"
-    what = f"blank {lost} destroyed propert{'y' if lost == 1 else 'ies'}"
+    what = f"blank {lost} destroyed {'property' if lost == 1 else 'properties'}"
     return Mended(resealed(raw[:at] + PAIR_END.join(pieces)), what, why, is_exact=False)
 
 
