@@ -22,7 +22,7 @@ from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import GroupCommit, Service, services_of
+from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
@@ -137,7 +137,7 @@ class StoreEngine(Reads):
         self._services: list[Service] = []
         if self.config.services:
             self._services = services_of(self.log, self.config, self.checkpoint.note_flushed)
-            self._services.append(Service("reput", _REPUT_INTERVAL_MS, self.dispatch))
+            self._services.append(Service("reput", _REPUT_INTERVAL_MS, Pauses(self.log, self.reput, self.dispatch)))
             if self.config.is_5:
                 self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
 

@@ -13,8 +13,10 @@ from time import monotonic
 from rmqctl.errors import RmqctlError
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.reput import Reput
 
 PAGE = 4096
+MUCH, LONG_SECONDS = 32 << 20, 0.5
 GROUP_COMMIT_MS = 10
 """How often the group commit service looks for work by itself."""
 
@@ -139,6 +141,30 @@ class Commit:
         if has_pages(self._log.committed, self._log.wrote, 0 if thorough else self._config.commit_least_pages):
             self._thorough_at = now
             self._log.commit()
+
+
+class Pauses:
+    """Dispatches beside writers: when they pause, when much waits, or after half a second.
+
+    A thread that dispatches all the time takes the interpreter from writers at each of their system calls.
+    """
+
+    def __init__(self, log: CommitLog, reput: Reput, dispatch: Callable[[], object]) -> None:
+        self._log, self._reput, self._dispatch = log, reput, dispatch
+        self._seen, self._ran_at = -1, monotonic()
+
+    def __call__(self) -> None:
+        """One turn of the service.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written.
+        """
+        end, now = self._log.committed, monotonic()
+        idle, self._seen = end == self._seen, end
+        waiting = end - self._reput.position
+        if waiting > 0 and (idle or waiting >= MUCH or now - self._ran_at >= LONG_SECONDS):
+            self._ran_at = now
+            self._dispatch()
 
 
 def has_pages(begin: int, end: int, least: int) -> bool:
