@@ -54,6 +54,7 @@ class SparkFailure(RmqctlError):
         """
         lines = [f"{what}: {reason}"]
         if log is not None and (tail := tail_of(log)):
+            _kept.add(log)
             lines += ["the last lines of " + os.fspath(log) + ":", *(f"  {line}" for line in tail)]
         super().__init__("\n".join(lines))
 
@@ -79,6 +80,7 @@ class Cluster:
 
 
 _logs: list[Path] = []
+_kept: set[Path] = set()  # logs that a message speaks of
 
 
 def session(master: str = LOCAL, conf: Mapping[str, str] | None = None, *, remote: str | None = None) -> SparkSession:
@@ -258,10 +260,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @atexit.register
-def _remove_empty_logs() -> None:
+def _remove_logs() -> None:
     for log in _logs:
-        try:
-            if log.stat().st_size == 0:
-                log.unlink()
-        except OSError:
-            pass
+        if log not in _kept:
+            log.unlink(missing_ok=True)
