@@ -49,6 +49,8 @@ def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:
         return Mended(
             resealed(raw[:-1] + PAIR_END), "put the last separator of the properties back", why, is_exact=True
         )
+    if b"\0\0" not in text:  # a single byte may be a flipped bit: blanking the whole pair would lose more
+        return None
     pieces = [PAIR_END * len(p) if b"\0" in p else p for p in text.split(PAIR_END)]
     lost = sum(b"\0" in p for p in text.split(PAIR_END))
     why = "nothing proves what they were; the body is sound, and every decoder passes over empty pairs"
