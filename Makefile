@@ -46,7 +46,7 @@ fix: $(STAMP) ## mend what the linters can mend themselves
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-demo: $(STAMP) ## unpack a real store, show it, damage it, find the damage
+demo: $(STAMP) ## unpack a real store, show it, damage it, find the damage, mend it
 	@PATH="$(CURDIR)/$(BIN):$$PATH" fixtures/demo
 
 clean: ## remove .venv and everything that tools have left behind
