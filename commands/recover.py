@@ -74,11 +74,14 @@ def command(
 
 def _check_state(found: RocketMQStore, manner: Manner) -> None:
     from rmqctl.errors import StoreInUse
+    from rmqctl.rocketmq.geometry import geometry_of
 
     if manner.is_real:
         stop_if_pending(found.root)
     if found.is_running and manner.is_real:
         raise StoreInUse(found.root)
+    if geometry_of(found).source == "default":
+        message("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
     if found.is_running:
         message("a broker holds the lock of this store: it has started already, and what is read may be changing")
 
