@@ -74,7 +74,7 @@ class IndexSeries:
         if not len(columns.keys):
             return
         head = self._last()
-        keep = _not_yet(columns, head.end_phy_offset)
+        keep = not_yet(columns, head.end_phy_offset)
         keys, hashes = columns.keys, columns.hashes
         if not keep.all():
             hashes = hashes[np.repeat(keep, keys)]
@@ -129,7 +129,7 @@ def _note(head: IndexHead, count: int, new: int, physical: Ints, times: Ints) ->
     head.end_phy_offset, head.end_timestamp = int(physical[-1]), int(times[-1])
 
 
-def _not_yet(columns: IndexColumns, end: int) -> npt.NDArray[np.bool_]:
+def not_yet(columns: IndexColumns, end: int) -> npt.NDArray[np.bool_]:
     """Which records are not left out as indexed already: those before the last one put (`<`, spec 4.3)."""
     physical = columns.physical
     if (physical[1:] >= physical[:-1]).all():

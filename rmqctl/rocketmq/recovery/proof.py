@@ -165,7 +165,8 @@ def _chain(block: Block, proof: Proof, job: Job, dispatcher: Dispatcher) -> bool
             return False
     if block.gaps:
         return False
-    proof.blank = proof.first >= 0 and any(blank.position == proof.end for blank in block.blanks)
+    blanks = [b for b in block.blanks if b.position == proof.end and b.size == b.end - b.position]
+    proof.blank = bool(proof.records and blanks)
     return not block.blanks or proof.blank
 
 

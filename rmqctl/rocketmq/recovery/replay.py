@@ -14,6 +14,7 @@ from rmqctl.rocketmq.broker_conf import flag
 from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
+from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import index_files
@@ -198,10 +199,10 @@ class _Replay:
             return
         if self.result.index is not None:
             self.result.index.add(done.index)
-        new = done.index.physical >= self.index_end
+        new = not_yet(done.index, self.index_end)
         self.result.index_keys += int(done.index.keys[new].sum())
         keyed = done.index.physical[new & (done.index.keys > 0)]
-        self.index_end = max(self.index_end, int(keyed[-1])) if len(keyed) else self.index_end
+        self.index_end = int(keyed[-1]) if len(keyed) else self.index_end
 
     def _image(self, kind: str, topic: bytes, queue_id: int) -> QueueImage:
         key = kind, topic.decode("utf-8", "replace"), queue_id
