@@ -22,7 +22,7 @@ from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, services_of
+from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
@@ -176,6 +176,8 @@ class StoreEngine(Reads):
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
+        if self._services and self.log.committed - self.reput.position > most_undispatched(self.log):
+            self.dispatch()
         status = self._flushed_status(records[0].message, appended)
         return [result_of(r, n, appended, status) for n, r in enumerate(records)]
 
