@@ -167,7 +167,7 @@ def _stop_if_nothing(found: RocketMQStore, wanted: RebuildOptions, rebuilt: Rebu
     """Exit 1 where no topic of --topic has a message or a queue: the names are wrong."""
     from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
 
-    if wanted.topics is None or sum(rebuilt.counts.values()):
+    if wanted.topics is None or any(rebuilt.counts.values()):
         return
     names = topic_names(found)
     for topic in sorted(map(os.fsdecode, wanted.topics)):
