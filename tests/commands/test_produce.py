@@ -197,3 +197,16 @@ def test_a_crashed_store_is_recovered_first(rmqctl: Rmqctl, tmp_path: Path) -> N
     assert "rmqctl undo" in made.stderr
     assert rmqctl("verify", tmp_path / "s").exit_code == 0
     assert len(rows(rmqctl("dump", tmp_path / "s", "--topic", "T", "-o", "jsonl"))) == 305
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("topic", '"\\ud800"'), ("queue_id", "-1"), ("keys", "5"), ("keys", '"order1"')]
+)
+def test_fields_that_no_record_can_have(rmqctl: Rmqctl, tmp_path: Path, field: str, value: str) -> None:
+    sound = '{"topic": "T", "body": "x", "properties": {"a\\ud800": "\\ud800"}}\n'
+    lines = tmp_path / "lines"
+    lines.write_text(sound + 'X
+    result = rmqctl("produce", tmp_path / "store", "--jsonl", lines, "--small")
+    assert result.exit_code == 13
+    assert f"line 2, field {field}: " in result.stderr
+    assert len(rmqctl("dump", tmp_path / "store", "-o", "jsonl").stdout.splitlines()) == 1
