@@ -205,7 +205,8 @@ def test_a_crashed_store_is_recovered_first(rmqctl: Rmqctl, tmp_path: Path) -> N
 def test_fields_that_no_record_can_have(rmqctl: Rmqctl, tmp_path: Path, field: str, value: str) -> None:
     sound = '{"topic": "T", "body": "x", "properties": {"a\\ud800": "\\ud800"}}\n'
     lines = tmp_path / "lines"
-    lines.write_text(sound + 'X
+    wrong = f'{{"topic": "T", "body": "x", "{field}": {value}}}'
+    lines.write_text(sound + wrong + "\n")
     result = rmqctl("produce", tmp_path / "store", "--jsonl", lines, "--small")
     assert result.exit_code == 13
     assert f"line 2, field {field}: " in result.stderr
