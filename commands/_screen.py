@@ -80,6 +80,8 @@ def _width() -> int:
 
 
 def _takes_colour() -> bool:
+    if sys.stdout is None:
+        return False
     if not (sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE")):
         return False  # what Console finds too, but its import takes longer than a lookup
     from rich.console import Console

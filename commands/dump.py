@@ -85,7 +85,7 @@ def command(
     else:
         dump = _dump(found, request)
         _write(dump, out, _formatter(format_string), follow=follow)
-        _finish(dump, filters, follow=follow)
+        _finish(found, dump, filters, follow=follow)
 
 
 def _check(out: Output, format_string: str | None, *, follow: bool, redact: bool) -> None:
@@ -216,19 +216,32 @@ def _hex(found: RocketMQStore | LoneFile, request: Request, filters: FilterOptio
     if wanted.looks_at_content or wanted.damaged or request.limit is not None:
         dump = _dump(found, request)
         view.write_rows(dump)
-        _finish(dump, filters, follow=False)
+        _finish(found, dump, filters, follow=False)
     else:
         view.write_files()
     if view.wrong:
         raise SystemExit(1)
 
 
-def _finish(dump: Dump, filters: FilterOptions, *, follow: bool) -> None:
+def _finish(found: RocketMQStore | LoneFile, dump: Dump, filters: FilterOptions, *, follow: bool) -> None:
     """Exit 1 for damage shown, or when filters left nothing; say what they hid."""
     outcome = dump.outcome
     if outcome.hidden:
         places = "1 place" if outcome.hidden == 1 else f"{outcome.hidden} places"
         message(f"damage in {places} is not shown because of the filters; see it with --damaged")
     nothing = not outcome.rows and not filters.is_empty and not filters.damaged and not follow
+    if nothing:
+        message(f"nothing matched the filters{_unknown_topic(found, filters.topic)}")
     if outcome.damage or nothing:
         raise SystemExit(1)
+
+
+def _unknown_topic(found: RocketMQStore | LoneFile, topic: str | None) -> str:
+    """The end of the sentence where it is the name of the topic that is wrong."""
+    from rmqctl.open import LoneFile
+    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+
+    if topic is None or isinstance(found, LoneFile):
+        return ""
+    names = topic_names(found)
+    return "" if topic in names or not names else f"; the store knows no topic {topic}{did_you_mean(topic, names)}"

@@ -105,6 +105,7 @@ def command(
             rebuilt = rebuild.run(directory)
             _remark(rebuild, rebuilt)
             _show(rebuilt, out)
+            _stop_if_nothing(found, wanted, rebuilt)
             if apply:
                 _apply(rebuild, rebuilt, journal, force=force)
                 return
@@ -160,6 +161,18 @@ def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
 def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
     for sentence in rebuild.remarks(rebuilt):
         message(sentence)
+
+
+def _stop_if_nothing(found: RocketMQStore, wanted: RebuildOptions, rebuilt: Rebuilt) -> None:
+    """Exit 1 where no topic of --topic has a message or a queue: the names are wrong."""
+    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+
+    if wanted.topics is None or any(rebuilt.counts.values()):
+        return
+    names = topic_names(found)
+    for topic in sorted(map(os.fsdecode, wanted.topics)):
+        message(f"no message and no queue of topic {topic} is there{did_you_mean(topic, names)}")
+    raise SystemExit(1)
 
 
 def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = True) -> None:

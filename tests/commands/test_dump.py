@@ -61,6 +61,14 @@ def test_csv_has_a_line_a_row(root: Path, rmqctl: Any) -> None:
 def test_filters_that_match_nothing_end_with_1(root: Path, rmqctl: Any) -> None:
     result = rmqctl("dump", root, "--topic", "None", "-o", "jsonl")
     assert (result.stdout, result.exit_code) == ("", 1)
+    assert "nothing matched the filters" in result.stderr
+
+
+def test_an_unknown_topic_brings_the_nearest_name(rmqctl: Any) -> None:
+    for line in (["dump"], ["topics"]):
+        result = rmqctl(*line, golden.pristine("5.3.3-clean"), "--topic", "LabOrdres")
+        assert result.exit_code == 1
+        assert "did you mean LabOrders" in result.stderr
 
 
 def test_matches_without_damage_end_with_0_and_hidden_damage_is_mentioned(root: Path, rmqctl: Any) -> None:

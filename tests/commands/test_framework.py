@@ -139,6 +139,14 @@ def test_errors_become_a_code_and_a_sentence(error: BaseException, code: int, wo
     assert not words or stderr.count("\n") == 1 or isinstance(error, click.UsageError)
 
 
+def test_a_closed_stdout_is_told() -> None:
+    line = f"exec {sys.executable} -m rmqctl formats >&-"
+    done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 10
+    assert done.stderr.count("\n") == 1
+    assert "standard output" in done.stderr
+
+
 def test_closed_pipe_is_quiet() -> None:
     assert outcome(BrokenPipeError(errno.EPIPE, "Broken pipe")) == (0, "")
 

@@ -204,3 +204,17 @@ def test_too_little_room_is_refused_before_anything_is_written(rmqctl: Rmqctl, t
     assert made.exit_code == 13
     assert "are free" in made.stderr
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("topic", '"\\ud800"'), ("queue_id", "-1"), ("keys", "5"), ("keys", '"order1"')]
+)
+def test_fields_that_no_record_can_have(rmqctl: Rmqctl, tmp_path: Path, field: str, value: str) -> None:
+    sound = '{"topic": "T", "body": "x", "properties": {"a\\ud800": "\\ud800"}}\n'
+    lines = tmp_path / "lines"
+    wrong = f'{{"topic": "T", "body": "x", "{field}": {value}}}'
+    lines.write_text(sound + wrong + "\n")
+    result = rmqctl("produce", tmp_path / "store", "--jsonl", lines, "--small")
+    assert result.exit_code == 13
+    assert f"line 2, field {field}: " in result.stderr
+    assert len(rmqctl("dump", tmp_path / "store", "-o", "jsonl").stdout.splitlines()) == 1

@@ -132,3 +132,29 @@ def test_without_a_record_in_the_log_nothing_goes(rmqctl: Rmqctl, tmp_path: Path
     assert result.exit_code == 15
     assert "no record" in result.stderr
     assert sorted((root / "consumequeue").rglob("*")) == queues
+
+
+def test_a_topic_that_is_not_there(rmqctl: Rmqctl) -> None:
+    result = rmqctl("rebuild", golden.pristine("4.9.8-clean"), "--topic", "LabOrder")
+    assert result.exit_code == 1
+    assert "no message and no queue of topic LabOrder is there; did you mean LabOrders" in result.stderr
+
+
+def test_index_files_with_foreign_names_are_left_alone(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    first, *_, last = sorted((root / "index").iterdir())
+    first.rename(root / "index" / "00000000000000000007")
+    last.unlink()
+    result = rmqctl("rebuild", root, "--index", "-o", "jsonl")
+    rows = [json.loads(line) for line in result.stdout.splitlines()][:-1]
+    assert result.exit_code == 1, result.stderr
+    assert [r["change"] for r in rows] == ["create", "create"]
+    assert all(len(r["file"]) == len("index/") + 17 for r in rows)
+
+
+def test_a_directory_in_place_of_the_checkpoint(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    (root / "checkpoint").unlink()
+    (root / "checkpoint").mkdir()
+    assert rmqctl("rebuild", root, "--checkpoint").exit_code == 1
+    assert rmqctl("repair", root).exit_code == 1

@@ -196,6 +196,11 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
     return document
 
 
+def _escaped(text: str) -> str:
+    """Text as `_Reader._text` gives it: a lone surrogate, which JSON can spell, becomes the bytes that stand for it."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+
+
 class _Reader:
     """Takes the fields of one object, and says which is wrong."""
 
@@ -207,8 +212,8 @@ class _Reader:
             raise self._wrong("topic", "is missing (or give --topic)")
         return Draft(
             body=self._bytes("body"),
-            topic=self._text("topic"),
-            queue_id=self._number("queue_id", _INT),
+            topic=self._topic(),
+            queue_id=self._queue_id(),
             properties=self._properties(),
             flag=self._number("flag", _INT) or 0,
             born_timestamp=self._number("born_timestamp", _LONG),
@@ -221,6 +226,18 @@ class _Reader:
             compression=self._compression(),
             stored=True,
         )
+
+    def _topic(self) -> str | None:
+        topic = self._text("topic")
+        if topic is not None and not topic.isascii() and any("\ud800" <= c <= "\udfff" for c in topic):
+            raise self._wrong("topic", "is not UTF-8 text")
+        return topic
+
+    def _queue_id(self) -> int | None:
+        number = self._number("queue_id", _INT)
+        if number is not None and number < 0:
+            raise self._wrong("queue_id", "is below 0")
+        return number
 
     def _wrong(self, name: str, wanted: str) -> Refused:
         return Refused(f"{self._where}, field {name}: {wanted}; nothing of this line was written")
@@ -260,7 +277,7 @@ class _Reader:
         found: dict[str, str] = {}
         if isinstance(value, dict):
             for name, text in value.items():
-                found[name] = self._raw(f"properties.{name}", text).decode("utf-8", "surrogateescape")
+                found[_escaped(name)] = self._raw(f"properties.{name}", text).decode("utf-8", "surrogateescape")
         elif value is not None:
             raise self._wrong("properties", "not an object of names and values")
         return self._with_shown(found)
@@ -268,8 +285,10 @@ class _Reader:
     def _with_shown(self, found: dict[str, str]) -> dict[str, str]:
         """Keys and tags given only beside the properties, as in an object written by hand."""
         keys, tags = self._document.get("keys"), self._text("tags")
-        if "KEYS" not in found and isinstance(keys, list) and keys:
-            found["KEYS"] = " ".join(str(k) for k in keys)
+        if not isinstance(keys, list | None):
+            raise self._wrong("keys", "not a list")
+        if "KEYS" not in found and keys:
+            found["KEYS"] = " ".join(_escaped(str(k)) for k in keys)
         if tags and "TAGS" not in found:
             found["TAGS"] = tags
         return found

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from rmqctl.files.local import LocalFile
 from rmqctl.files.source import ByteSource
+from rmqctl.files.tree import Entry
 from rmqctl.rocketmq.index_files import NAME_DIGITS
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank
 from rmqctl.rocketmq.rebuild.build import Built
@@ -171,13 +172,18 @@ class QueueComparison:
         return UNIT if kind == QUEUES else BATCH_UNIT if kind == BATCH_QUEUES else None
 
 
+def index_entries(store: RocketMQStore) -> list[Entry]:
+    """Index files, ascending; files that are not named by 17 digits are left alone."""
+    return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
+
+
 def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileChange]:
     """Index files in the order of the log: those that are there by name, those that were built under ``names``.
 
     Raises:
         OSError: a file cannot be read.
     """
-    there = [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
+    there = index_entries(store)
     for number, staged in enumerate(built.index_paths):
         if number >= len(there):
             yield FileChange(f"index/{names[number]}", Change.CREATE, "the file is missing", staged)

@@ -25,7 +25,7 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.rebuild.bitmaps import Bitmaps
 from rmqctl.rocketmq.rebuild.build import Builder, Built, Job, Progress, build
 from rmqctl.rocketmq.rebuild.checkpoint import checkpoint_bytes, indexed_until
-from rmqctl.rocketmq.rebuild.compare import QueueComparison, index_changes
+from rmqctl.rocketmq.rebuild.compare import QueueComparison, index_changes, index_entries
 from rmqctl.rocketmq.rebuild.compare_rocksdb import rocksdb_changes
 from rmqctl.rocketmq.rebuild.counters import counter_units, keep_destroyed_tails, lost_counters
 from rmqctl.rocketmq.rebuild.differences import Change, FileChange
@@ -171,7 +171,7 @@ class Rebuild:
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
         if self.options.index:
-            there = [e.name for e in self.store.index_files if not e.is_directory]
+            there = [e.name for e in index_entries(self.store)]
             yield from index_changes(self.store, found.built, index_names(found.built.index, there))
 
     def _add_checkpoint(self, found: Rebuilt, undispatched: list[int]) -> None:
@@ -314,7 +314,7 @@ def _heads(store: RocketMQStore) -> list[IndexHead]:
 
 def _content(store: RocketMQStore, path: str) -> bytes | None:
     entry = store.tree.stat(path)
-    if entry is None:
+    if entry is None or entry.is_directory:
         return None
     source = store.tree.open(path)
     try:
