@@ -135,7 +135,7 @@ final class LiveStore {
             "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", offsetId(message),
             "born", message.getBornTimestamp(), "stored", message.getStoreTimestamp(), "flag", message.getFlag(),
             "reconsumed", message.getReconsumeTimes(), "prepared", message.getPreparedTransactionOffset(),
-            "properties", new TreeMap<>(message.getProperties()), "body", sha256(message.getBody()));
+            "properties", message.getProperties() == null ? Map.of() : new TreeMap<>(message.getProperties()), "body", sha256(message.getBody()));
     }
 
     private static String offsetId(MessageExt message) {
