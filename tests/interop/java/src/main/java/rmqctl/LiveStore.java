@@ -131,6 +131,11 @@ final class LiveStore {
         if (message == null) {
             return Json.object("physical", record.getLong(record.position() + PHYSICAL_OFFSET), "undecodable", true);
         }
+        return message(message);
+    }
+
+    /** What a consumer sees of a message. */
+    static Map<String, Object> message(MessageExt message) throws Exception {
         return Json.object("physical", message.getCommitLogOffset(), "size", message.getStoreSize(), "topic", message.getTopic(),
             "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", offsetId(message),
             "born", message.getBornTimestamp(), "stored", message.getStoreTimestamp(), "flag", message.getFlag(),
