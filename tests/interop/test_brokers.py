@@ -56,7 +56,7 @@ def run(
     """A broker on a store until a consumer has all messages of the topics and a producer has sent more."""
     classes = class_path(release, compiled, "WholeBroker")
     command = java(classes, root.parent / "home", "WholeBroker", root, ",".join(topics), send, *settings)
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200, cwd=root.parent)
+    done = subprocess.run(command, check=False, capture_output=True, timeout=200, cwd=root.parent)
     assert done.returncode == 0, done.stderr[-2000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     for message in answer["received"]:

@@ -76,6 +76,16 @@ def served(judge: Judge, name: str, root: Path, base: str) -> dict[str, Any]:
     return {**opened, **read}
 
 
+def unexplained(answer: dict[str, Any]) -> list[str]:
+    """Answers that were not FOUND, but of queues whose messages are all gone.
+
+    Those keep their next offset, by units that point nowhere. A 4.x broker (``ConsumeQueue.correctMinOffset``), and any on a
+    log that begins at 0, lets such a queue begin at 0 and answers MESSAGE_WAS_REMOVING; consumers go on at the end.
+    """
+    alive = {f"{m['topic']}/{m['queue']}" for m in answer["messages"]}
+    return [odd for odd in answer["odd"] if "MESSAGE_WAS_REMOVING" not in odd or odd.partition(" ")[0] in alive]
+
+
 def messages(base: str) -> dict[Place, tuple[int, str]]:
     """Physical offset and hash of the body of every message of a golden store; inner batches apart."""
     return {
@@ -113,7 +123,7 @@ def test_repaired_stores(release: str, judges: Judges, tmp_path: Path) -> None:
 def check_repaired(judge: Judge, name: str, base: str, root: Path) -> None:
     """Every queue is read from its smallest to its largest offset, and nothing sound is missing."""
     answer = served(judge, name, root, base)
-    assert answer["odd"] == []
+    assert unexplained(answer) == []
     assert answer["afterLoad"]["maxPhy"] == answer["afterStart"]["maxPhy"]
     if not any(part in name for part in (*EXPIRED, "torn-tail")):
         physical = {m["physical"] for m in answer["messages"]}
@@ -144,7 +154,7 @@ def test_salvaged_stores(release: str, judges: Judges, tmp_path: Path) -> None:
 def check_salvaged(judge: Judge, name: str, base: str, into: Path, total: int) -> None:
     """As many messages as were written, each at its queue offset with its body."""
     answer = served(judge, name, into, base)
-    assert answer["odd"] == []
+    assert unexplained(answer) == []
     known = {place: body for place, (_, body) in messages(base).items()}
     found = {place: body for place, (_, body) in read(answer).items()}
     allowed = ("stale-valid-record", "queueoffset-plus-5", "body", "torn-tail", "flip")

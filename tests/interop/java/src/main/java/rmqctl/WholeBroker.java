@@ -30,6 +30,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * and stops. One JSON line: what was received, what was sent.
  */
 public final class WholeBroker {
+    /** Delayed messages that are due are delivered a second after the start. */
+    private static final long DELIVERY_MS = 4_000;
     private static final long SILENCE_MS = 3_000;
     private static final long PATIENCE_MS = 60_000;
 
@@ -46,6 +48,7 @@ public final class WholeBroker {
         names.start();
         String address = "127.0.0.1:" + port;
         BrokerController broker = broker(args[0], address, given);
+        Thread.sleep(DELIVERY_MS);
         List<Object> received = receive(address, List.of(args[1].split(",")));
         List<Object> sent = send(address, args[1].split(",")[0], Integer.parseInt(args[2]));
         broker.shutdown();
