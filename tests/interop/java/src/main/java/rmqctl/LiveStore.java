@@ -275,7 +275,7 @@ final class LiveStore {
             if (type == MessageStoreConfig.class) {
                 values.add(config);
             } else if (type == BrokerStatsManager.class) {
-                values.add(new BrokerStatsManager("rmqctl", false));
+                values.add(stats());
             } else if (type == BrokerConfig.class) {
                 values.add(broker);
             } else if (type.getSimpleName().equals("MessageArrivingListener")) {
@@ -285,5 +285,14 @@ final class LiveStore {
             }
         }
         return (DefaultMessageStore) maker.newInstance(values.toArray());
+    }
+
+    /** Counters of a broker; 4.5 makes them from a name alone. */
+    private static BrokerStatsManager stats() throws Exception {
+        try {
+            return BrokerStatsManager.class.getConstructor(String.class, boolean.class).newInstance("rmqctl", false);
+        } catch (NoSuchMethodException older) {
+            return BrokerStatsManager.class.getConstructor(String.class).newInstance("rmqctl");
+        }
     }
 }

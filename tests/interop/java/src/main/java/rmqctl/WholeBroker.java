@@ -86,6 +86,7 @@ public final class WholeBroker {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("rmqctl-" + System.nanoTime());
         consumer.setNamesrvAddr(names);
         consumer.setAutoCommit(false);
+        consumer.setPullThreadNums(100); // an empty queue holds a thread for 20 s
         consumer.start();
         List<MessageQueue> queues = new ArrayList<>();
         for (String topic : topics) {
