@@ -16,7 +16,6 @@ from typing import Any, Self
 from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
-SOURCES = ("Json", "LiveStore", "Judge")
 RELEASES = ("4.9.8", "5.5.0")
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
@@ -29,18 +28,29 @@ def has_java() -> bool:
 
 
 @cache
-def class_path(release: str, work: Path) -> str:
-    """The released jars, fetched by Maven, and the judge compiled against them."""
-    project, classes = work / release, work / f"{release}-classes"
+def class_path(release: str, work: Path, program: str = "Judge") -> str:
+    """The released jars, fetched by Maven, and a program compiled against them: ``Judge`` or ``WholeBroker``."""
+    project, classes = work / f"{program}-{release}", work / f"{program}-{release}-classes"
     project.mkdir(parents=True)
     classes.mkdir()
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *goal], cwd=project, check=True)
+    profile = ["-Pbroker"] if program == "WholeBroker" else []
+    subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *profile, *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
-    sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in SOURCES]
+    sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in ("Json", "LiveStore", program)]
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
     return f"{classes}{os.pathsep}{jars}"
+
+
+def java(
+    classes: str, home: Path, program: str, *words: object, memory: str = "768m", **properties: object
+) -> list[str]:
+    """The command that runs a program; what it writes outside its store goes to ``home``."""
+    home.mkdir(parents=True, exist_ok=True)
+    given = [f"-Drmqctl.{name}={value}" for name, value in properties.items()]
+    start = ["java", f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *given, *OPENS]
+    return [*start, "-cp", classes, f"rmqctl.{program}", *map(str, words)]
 
 
 class Judge:
@@ -50,9 +60,7 @@ class Judge:
     """
 
     def __init__(self, classes: str, home: Path, *, workers: int = 1, patience: int = 20_000) -> None:
-        home.mkdir(parents=True, exist_ok=True)
-        java = ["java", "-Xmx768m", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", f"-Drmqctl.patience={patience}"]
-        command = [*java, *OPENS, "-cp", classes, "rmqctl.Judge", str(workers)]
+        command = java(classes, home, "Judge", workers, patience=patience)
         self._log = open(home / "judge.log", "wb")  # noqa: SIM115 -- open as long as the process
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, cwd=home, encoding="utf-8"

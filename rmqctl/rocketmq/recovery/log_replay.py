@@ -124,7 +124,7 @@ class _FileReplay:
         at = self.walk.position
         checked = check_at(self.source, at, self.end, self.rules, body=self.body)
         if checked.verdict is Verdict.RECORD:
-            yield self._note(_single(self.source.read_at(at, checked.size), self.file, at))
+            yield self._note(_single(self.source.read_at(at, checked.size), self.file, at, self.rules))
         else:
             self.walk.stopped = checked
 
@@ -156,9 +156,13 @@ def _run(block: Block, good: Flags, row: int) -> int:
     return int(broken[0]) + 1 if len(broken) else len(at)
 
 
-def _single(record: bytes, file: StoreFile, position: int) -> Block:
-    """A block of one record that the scan refuses and brokers accept: lengths below zero count as none."""
+def _single(record: bytes, file: StoreFile, position: int, rules: RecoveryRules) -> Block:
+    """A block of one record that the scan refuses and brokers accept: lengths below zero count as none.
+
+    To a release that knows no IPv6 the host bits of SYSFLAG mean nothing.
+    """
     v2, hosts = record[7] == 0xAB, int.from_bytes(record[36:40], "big") >> HOST_SHIFT & 3
+    hosts = hosts if rules.known_v6 else 0
     variant, text = hosts | (_V2 if v2 else 0), 2 if v2 else 1
     head = int(head_sizes()[variant])
     body = max(int.from_bytes(record[head - 4 : head], "big", signed=True), 0)

@@ -13,7 +13,6 @@ from fixtures import damage, golden
 from tests.interop.recovered import replayed
 
 DIRECTORY = Path(golden.__file__).parent / "interop"
-RELEASES = ("4.9.8", "5.5.0")
 
 
 def recorded(release: str) -> list[dict[str, Any]]:
@@ -22,7 +21,7 @@ def recorded(release: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", golden.RELEASES)
 def test_the_replay_does_what_the_classes_did(release: str, tmp_path: Path) -> None:
     roots = {name: golden.unpack(name, tmp_path) for name in (f"{release}-clean", f"{release}-crash")}
     cases = recorded(release)

@@ -131,11 +131,16 @@ final class LiveStore {
         if (message == null) {
             return Json.object("physical", record.getLong(record.position() + PHYSICAL_OFFSET), "undecodable", true);
         }
+        return message(message);
+    }
+
+    /** What a consumer sees of a message. */
+    static Map<String, Object> message(MessageExt message) throws Exception {
         return Json.object("physical", message.getCommitLogOffset(), "size", message.getStoreSize(), "topic", message.getTopic(),
             "queue", message.getQueueId(), "offset", message.getQueueOffset(), "id", offsetId(message),
             "born", message.getBornTimestamp(), "stored", message.getStoreTimestamp(), "flag", message.getFlag(),
             "reconsumed", message.getReconsumeTimes(), "prepared", message.getPreparedTransactionOffset(),
-            "properties", new TreeMap<>(message.getProperties()), "body", sha256(message.getBody()));
+            "properties", message.getProperties() == null ? Map.of() : new TreeMap<>(message.getProperties()), "body", sha256(message.getBody()));
     }
 
     private static String offsetId(MessageExt message) {
@@ -270,7 +275,7 @@ final class LiveStore {
             if (type == MessageStoreConfig.class) {
                 values.add(config);
             } else if (type == BrokerStatsManager.class) {
-                values.add(new BrokerStatsManager("rmqctl", false));
+                values.add(stats());
             } else if (type == BrokerConfig.class) {
                 values.add(broker);
             } else if (type.getSimpleName().equals("MessageArrivingListener")) {
@@ -280,5 +285,14 @@ final class LiveStore {
             }
         }
         return (DefaultMessageStore) maker.newInstance(values.toArray());
+    }
+
+    /** Counters of a broker; 4.5 makes them from a name alone. */
+    private static BrokerStatsManager stats() throws Exception {
+        try {
+            return BrokerStatsManager.class.getConstructor(String.class, boolean.class).newInstance("rmqctl", false);
+        } catch (NoSuchMethodException older) {
+            return BrokerStatsManager.class.getConstructor(String.class).newInstance("rmqctl");
+        }
     }
 }

@@ -1,0 +1,150 @@
+package rmqctl;
+
+import java.io.PrintStream;
+import java.net.ServerSocket;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/**
+ * A name server, a broker and clients of the release in one process: {@code WholeBroker DIRECTORY TOPIC,TOPIC... SEND SETTING...} lets the broker
+ * start on a store, pulls every message of the topics as a consumer that begins at the first, sends SEND messages to the first topic as a producer,
+ * and stops. One JSON line: what was received, what was sent.
+ */
+public final class WholeBroker {
+    /** Delayed messages that are due are delivered a second after the start. */
+    private static final long DELIVERY_MS = 4_000;
+    private static final long SILENCE_MS = 3_000;
+    private static final long PATIENCE_MS = 60_000;
+
+    public static void main(String[] args) throws Exception {
+        PrintStream out = System.out;
+        System.setOut(System.err); // the broker may print, too
+        Properties given = new Properties();
+        Arrays.stream(args).skip(3).map(s -> s.split("=", 2)).forEach(s -> given.setProperty(s[0], s[1]));
+        int port = free();
+        NettyServerConfig listen = new NettyServerConfig();
+        listen.setListenPort(port);
+        NamesrvController names = new NamesrvController(new NamesrvConfig(), listen);
+        names.initialize();
+        names.start();
+        String address = "127.0.0.1:" + port;
+        BrokerController broker = broker(args[0], address, given);
+        Thread.sleep(DELIVERY_MS);
+        List<Object> received = receive(address, List.of(args[1].split(",")));
+        List<Object> sent = send(address, args[1].split(",")[0], Integer.parseInt(args[2]));
+        broker.shutdown();
+        names.shutdown();
+        out.println(Json.text(Json.object("received", received, "sent", sent)));
+        out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static BrokerController broker(String root, String names, Properties given) throws Exception {
+        MessageStoreConfig store = new MessageStoreConfig();
+        store.setStorePathRootDir(root);
+        store.setStorePathCommitLog(root + "/commitlog");
+        store.setHaListenPort(free());
+        store.setDiskMaxUsedSpaceRatio(99);
+        store.setFileReservedTime(24 * 3650);
+        BrokerConfig config = new BrokerConfig();
+        config.setNamesrvAddr(names);
+        config.setBrokerIP1("127.0.0.1");
+        config.setBrokerName("rmqctl");
+        config.setBrokerId(0);
+        MixAll.properties2Object(given, store);
+        MixAll.properties2Object(given, config);
+        NettyServerConfig listen = new NettyServerConfig();
+        listen.setListenPort(free());
+        BrokerController broker = new BrokerController(config, listen, new NettyClientConfig(), store);
+        if (!broker.initialize()) {
+            throw new IllegalStateException("the broker does not initialize");
+        }
+        broker.start();
+        return broker;
+    }
+
+    private static List<Object> receive(String names, List<String> topics) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("rmqctl-" + System.nanoTime());
+        consumer.setNamesrvAddr(names);
+        consumer.setAutoCommit(false);
+        consumer.setPullThreadNums(100); // an empty queue holds a thread for 20 s
+        consumer.start();
+        List<MessageQueue> queues = new ArrayList<>();
+        for (String topic : topics) {
+            queues.addAll(queues(consumer, topic));
+        }
+        consumer.assign(queues);
+        for (MessageQueue queue : queues) {
+            consumer.seekToBegin(queue);
+        }
+        List<Object> received = new ArrayList<>();
+        long begin = System.currentTimeMillis();
+        long last = begin;
+        while (System.currentTimeMillis() - last < SILENCE_MS && System.currentTimeMillis() - begin < PATIENCE_MS) {
+            for (MessageExt message : consumer.poll(500)) {
+                Map<String, Object> seen = LiveStore.message(message);
+                received.add(seen);
+                last = System.currentTimeMillis();
+            }
+        }
+        consumer.shutdown();
+        return received;
+    }
+
+    /** The broker tells the name server of its topics some time after its start. */
+    private static Collection<MessageQueue> queues(DefaultLitePullConsumer consumer, String topic) throws Exception {
+        for (int attempt = 0; ; attempt++) {
+            try {
+                return consumer.fetchMessageQueues(topic);
+            } catch (Exception unknown) {
+                if (attempt == 60) {
+                    throw unknown;
+                }
+                Thread.sleep(500);
+            }
+        }
+    }
+
+    private static List<Object> send(String names, String topic, int count) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("rmqctl-producer");
+        producer.setNamesrvAddr(names);
+        producer.setSendMsgTimeout(20_000);
+        producer.start();
+        List<Object> sent = new ArrayList<>();
+        for (int n = 0; n < count; n++) {
+            byte[] body = ("sent " + n).getBytes(StandardCharsets.UTF_8);
+            SendResult result = producer.send(new Message(topic, "TagS", "sent-" + n, body));
+            sent.add(List.of(result.getMessageQueue().getQueueId(), result.getQueueOffset(), result.getMsgId()));
+        }
+        producer.shutdown();
+        return sent;
+    }
+
+    private static int free() throws Exception {
+        try (ServerSocket probe = new ServerSocket(0)) {
+            return probe.getLocalPort();
+        }
+    }
+
+    private WholeBroker() {
+    }
+}

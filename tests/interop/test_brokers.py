@@ -1,0 +1,131 @@
+"""Whole brokers on produced and on repaired stores: a consumer receives every message: needs Maven."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import damage, golden
+from rmqctl.open import open_store_at
+from rmqctl.repair.run import apply
+from rmqctl.rocketmq.engine import Message, StoreEngine
+from rmqctl.rocketmq.mend.placeholder import MARK
+from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
+from tests.interop.compare import dumped, geometry
+from tests.interop.judge import class_path, has_java, java, settings_of
+
+FAMILIES = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
+"""Release of the broker -> release of the store it is given."""
+PRODUCED: tuple[tuple[str, ...], ...] = (
+    ("--topic", "Orders", "--count", "600", "--size", "10-1500", "--key", "order-{n}", "--key", "ключ", "--tag", "TagA=3,TagB=1", "--property", "ünï=✓"),
+    ("--topic", "Batch", "--count", "320", "--size", "10-200", "--batch", "16", "--key", "b-{n}"),
+    ("--topic", "Zip", "--count", "30", "--body", "abc " * 700, "--compress", "zlib", "--compress-over", "100"),
+    ("--topic", "Tx", "--count", "50", "--body", "tx {n}", "--transaction", "commit", "--key", "t-{n}"),
+    ("--topic", "Void", "--count", "10", "--body", "never {n}", "--transaction", "rollback"),
+    ("--topic", "Late", "--count", "20", "--body", "late {n}", "--delay-level", "1", "--key", "late-{n}"),
+)  # fmt: skip
+TOPICS = ("Orders", "Batch", "Zip", "Tx", "Void", "Late")
+LAB = ("LabOrders", "LabLog", "LabOne")
+REPAIRED = (
+    "clean/body-flip-mid", "crash/zero-page-mid", "clean/totalsize-huge-mid", "crash/magic-flip-mid", "clean/delete-mid-file", "crash/cq-all-deleted",
+    "clean/checkpoint-zero", "crash/totalsize-zero-mid", "clean/magic-flip-first-record-of-last-file", "crash/physicaloffset-wrong-mid",
+    "clean/blank-magic-destroyed-mid", "crash/blank-size-wrong-mid", "clean/zero-page-last-file", "crash/body-flip-last-file", "clean/cq-ahead-of-log",
+    "crash/cq-mid-file-deleted", "clean/index-slot-loop", "crash/index-header-garbage", "clean/extra-file-nonnumeric-in-commitlog", "crash/cq-file-wrong-length",
+    "clean/cq-garbage-unit-in-last-file-mid", "crash/checkpoint-future", "clean/topiclen-negative-last-file", "crash/bodylen-negative-last-file",
+    "clean/storetimestamp-zero-first-record-of-last-file", "crash/garbage-behind-end", "clean/abort-added+body-flip-mid", "crash/cq-zero-unit-in-last-file-mid",
+    "clean/cq-one-queue-deleted", "crash/body-flip-first-file",
+)  # fmt: skip
+CHOSEN = REPAIRED if os.environ.get("RMQCTL_INTEROP") == "all" else REPAIRED[:1]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+
+
+def run(
+    compiled: Path, release: str, root: Path, topics: Sequence[str], send: int, settings: Sequence[str]
+) -> dict[str, Any]:
+    """A broker on a store until a consumer has all messages of the topics and a producer has sent more."""
+    classes = class_path(release, compiled, "WholeBroker")
+    command = java(classes, root.parent / "home", "WholeBroker", root, ",".join(topics), send, *settings)
+    done = subprocess.run(command, check=False, capture_output=True, timeout=200, cwd=root.parent)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    for message in answer["received"]:
+        for name in ("MIN_OFFSET", "MAX_OFFSET"):  # the client notes the ends of the queue
+            message["properties"].pop(name, None)
+    return answer
+
+
+@pytest.mark.parametrize("ending", ["clean", "crash"])
+@pytest.mark.parametrize("release", list(FAMILIES))
+def test_produced(release: str, ending: str, compiled: Path, tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    root = tmp_path / "store"
+    for number, words in enumerate(PRODUCED):
+        last = ["--crash"] if ending == "crash" and number == len(PRODUCED) - 1 else []
+        result = rmqctl("produce", root, "--small", "--as-release", FAMILIES[release], "--seed", number, *words, *last)
+        assert result.exit_code == 0, result.output
+    stored = dumped(rmqctl, root)
+    answer = run(compiled, release, root, TOPICS, 20, geometry(root))
+    expected = {p: m for p, m in stored.items() if m["topic"] in TOPICS}
+    received = {m["physical"]: m for m in answer["received"]}
+    assert len(received) == len(answer["received"])
+    assert {p: m for p, m in received.items() if m["topic"] != "Late"} == expected
+    late = sorted(m["properties"]["KEYS"] for m in received.values() if m["topic"] == "Late")
+    assert late == sorted(f"late-{n}" for n in range(20))
+    assert len(answer["sent"]) == 20
+    with StoreEngine.open(root) as engine:
+        assert engine.recovered is None
+        engine.put(Message("Orders", b"after the broker", 1))
+    after = dumped(rmqctl, root)
+    assert {p: m for p, m in after.items() if p in stored} == stored
+    assert sum(m["properties"].get("KEYS", "").startswith("sent-") for m in after.values()) == 20
+    assert rmqctl("verify", root).exit_code == 0
+
+
+@pytest.mark.parametrize("release", list(FAMILIES))
+def test_repaired(release: str, compiled: Path, tmp_path: Path) -> None:
+    class_path(release, compiled, "WholeBroker")
+    with ThreadPoolExecutor(3) as pool:
+        lost = list(pool.map(lambda name: lost_after_repair(compiled, release, name, tmp_path), CHOSEN))
+    assert {name: places for name, places in zip(CHOSEN, lost, strict=True) if len(places) > destroyed(name)} == {}
+
+
+def destroyed(name: str) -> int:
+    """How many messages of :data:`LAB` lost bytes that nothing can bring back; a page holds ten at most, a file 300."""
+    return {"zero-page": 10, "delete-mi": 300, "body-flip": 1}.get(
+        name.partition("/")[2].partition("+")[2][:9] or name.partition("/")[2][:9], 0
+    )
+
+
+def lost_after_repair(compiled: Path, release: str, name: str, tmp_path: Path) -> list[Any]:
+    """Messages of the golden store that no consumer gets from its repaired copy."""
+    state, family = name.partition("/")[0], FAMILIES[release]
+    base, directory = f"{family}-{state}", tmp_path / name.replace("/", "-")
+    root = golden.unpack(base, directory)
+    damage.apply(golden.recovery_oracle(family)["variants"][name]["recipe"], root)
+    conf = golden.write_broker_conf(base, directory / "broker.conf")
+    with tempfile.TemporaryDirectory() as built:
+        plan = plan_repair(open_store_at(str(root), broker_conf=str(conf)), RepairOptions(), Path(built)).plan
+        apply(plan, journal_dir=directory / "journal")
+    answer = run(compiled, release, root, LAB, 0, settings_of(golden.broker_conf(base)))
+    received = {
+        (m["topic"], m["queue"], m["offset"], m["body"])
+        for m in answer["received"]
+        if MARK.decode() not in m["properties"]
+    }
+    known = {
+        (t["topic"], t["queueId"], t["queueOffset"], t["bodySha256"])
+        for t in golden.truth(base)
+        if t["kind"] == "msg" and t["topic"] in LAB
+    }
+    assert received - known == set()
+    return sorted(known - received)
