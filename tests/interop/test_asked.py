@@ -15,7 +15,7 @@ from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 from tests.interop.questions import Known, Question, questions
 
-COUNT = 500
+COUNT = 300
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
