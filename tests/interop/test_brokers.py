@@ -43,7 +43,14 @@ REPAIRED = (
     "clean/storetimestamp-zero-first-record-of-last-file", "crash/garbage-behind-end", "clean/abort-added+body-flip-mid", "crash/cq-zero-unit-in-last-file-mid",
     "clean/cq-one-queue-deleted", "crash/body-flip-first-file",
 )  # fmt: skip
-CHOSEN = REPAIRED if os.environ.get("RMQCTL_INTEROP") == "all" else REPAIRED[:1]
+ALL = os.environ.get("RMQCTL_INTEROP") == "all"
+"""Every combination, which takes half an hour; else a few, so that the run stays short."""
+CHOSEN = REPAIRED if ALL else REPAIRED[:1]
+ENDINGS = (
+    [(release, ending) for release in FAMILIES for ending in ("clean", "crash")]
+    if ALL
+    else [("4.9.7", "crash"), ("5.5.0", "clean")]
+)
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
@@ -65,9 +72,11 @@ def run(
     return answer
 
 
-@pytest.mark.parametrize("ending", ["clean", "crash"])
-@pytest.mark.parametrize("release", list(FAMILIES))
+@pytest.mark.parametrize(("release", "ending"), ENDINGS)
 def test_produced(release: str, ending: str, compiled: Path, tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    """After a crash ``IndexService.load`` deletes the index file that is younger than the checkpoint, and recovery dispatches
+    again from the log file that the checkpoint names: keys between the two are in no index any more.
+    """
     root = tmp_path / "store"
     for number, words in enumerate(PRODUCED):
         last = ["--crash"] if ending == "crash" and number == len(PRODUCED) - 1 else []
@@ -88,10 +97,12 @@ def test_produced(release: str, ending: str, compiled: Path, tmp_path: Path, rmq
     after = dumped(rmqctl, root)
     assert {p: m for p, m in after.items() if p in stored} == stored
     assert sum(m["properties"].get("KEYS", "").startswith("sent-") for m in after.values()) == 20
-    assert rmqctl("verify", root).exit_code == 0
+    rows = [json.loads(line) for line in rmqctl("verify", root, "-o", "jsonl").stdout.splitlines()]
+    findings = {row["id"] for row in rows if row.get("severity") in ("warning", "error")}
+    assert findings <= ({"index.coverage"} if ending == "crash" else set())
 
 
-@pytest.mark.parametrize("release", list(FAMILIES))
+@pytest.mark.parametrize("release", list(FAMILIES) if ALL else ["5.5.0"])
 def test_repaired(release: str, compiled: Path, tmp_path: Path) -> None:
     class_path(release, compiled, "WholeBroker")
     with ThreadPoolExecutor(3) as pool:

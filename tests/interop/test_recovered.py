@@ -16,7 +16,7 @@ from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 from tests.interop.recovered import base_of, files, judged, replayed
 
 AT_ONCE = 24
-SEEDS = range(1000, 1048)
+SEEDS = range(1000, 1024)
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),

@@ -27,7 +27,7 @@ from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 EXPIRED = ("delete-first-file", "delete-commitlog-dir", "delete-last-data-file", "truncate-last")
 """Variants in which messages at an end of the log are gone: queues are shorter afterwards."""
 WORKERS = 8
-EVERY = 1 if os.environ.get("RMQCTL_INTEROP") == "all" else 5
+EVERY = 1 if os.environ.get("RMQCTL_INTEROP") == "all" else 10
 """One variant in so many, so that the run stays short; RMQCTL_INTEROP=all takes them all."""
 BATCHES = "LabBatchCq"
 
