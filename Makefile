@@ -21,10 +21,10 @@ help: ## show this list
 venv: $(STAMP) ## make .venv and install everything pinned in constraints.txt
 
 test: $(STAMP) ## run the tests
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto
 
 slow: $(STAMP) ## run the tests that take more than a few seconds
-	$(BIN)/pytest -q -m "slow and not interop and not spark" || [ $$? -eq 5 ]
+	$(BIN)/pytest -q -n auto -m "slow and not interop and not spark" || [ $$? -eq 5 ]
 
 spark: $(STAMP) ## run the tests that start Spark
 	$(BIN)/pytest -q -m "spark and not slow"
