@@ -8,6 +8,8 @@ STAMP  := $(VENV)/.installed
 JAVA   := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 HAS_JAVA := $(shell "$(JAVA)" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' && echo yes)
 EXTRAS := dev,s3,rocksdb,spark$(if $(HAS_JAVA),,$(comma)spark-java)
+# Which cases `make slow` runs: every one, or every Nth of each test.
+EVERY  ?= 1
 # The first Python that is new enough; say `make PYTHON=/path/to/python3` to choose.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
@@ -23,8 +25,8 @@ venv: $(STAMP) ## make .venv and install everything pinned in constraints.txt
 test: $(STAMP) ## run the tests
 	$(BIN)/pytest -q -n auto
 
-slow: $(STAMP) ## run the tests that take more than a few seconds
-	$(BIN)/pytest -q -n auto -m "slow and not interop and not spark" || [ $$? -eq 5 ]
+slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EVERY=20`: a sample of the long tables
+	$(BIN)/pytest -q -n auto --every $(EVERY) -m "slow and not interop and not spark" || [ $$? -eq 5 ]
 
 spark: $(STAMP) ## run the tests that start Spark
 	$(BIN)/pytest -q -m "spark and not slow"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,22 @@ settings.load_profile("rmqctl")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected output of transcripts")
+    parser.addoption("--every", type=int, default=1, metavar="N", help="only every Nth case of each test")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out all but every Nth case of a parametrized test: a sample of tables with hundreds of rows."""
+    every = config.getoption("--every")
+    seen: Counter[str] = Counter()
+    left: list[pytest.Item] = []
+    for item in items if every > 1 else ():
+        name = item.nodeid.partition("[")[0]
+        if seen[name] % every:
+            left.append(item)
+        seen[name] += 1
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
 
 
 @pytest.fixture
