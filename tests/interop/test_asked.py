@@ -102,7 +102,7 @@ def differences(
     assert opened, "load failed"
     theirs = {question: judge.ask("s", question[0], *question[1]) for question in asked}
     assert judge.ask("s", "stop", root)
-    assert sum(bool(theirs[q]) for q in asked if q[0] == "key") > COUNT / 5
+    assert sum(bool(theirs[q]) for q in asked if q[0] == "key") > COUNT / 8
     if crashed:
         ours |= answered(root, release, [q for q in asked if q[0] == "key"], conf)
     return {question: (ours[question], theirs[question]) for question in asked if ours[question] != theirs[question]}
