@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from commands import cli
 from fixtures import golden as golden_stores
 
 Rmqctl = Callable[..., Result]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background ignores it, and so would its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "rmqctl", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
