@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -134,6 +135,20 @@ def output_option(*more: str, default: str = "table") -> Decorator:
     )
     local = click.option("--local-time", is_flag=True, help="Times of tables in the local zone, not UTC.")
     return _packed("out", (kinds, local), ("kind", "local_time"), Output)
+
+
+def most_processes() -> int:
+    """Processes that a command takes where nobody says how many."""
+    return min(os.cpu_count() or 1, 8)
+
+
+def processes_for(size: int) -> int:
+    """One process for small logs, where starting more costs more than it gives.
+
+    Args:
+        size: bytes of log.
+    """
+    return most_processes() if size >= 512 << 20 else 1
 
 
 def store_options(function: Function) -> Function:

@@ -76,27 +76,14 @@ def table_options(store: StoreOptions, filters: FilterOptions, split_size: int |
     Raises:
         NotAStore, OSError: there is no store, or it cannot be read.
     """
+    from commands._filter import filter_of
     from rmqctl.pipeline.log_parts import SPLIT_SIZE
     from rmqctl.pipeline.message_table import limited
     from rmqctl.pipeline.options import TableOptions
-    from rmqctl.rocketmq.filters import Filter
 
-    wanted = Filter(
-        (filters.topic,) if filters.topic is not None else (),
-        filters.queue,
-        filters.key,
-        filters.tag,
-        filters.properties,
-        filters.after,
-        filters.before,
-        filters.from_offset,
-        filters.to_offset,
-        filters.grep,
-        filters.damaged,
-    )
     options = TableOptions(
         store.path,
-        wanted=wanted,
+        wanted=filter_of(filters),
         split_size=split_size or SPLIT_SIZE,
         commit_log=store.commit_log,
         broker_conf=store.broker_conf,

@@ -13,7 +13,7 @@ import click
 
 from commands._app import Output, message, progress
 from commands._apply import stop_if_pending
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
 from commands._types import refuse
 
@@ -92,7 +92,7 @@ def command(
         checkpoint=checkpoint,
         topics=frozenset(os.fsencode(t) for t in topics) if topics else None,
         as_release=as_release,
-        processes=processes or _processes(sum(f.size for f in found.log_files)),
+        processes=processes or processes_for(sum(f.size for f in found.log_files)),
     )
     with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
         if into:
@@ -142,11 +142,6 @@ def _check_state(found: RocketMQStore, *, apply: bool) -> None:
         if apply:
             raise StoreInUse(found.root)
         message("a broker holds the lock of this store: what is read may be changing")
-
-
-def _processes(size: int) -> int:
-    """One process for small logs, where starting more costs more than it gives."""
-    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import click
 
 from commands._app import Output, message
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, most_processes, output_option, store_options
 from commands._types import refuse
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def command(
     if compare:
         raise SystemExit(_compare(found, out))
     builds = manner.is_real or out.kind == "hex"
-    replay = recover(found, as_release, index=builds, processes=processes or min(os.cpu_count() or 1, 8))
+    replay = recover(found, as_release, index=builds, processes=processes or most_processes())
     if list_lost:
         out.show(report.lost_rows(replay))
     elif manner.is_real or out.kind == "hex":

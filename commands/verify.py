@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from commands._app import Output, message, progress
 from commands._apply import say_if_pending
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def command(
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     size = sum(f.size for f in found.log_files)
-    options = VerifyOptions(Level(level), not no_cross, processes or _processes(size), as_release)
+    options = VerifyOptions(Level(level), not no_cross, processes or processes_for(size), as_release)
     if engine == "spark":
         verification = _on_spark(cluster, found, options, out, no_notes)
     else:
@@ -98,11 +97,6 @@ def _on_spark(
             checked = verification(spark, store, options)
             _show(checked, out, no_notes)
     return checked
-
-
-def _processes(size: int) -> int:
-    """One process for small logs, where starting more costs more than it gives."""
-    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
 
 
 def _rows(verification: Verification, no_notes: bool) -> Iterator[dict[str, Any] | None]:

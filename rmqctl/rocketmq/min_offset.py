@@ -30,9 +30,19 @@ def minimum_5(physical: Physical, count: int, first: int, last: int, end: int, l
         return end  # the queue keeps its counter
     if not count or (first == 0 and physical(0) >= log_begin):
         return 0
+    found = first_live(physical, count, log_begin)
+    return 0 if found is None else first + found
+
+
+def first_live(physical: Physical, count: int, log_begin: int) -> int | None:
+    """The broker's halving, step for step: the first unit not before the log; it may miss where offsets do not ascend.
+
+    Args:
+        count: units to look at, at least one.
+    """
     low, high = 0, count - 1
     while high - low > 1:
         middle = (low + high) // 2
         offset = physical(middle)
         low, high = (middle if offset <= log_begin else low), (middle if offset >= log_begin else high)
-    return next((first + number for number in range(low, high + 1) if physical(number) >= log_begin), 0)
+    return next((number for number in range(low, high + 1) if physical(number) >= log_begin), None)

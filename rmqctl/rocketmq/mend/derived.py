@@ -14,8 +14,8 @@ import numpy as np
 from rmqctl.files.local import LocalFile
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step
+from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.mend.changes import changes
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.holes import Break
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Edit, Overwrite, Step
+from rmqctl.repair.overwrites import changes, zeroed
 from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.mend.changes import changes, zeroed
 from rmqctl.rocketmq.mend.claims import Claims
 from rmqctl.rocketmq.mend.damage import LogDamage
 from rmqctl.rocketmq.mend.replica import Replica, Restored

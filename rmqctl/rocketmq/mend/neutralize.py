@@ -5,8 +5,8 @@ from __future__ import annotations
 from formats.rocketmq.message import SysFlag, decode_record
 from rmqctl.errors import Refused
 from rmqctl.repair.edits import Edit, Step
+from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.mend.changes import changes
 from rmqctl.rocketmq.mend.claims import Claim, claims_into
 from rmqctl.rocketmq.mend.damage import setting_of
 from rmqctl.rocketmq.mend.placeholder import placeholder

@@ -11,11 +11,11 @@ from formats.rocketmq.message import SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Step
+from rmqctl.repair.overwrites import zeroed
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.dispatch.request import inner_batch
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.mend.changes import zeroed
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
 from rmqctl.rocketmq.mend.damage import setting_of
 from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properties, with_store_time

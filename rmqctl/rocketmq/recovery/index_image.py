@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from rmqctl.repair.edits import Create, Edit, Overwrite
+from rmqctl.repair.edits import Create, Edit
+from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
@@ -89,8 +90,7 @@ class IndexImage:
             for start in range(0, len(data), _PIECE):
                 after = data[start : start + _PIECE]
                 before = _read(last, offset + start, len(after))
-                if before != after:
-                    yield Overwrite(last.path, offset + start, before, after)
+                yield from changes(last.path, offset + start, before, after)
 
 
 def _read(file: IndexFile | None, offset: int, size: int) -> bytes:

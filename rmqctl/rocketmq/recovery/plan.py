@@ -11,13 +11,13 @@ from formats.rocketmq.checkpoint import Checkpoint
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, read_all
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step
+from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq.checkpoint import PATH as CHECKPOINT
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
 from rmqctl.rocketmq.store import RocketMQStore
 
 _RUN = plan_of(Checkpoint).runs[0]
-_PIECE = 1 << 20
 
 
 def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime) -> Plan:
@@ -89,7 +89,9 @@ def _queue_edits(image: QueueImage) -> Iterator[Edit]:
         if file.file is None:
             yield Create(name, _bytes(image, file), size=file.size)
         else:
-            yield from _differences(name, _on_disk(file), _bytes(image, file))
+            before, after = _on_disk(file), _bytes(image, file)
+            size = max(len(before), len(after))
+            yield from changes(name, 0, before.ljust(size, b"\0"), after.ljust(size, b"\0"))
 
 
 def _bytes(image: QueueImage, file: FileImage) -> bytes:
@@ -98,17 +100,6 @@ def _bytes(image: QueueImage, file: FileImage) -> bytes:
 
 def _on_disk(file: FileImage) -> bytes:
     return FileImage(file.base, file.size, file.size, file.file).raw()
-
-
-def _differences(name: str, before: bytes, after: bytes) -> Iterator[Overwrite]:
-    size = max(len(before), len(after))
-    before, after = before.ljust(size, b"\0"), after.ljust(size, b"\0")
-    for start in range(0, size, _PIECE):
-        old, new = before[start : start + _PIECE], after[start : start + _PIECE]
-        if old != new:
-            first = next(i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
-            last = next(i for i in range(len(old), 0, -1) if old[i - 1] != new[i - 1])
-            yield Overwrite(name, start + first, old[first:last], new[first:last])
 
 
 def _index(found: Recovery, now: datetime) -> Iterator[Step]:

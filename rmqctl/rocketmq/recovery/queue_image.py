@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.dispatch.queue_units import Appended, QueueState
+from rmqctl.rocketmq.min_offset import first_live
 from rmqctl.rocketmq.queue_files import UNIT, Units, is_pre_blank, is_valid
 from rmqctl.rocketmq.recovery.load import Key
 from rmqctl.rocketmq.store import StoreFile
@@ -267,21 +268,6 @@ class QueueImage:
         physical = self._first_units()["physical_offset"][start // self.unit_size :]
         if not len(physical) or (intact and int(physical[0]) >= log_begin):
             return
-        found = _first_at_or_behind(physical, log_begin)
+        found = first_live(lambda number: int(physical[number]), len(physical), log_begin)
         if found is not None:
             self.min_logic = self.files[0].base + start + found * self.unit_size
-
-
-def _first_at_or_behind(physical: Ints, log_begin: int) -> int | None:
-    """The broker's halving, step for step: it may miss where offsets do not ascend."""
-    low, high = 0, len(physical) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        offset = int(physical[middle])
-        if offset == log_begin:
-            low = high = middle
-        elif offset > log_begin:
-            high = middle
-        else:
-            low = middle
-    return next((row for row in range(low, high + 1) if int(physical[row]) >= log_begin), None)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fixtures import damage, golden
+from fixtures import golden
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
@@ -21,25 +20,6 @@ QUICK = ALL[::40]
 
 def name_of(variant: Variant) -> str:
     return f"{variant.release} {variant.name}"
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One working copy of each store: every variant damages it and then takes the damage back."""
-    directory = tmp_path_factory.mktemp("damaged")
-    return {name: golden.unpack(name, directory) for name in golden.BROKER_STORES}
-
-
-@pytest.fixture
-def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator[tuple[Variant, Path]]:
-    variant: Variant = request.param
-    recipe = golden.recovery_oracle(variant.release)["variants"][variant.name]["recipe"]
-    root = copies[variant.base]
-    damage.apply(recipe, root)
-    try:
-        yield variant, root
-    finally:
-        damage.undo(recipe, golden.pristine(variant.base), root)
 
 
 def check(variant: Variant, root: Path, directory: Path) -> None:

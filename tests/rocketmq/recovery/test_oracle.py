@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fixtures import damage, golden
+from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.rocketmq.locate import open_store
@@ -18,25 +17,6 @@ from tests.rocketmq.damage_table import Variant, variants
 
 ALL = [variant for release in golden.RELEASES for variant in variants(release)]
 _HEAP = "OutOfMemoryError"  # depends on the heap of the day
-
-
-@pytest.fixture(scope="module")
-def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One working copy of each store: every variant damages it and then takes the damage back."""
-    directory = tmp_path_factory.mktemp("recovered")
-    return {name: golden.unpack(name, directory) for name in golden.BROKER_STORES}
-
-
-@pytest.fixture
-def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator[tuple[Variant, Path]]:
-    variant: Variant = request.param
-    recipe = golden.recovery_oracle(variant.release)["variants"][variant.name]["recipe"]
-    root = copies[variant.base]
-    damage.apply(recipe, root)
-    try:
-        yield variant, root
-    finally:
-        damage.undo(recipe, golden.pristine(variant.base), root)
 
 
 @pytest.mark.parametrize("damaged", ALL, indirect=True, ids=lambda v: f"{v.release}-{v.name}")
