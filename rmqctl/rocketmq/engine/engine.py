@@ -218,12 +218,12 @@ class StoreEngine(KnownTopics, Reads):
         return self.system.transactions.end(self, half, commit=commit)
 
     def deliver_due(self) -> list[PutResult]:
-        """Deliver delayed messages whose time has come, by the engine's clock.
+        """Deliver delayed and timer messages whose time has come, by the engine's clock.
 
         Raises:
             IOFailure: the system refuses.
         """
-        return list(self.system.delivery.deliver(self, self.config.clock.now()))
+        return self.system.deliver(self)
 
     def expire(self, now_ms: int | None = None) -> Expired:
         """Delete log files older than the reserved time, and the queue and index files that point only to them.
@@ -242,7 +242,8 @@ class StoreEngine(KnownTopics, Reads):
             queues = expire_queues(self.reput, files.min_offset)
             index = self.reput.index
             entries = expire_index(index, files.min_offset, self.disk) if index is not None else []
-        return Expired(tuple(log), tuple(queues), tuple(entries), files.min_offset)
+        timer = self.system.expire(files.min_offset)
+        return Expired(tuple(log), tuple(queues), tuple(entries), tuple(timer), files.min_offset)
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.

@@ -37,6 +37,7 @@ class Expired:
     log: tuple[Path, ...]
     queues: tuple[Path, ...]
     index: tuple[Path, ...]
+    timer: tuple[Path, ...]
     min_offset: int
 
 

@@ -6,7 +6,7 @@ The rules are those of `rmqctl.rocketmq.query`; everything that is committed is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +124,17 @@ class Reading:
                 (unit, reader.at(unit.physical_offset)) for _, unit in units_from(view, max(offset, view.min_offset))
             )
             return [Placed(u.queue_offset, u.tags_code or 0, r) for u, r in found if isinstance(r, Record)]
+
+    def records(self, offsets: Sequence[int]) -> list[Record | None]:
+        """The records at physical offsets; None where there is none.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        with StartedStore(self._store(), self.config.release) as started:
+            reader = RecordReader(started.log, Trace(on=False))
+            found = [reader.at(offset) for offset in offsets]
+            return [record if isinstance(record, Record) else None for record in found]
 
     def _store(self) -> RocketMQStore:
         paths = self.config.commit_log_paths or (COMMIT_LOG,)
