@@ -22,6 +22,7 @@ from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
 from rmqctl.rocketmq.engine.late import append_late, check_late, is_late
@@ -55,6 +56,7 @@ class StoreEngine(KnownTopics, Reads):
         config: the settings in force; sizes are those of the files.
         log: the commit log; its ``wrote``, ``committed`` and ``flushed`` are the flush positions, bytes.
         topics: the topics a broker will know.
+        housekeeping: its schedule, if the configuration has one; its turns can be taken by hand.
         recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
     """
 
@@ -111,7 +113,9 @@ class StoreEngine(KnownTopics, Reads):
         self.rules: DispatchRules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)
         self.checkpoint = Checkpoint.load(self.root)
         directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
-        files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
+        files = MappedFiles.load(
+            disk, directories, config.commit_log_file_size, ahead=True, full=config.disk_clean_forcibly
+        )
         self.log = CommitLog(
             files,
             QueueOffsets(state.counters() if state else None),
@@ -135,11 +139,14 @@ class StoreEngine(KnownTopics, Reads):
         self.reading = Reading(self.root, self.config)
         self._reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
+        self.housekeeping = Housekeeping(self)
         if self.config.services:
             self._services = services_of(self.log, self.config, self.checkpoint.note_flushed)
             self._services.append(Service("reput", _REPUT_INTERVAL_MS, Pauses(self.log, self.reput, self.dispatch)))
             if self.config.is_5:
                 self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
+        if self.config.housekeeping:
+            self._services += self.housekeeping.services()
 
     def put(self, message: Message) -> PutResult:
         """Store a message; with sync flush, answer when its bytes are down (or after the timeout, by status).
@@ -149,6 +156,7 @@ class StoreEngine(KnownTopics, Reads):
             IOFailure: the system refused to write or flush it.
         """
         self._check_open()
+        self.housekeeping.check()
         sent = message
         if not message.is_stored:
             message = route(message, self.config, self.config.clock.now())
@@ -176,6 +184,7 @@ class StoreEngine(KnownTopics, Reads):
             IOFailure: the system refused to write or flush them.
         """
         self._check_open()
+        self.housekeeping.check()
         if any(is_late(message, self.config, self.topics) for message in messages):
             return [self.put(message) for message in messages]
         records = [prepare(message, self.config) for message in messages]
@@ -225,11 +234,12 @@ class StoreEngine(KnownTopics, Reads):
         """
         return self.system.deliver(self)
 
-    def expire(self, now_ms: int | None = None) -> Expired:
+    def expire(self, now_ms: int | None = None, *, at_once: bool = False) -> Expired:
         """Delete log files older than the reserved time, and the queue and index files that point only to them.
 
         Args:
             now_ms: default: the engine's clock; the age of a file is that of its last change.
+            at_once: delete log files whatever their age, ten at most, as a broker does whose disk is nearly full.
 
         Raises:
             IOFailure: a file cannot be deleted.
@@ -238,7 +248,13 @@ class StoreEngine(KnownTopics, Reads):
         self.dispatch()
         with self._reput_lock, self.log.locked():
             files = self.log.files
-            log = expire_log(files, self.log.wrote, now, self.config.reserved_hours * HOUR_MS)
+            log = expire_log(
+                files,
+                min(self.log.committed, self.reput.position),
+                now,
+                self.config.reserved_hours * HOUR_MS,
+                at_once=at_once,
+            )
             queues = expire_queues(self.reput, files.min_offset)
             index = self.reput.index
             entries = expire_index(index, files.min_offset, self.disk) if index is not None else []
@@ -333,7 +349,7 @@ class StoreEngine(KnownTopics, Reads):
             self.abandon()
 
     def _stop_services(self) -> None:
-        for service in self._services:
+        for service in reversed(self._services):
             service.stop()
         self._services.clear()
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import IOFailure, RmqctlError
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.reput import Reput
@@ -92,6 +92,9 @@ class Service:
                     self._work()
             except RmqctlError as error:
                 self.error = error
+                return
+            except OSError as error:
+                self.error = IOFailure.of(error)
                 return
 
 

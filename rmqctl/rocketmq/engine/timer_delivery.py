@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from formats.rocketmq.timer import TimerMagic
 from rmqctl.rocketmq.engine.delivery import copy_of, text_of
-from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
 from rmqctl.rocketmq.engine.routing import DELETE_KEY, REAL_QUEUE, REAL_TOPIC, TIMER_TOPIC
 from rmqctl.rocketmq.engine.timer import TimerUnit, TimerWheel, Waiting
 from rmqctl.rocketmq.query.records import Record
@@ -99,8 +99,9 @@ def _put(engine: StoreEngine, messages: Iterator[Message] | list[Message]) -> It
         if message.topic == TIMER_TOPIC or DELETE_KEY not in message.properties:
             try:
                 yield engine.put(message)
-            except MessageRefused:
-                continue
+            except MessageRefused as error:
+                if error.status is PutStatus.SERVICE_NOT_AVAILABLE:
+                    raise
 
 
 __all__ = ["deliver", "turn"]
