@@ -21,7 +21,7 @@ from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.flush import MOST_FILES, GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
@@ -195,8 +195,7 @@ class StoreEngine(KnownTopics, Reads):
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
-        if self._services and self.log.committed - self.reput.position > most_undispatched(self.log):
-            self.dispatch()
+        self.keep_up(most_undispatched(self.log))
         status = self._flushed_status(records[0].message, appended)
         return [result_of(r, n, appended, status) for n, r in enumerate(records)]
 
@@ -260,6 +259,19 @@ class StoreEngine(KnownTopics, Reads):
             entries = expire_index(index, files.min_offset, self.disk) if index is not None else []
         timer = self.system.expire(files.min_offset)
         return Expired(tuple(log), tuple(queues), tuple(entries), tuple(timer), files.min_offset)
+
+    def keep_up(self, most: int) -> None:
+        """Dispatch all but the last records if more than ``most`` bytes of log wait for it, or more than four files.
+
+        A broker of 5.4.0 and later that starts after a kill looks at no more than the last 10 files (spec 6.4), and
+        what was not dispatched in front of them would never get into its queues.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written.
+        """
+        if self.log.committed - self.reput.position > min(most, MOST_FILES * self.log.files.file_size):
+            with self._reput_lock:
+                self.reput.run(self.log.committed - 3 * UNDISPATCHED)
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.

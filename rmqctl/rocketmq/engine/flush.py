@@ -17,6 +17,8 @@ from rmqctl.rocketmq.engine.reput import Reput
 
 PAGE = 4096
 MUCH, LONG_SECONDS = 32 << 20, 0.5
+MOST_FILES = 4
+"""Log files that may wait for dispatch: fewer than a start after a kill looks at."""
 GROUP_COMMIT_MS = 10
 """How often the group commit service looks for work by itself."""
 
@@ -176,7 +178,7 @@ def most_undispatched(log: CommitLog) -> int:
 
     A broker of 5.4.0 and later that starts after a crash looks at no more than the last 10 files (spec 6.3).
     """
-    return min(2 * MUCH, 4 * log.files.file_size)
+    return min(2 * MUCH, MOST_FILES * log.files.file_size)
 
 
 def has_pages(begin: int, end: int, least: int) -> bool:
