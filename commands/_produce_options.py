@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import sys
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _DEFAULT_COUNT = 1
+_MOST_TOPICS = 10_000
+_TIMER_PROPERTIES = {"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"}
+_LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
 
 def produce_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,7 +37,12 @@ def produce_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _WHERE = (
-    click.option("--topic", "topics", multiple=True, help="Topic; repeatable, taken in turn. Orders{0..9} makes ten."),
+    click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        help=f"Topic; repeatable, taken in turn. Orders{{0..9}} makes ten; at most {_MOST_TOPICS:,} together.",
+    ),
     click.option("--queues", type=click.IntRange(1, 65535), help="Queues of a topic, taken in turn.  [default: 4]"),
     click.option("--queue-id", type=click.IntRange(0, 65535), help="Put everything into this queue."),
 )
@@ -46,9 +55,15 @@ _WHAT = (
         "--jsonl", type=click.File("rb"), help="One message an object, as `dump --body -o jsonl` prints them."
     ),
     click.option("--size", type=Sizes(), help="Random bodies of so many bytes: 1K, or 100-4K."),
-    click.option("--key", "keys", multiple=True, help="A key, such as order-{n}; repeatable."),
+    click.option("--key", "keys", multiple=True, help="A key, such as order-{n}, without blanks; repeatable."),
     click.option("--tag", type=Weighted(), help="The tag, or several with weights: TagA=3,TagB=1."),
-    click.option("--property", "properties", type=PropertyFilter(), multiple=True, help="A property; repeatable."),
+    click.option(
+        "--property",
+        "properties",
+        type=PropertyFilter(),
+        multiple=True,
+        help="A property; repeatable. INNER_MULTI_DISPATCH=%LMQ%a,%LMQ%b puts the message into these light queues too.",
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same messages."),
 )
 _HOW = (
@@ -56,7 +71,11 @@ _HOW = (
     click.option(
         "--inner-batch", "inner", is_flag=True, help="A batch is one record, in a topic with batch queues (5.x)."
     ),
-    click.option("--delay-level", type=click.IntRange(min=1), help="Delay by this level of messageDelayLevel."),
+    click.option(
+        "--delay-level",
+        type=click.IntRange(min=1),
+        help="Delay by this level of messageDelayLevel; above the last (18) it is the last, as brokers do.",
+    ),
     click.option("--deliver-at", type=Instant(), help="Deliver at this time, by the timer wheel (5.x)."),
     click.option("--deliver-due", is_flag=True, help="Then deliver delayed messages whose time has come."),
     click.option(
@@ -77,7 +96,10 @@ _HOW = (
     click.option("--writers", type=click.IntRange(1, 256), default=1, show_default=True, help="Writers at a time."),
     click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most."),
     click.option(
-        "--damage", multiple=True, metavar="KIND[@WHERE]", help="Then damage the store; repeatable; list: show all."
+        "--damage",
+        multiple=True,
+        metavar="KIND[@WHERE]",
+        help="Then damage the store, at a number such as 3 or -1, or at 50%; repeatable; list: show all.",
     ),
     click.option(
         "--crash", is_flag=True, help="End as after kill -9: abort file left, the last records not dispatched."
@@ -157,8 +179,41 @@ class Asked:
             refuse("--topic", "is needed; only --jsonl names topics itself.")
         if self.interval is not None and self.start_time is None:
             refuse("--interval", "needs --start-time.")
+        self._check_texts()
+        self._check_damage()
         if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
             refuse("--count", "does not go with --lines or --jsonl and several --writers.")
+
+    def _check_texts(self) -> None:
+        """Refuse topics and properties that would be read as something else than was given."""
+        if _number_of(self.topics) > _MOST_TOPICS:
+            refuse("--topic", f"names {_number_of(self.topics):,} topics, at most {_MOST_TOPICS:,}.")
+        if self.topics and not _number_of(self.topics):
+            refuse("--topic", f"{self.topics[0]!r} names no topic; give {{0..9}} with the smaller number first.")
+        for key in self.keys:
+            if not key or any(c.isspace() for c in key):
+                refuse("--key", f"{key!r} is empty or has a blank, which divides keys; give --key for each.")
+        tags = [("TAGS", tag) for tag, _ in self.tag or ()]
+        for name, value in (*(("KEYS", key) for key in self.keys), *tags, *self.properties):
+            option = {"KEYS": "--key", "TAGS": "--tag"}.get(name, "--property")
+            if not value:
+                refuse(option, f"{name}: an empty value is not stored; leave it out.")
+            if any(c in name + value for c in "\x01\x02"):
+                refuse(option, f"{name!r} has the separator of properties 0x01 or 0x02; leave it out.")
+            if name == "__CRC32#":
+                refuse(option, f"{name} is made by the store; give --property-crc.")
+
+    def _check_damage(self) -> None:
+        """Refuse damage that is not known, before anything is written."""
+        if self.damage:
+            from rmqctl.errors import Refused
+            from rmqctl.rocketmq.engine.damage import parse_wish
+
+            try:
+                for wish in self.damage:
+                    parse_wish(wish)
+            except Refused as error:
+                refuse("--damage", f"{error}.")
 
     @property
     def _has_other_work(self) -> bool:
@@ -167,13 +222,14 @@ class Asked:
 
     def drafts(self) -> tuple[Iterator[Draft], int | None]:
         """The messages, and how many there are if that is known."""
-        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies, from_jsonl
+        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies
+        from rmqctl.rocketmq.engine.jsonl import from_jsonl
 
         if self.jsonl is not None:
             return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
         if self.lines is not None:
             plain = Template(None, None, self.keys, tuple(self.tag or ()), self._all_properties, self.seed)
-            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines)))
+            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines), _name(self.lines)))
         template, count = self.template(), _DEFAULT_COUNT if self.count is None else self.count
         count = count if self.topics else 0
         return (counted(template, count) if template else iter(())), count
@@ -200,6 +256,22 @@ class Asked:
 
     def _cut(self, drafts: Iterator[Draft]) -> tuple[Iterator[Draft], int | None]:
         return (drafts, None) if self.count is None else (itertools.islice(drafts, self.count), self.count)
+
+    def check(self, config: StoreConfig) -> None:
+        """Refuse what no message of the template could be stored with, before a store is made for it.
+
+        Raises:
+            MessageRefused: a topic, the body or the properties, by the broker's rules.
+        """
+        from rmqctl.rocketmq.engine.limits import check_body_size, check_topic
+        from rmqctl.rocketmq.engine.property_text import property_text
+
+        for topic in _expanded(self.topics):
+            check_topic(topic, config)
+        template = self.template()
+        if template is not None and self.topics:
+            check_body_size(len(template.body or "") or (template.sizes or (0, 0))[1], config)
+            property_text(template.properties_of(0), config.release)
 
     def options(self) -> ProduceOptions:
         """How to produce."""
@@ -234,7 +306,8 @@ class Asked:
             release=release or _shown_release(path) or config.release,
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,
-            timer=self.deliver_at is not None,
+            timer=self.deliver_at is not None or any(n in _TIMER_PROPERTIES for n, _ in self.properties),
+            multi_dispatch=self.jsonl is not None or any(n == _LIGHT_QUEUES for n, _ in self.properties),
             default_queues=self.queues or 4,
             services=not self.crash,
             process_id=None if self.start_time is None else self.seed,
@@ -247,6 +320,13 @@ class Asked:
             interval = 1 if self.interval is None else self.interval
             config = replace(config, clock=MadeUpClock(self.start_time, interval))
         return config
+
+
+def _number_of(topics: tuple[str, ...]) -> int:
+    """How many topics the patterns name."""
+    return sum(
+        math.prod(max(int(last) - int(first) + 1, 0) for first, last in _BRACES.findall(topic)) for topic in topics
+    )
 
 
 def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import datetime
@@ -114,7 +115,7 @@ class Weighted(click.ParamType[list[tuple[str, float]]]):
                 found.append((tag, float(weight or 1)))
             except ValueError:
                 self.fail(f"{weight!r} is not a weight; give TAG or TAG=3,OTHER=1.", param, ctx)
-        if not all(tag and weight > 0 for tag, weight in found):
+        if not all(tag and 0 < weight < math.inf for tag, weight in found):
             self.fail(f"{value!r}: every tag needs a name and a weight above 0; give TAG or TAG=3,OTHER=1.", param, ctx)
         return found
 

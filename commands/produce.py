@@ -56,6 +56,7 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
     asked = Asked(**given)
     drafts, total = asked.drafts()
     config, template = asked.config(path, as_release), asked.template()
+    asked.check(config)
     if template is not None and asked.topics:
         _say_room(path, room_for(path, template, total or 0, asked.topics[0], config))
     engine = StoreEngine.open(path, config)

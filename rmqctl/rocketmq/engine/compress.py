@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Callable
 
 from formats.rocketmq.message import SysFlag
-from rmqctl.errors import Refused
 from rmqctl.release import Release
+from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 
 CODECS = ("zlib", "lz4", "zstd")
 THRESHOLD = 4096
@@ -21,10 +21,14 @@ def compress(body: bytes, codec: str, release: Release) -> tuple[bytes, int]:
     """The stored body and the SysFlag bits.
 
     Raises:
-        Refused: the release knows no such codec.
+        MessageRefused: the release knows no such codec.
     """
     if release < _TYPED and codec != "zlib":
-        raise Refused(f"brokers before {_TYPED} know no {codec}, only zlib; use --compress zlib or a later release")
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"brokers before {_TYPED} know no {codec}, only zlib; use zlib, or a later release by --as-release",
+            "compression",
+        )
     kind = _TYPES[codec] << 8 if release >= _TYPED else 0
     return _CODECS[codec](body), int(SysFlag.COMPRESSED) | kind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.lifecycle import StoreLock
 
 Change = Callable[[Target], str]
+RECORD, FILE, NOTHING = "record", "file", "-"
+_WHERE = re.compile(r"-?[0-9]{1,18}|[0-9]{1,3}(\.[0-9]+)?%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,22 @@ def kind(name: str, where: str, meaning: str) -> Callable[[Change], Change]:
     return enter
 
 
+def parse_wish(wish: str) -> tuple[str, str]:
+    """``KIND@WHERE`` as its two parts; whether the store has such a place only shows when it is done.
+
+    Raises:
+        Refused: there is no such kind, it takes no place, or WHERE is no place.
+    """
+    name, sign, where = wish.partition("@")
+    if name not in KINDS:
+        raise Refused(f"no damage is called {name!r}; --damage list shows all")
+    if sign and KINDS[name].where == NOTHING:
+        raise Refused(f"{name} is done to the whole store; leave @{where} out")
+    if sign and not _WHERE.fullmatch(where):
+        raise Refused(f"@{where} is no place; give a number such as 0, -1 for the last, or 50%")
+    return name, where
+
+
 def damage(root: Path, wish: str, seed: int = 0) -> str:
     """Do one kind of damage to a store that nobody uses; says what was done, where.
 
@@ -60,9 +79,7 @@ def damage(root: Path, wish: str, seed: int = 0) -> str:
         IOFailure: a file cannot be written.
         OSError: a file cannot be read.
     """
-    name, _, where = wish.partition("@")
-    if name not in KINDS:
-        raise Refused(f"no damage is called {name!r}; --damage list shows all")
+    name, where = parse_wish(wish)
     disk = Disk()
     lock = StoreLock(root, disk)
     try:
@@ -73,8 +90,6 @@ def damage(root: Path, wish: str, seed: int = 0) -> str:
 
 
 # --- the log ----------------------------------------------------------------------------------------
-
-RECORD, FILE, NOTHING = "record", "file", "-"
 
 
 @kind("body-flip", RECORD, "One bit of a body is wrong: the CRC does not fit.")

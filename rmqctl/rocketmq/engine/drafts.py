@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ipaddress
-import json
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from random import Random
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.errors import Refused
 from rmqctl.rocketmq.crc import MASK as CRC_MASK
 from rmqctl.rocketmq.crc import crc32
 from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import LOCALHOST
-
-_INT = 1 << 31
-_LONG = 1 << 63
-Json = Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -37,6 +27,8 @@ class Draft:
         queue_id: None: the next queue in turn.
         compression: codec of the stored body; "" for what the options say.
         stored: the properties are those of a record, to be stored as they are.
+        ordered: and in the order in which they are.
+        origin: what a refusal calls it, such as ``orders.jsonl, line 3``; "" for a message nobody wrote down.
     """
 
     body: bytes
@@ -53,6 +45,8 @@ class Draft:
     sys_flag: int = 0
     compression: str = ""
     stored: bool = False
+    ordered: bool = False
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,147 +157,12 @@ def counted(template: Template, count: int) -> Iterator[Draft]:
         yield Draft(bytes(template.body_of(number)), properties=template.properties_of(number))
 
 
-def from_bodies(template: Template, bodies: Iterable[bytes]) -> Iterator[Draft]:
-    """One message a body, with the template's keys, tags and properties."""
-    for number, body in enumerate(bodies):
-        yield Draft(body, properties=template.properties_of(number))
-
-
-def from_jsonl(lines: Iterable[bytes], name: str, *, needs_topic: bool = True) -> Iterator[Draft]:
-    """One message a line, in the objects that ``dump --body -o jsonl`` prints; other kinds of rows are left out.
+def from_bodies(template: Template, bodies: Iterable[bytes], name: str = "") -> Iterator[Draft]:
+    """One message a body, with the template's keys, tags and properties.
 
     Args:
-        name: what to call the lines in messages.
-        needs_topic: each object must name one.
-
-    Raises:
-        Refused: a line is no such object; says the line and the field.
+        name: what to call the lines in refusals.
     """
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            document = _object(line, f"{name}, line {number}")
-            if document.get("kind", "message") == "message":
-                yield _Reader(document, f"{name}, line {number}").draft(needs_topic=needs_topic)
-
-
-def _object(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"{where}: not JSON ({error}); nothing of this line was written") from error
-    if not isinstance(document, dict):
-        raise Refused(f"{where}: not a JSON object; nothing of this line was written")
-    return document
-
-
-def _escaped(text: str) -> str:
-    """Text as `_Reader._text` gives it: a lone surrogate, which JSON can spell, becomes the bytes that stand for it."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
-
-
-class _Reader:
-    """Takes the fields of one object, and says which is wrong."""
-
-    def __init__(self, document: Json, where: str) -> None:
-        self._document, self._where = document, where
-
-    def draft(self, *, needs_topic: bool) -> Draft:
-        if needs_topic and not self._document.get("topic"):
-            raise self._wrong("topic", "is missing (or give --topic)")
-        return Draft(
-            body=self._bytes("body"),
-            topic=self._topic(),
-            queue_id=self._queue_id(),
-            properties=self._properties(),
-            flag=self._number("flag", _INT) or 0,
-            born_timestamp=self._number("born_timestamp", _LONG),
-            born_host=self._host("born_host") or LOCALHOST,
-            store_timestamp=self._number("store_timestamp", _LONG),
-            store_host=self._host("store_host"),
-            reconsume_times=self._number("reconsume_times", _INT) or 0,
-            prepared_transaction_offset=self._number("prepared_transaction_offset", _LONG) or 0,
-            sys_flag=self._number("sys_flag", _INT) or 0,
-            compression=self._compression(),
-            stored=True,
-        )
-
-    def _topic(self) -> str | None:
-        topic = self._text("topic")
-        if topic is not None and not topic.isascii() and any("\ud800" <= c <= "\udfff" for c in topic):
-            raise self._wrong("topic", "is not UTF-8 text")
-        return topic
-
-    def _queue_id(self) -> int | None:
-        number = self._number("queue_id", _INT)
-        if number is not None and number < 0:
-            raise self._wrong("queue_id", "is below 0")
-        return number
-
-    def _wrong(self, name: str, wanted: str) -> Refused:
-        return Refused(f"{self._where}, field {name}: {wanted}; nothing of this line was written")
-
-    def _number(self, name: str, limit: int) -> int | None:
-        value = self._document.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or not -limit <= value < limit:
-            raise self._wrong(name, "not a whole number that fits")
-        return value
-
-    def _text(self, name: str) -> str | None:
-        value = self._document.get(name)
-        if value is None:
-            return None
-        raw = self._raw(name, value)
-        return raw.decode("utf-8", "surrogateescape")
-
-    def _bytes(self, name: str) -> bytes:
-        if name not in self._document:
-            raise self._wrong(name, "is missing (dump it with --body)")
-        return self._raw(name, self._document[name])
-
-    def _raw(self, name: str, value: Any) -> bytes:
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogatepass")
-        if isinstance(value, dict) and isinstance(value.get("base64"), str):
-            try:
-                return base64.b64decode(value["base64"], validate=True)
-            except (binascii.Error, ValueError) as error:
-                raise self._wrong(name, f"is not base64 ({error})") from error
-        raise self._wrong(name, 'neither text nor {"base64": "..."}')
-
-    def _properties(self) -> dict[str, str]:
-        value = self._document.get("properties")
-        found: dict[str, str] = {}
-        if isinstance(value, dict):
-            for name, text in value.items():
-                found[_escaped(name)] = self._raw(f"properties.{name}", text).decode("utf-8", "surrogateescape")
-        elif value is not None:
-            raise self._wrong("properties", "not an object of names and values")
-        return self._with_shown(found)
-
-    def _with_shown(self, found: dict[str, str]) -> dict[str, str]:
-        """Keys and tags given only beside the properties, as in an object written by hand."""
-        keys, tags = self._document.get("keys"), self._text("tags")
-        if not isinstance(keys, list | None):
-            raise self._wrong("keys", "not a list")
-        if "KEYS" not in found and keys:
-            found["KEYS"] = " ".join(_escaped(str(k)) for k in keys)
-        if tags and "TAGS" not in found:
-            found["TAGS"] = tags
-        return found
-
-    def _host(self, name: str) -> Host | None:
-        value = self._document.get(name)
-        if value is None:
-            return None
-        try:
-            return Host.parse(value)
-        except (ValueError, AttributeError, ipaddress.AddressValueError) as error:
-            raise self._wrong(name, "not an address and port such as 127.0.0.1:10911") from error
-
-    def _compression(self) -> str:
-        value = self._document.get("compression", "none")
-        if value not in ("none", "zlib", "lz4", "zstd"):
-            raise self._wrong("compression", "none of none, zlib, lz4, zstd")
-        return str(value)
+    for number, body in enumerate(bodies):
+        origin = f"{name}, line {number + 1}" if name else ""
+        yield Draft(body, properties=template.properties_of(number), origin=origin)

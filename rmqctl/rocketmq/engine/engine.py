@@ -5,7 +5,6 @@ One writer process at a time, held by the broker's own lock; any number of threa
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,8 @@ from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
-from rmqctl.rocketmq.engine.late import append_late, is_late
+from rmqctl.rocketmq.engine.known_topics import KnownTopics
+from rmqctl.rocketmq.engine.late import append_late, check_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
@@ -34,10 +34,10 @@ from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
-from rmqctl.rocketmq.engine.routing import route, system_queues
+from rmqctl.rocketmq.engine.routing import route
 from rmqctl.rocketmq.engine.rules import dispatch_rules
 from rmqctl.rocketmq.engine.system_topics import SystemTopics
-from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
+from rmqctl.rocketmq.engine.topic_table import TopicTable
 from rmqctl.rocketmq.engine.transaction import Half
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
@@ -47,7 +47,7 @@ UNDISPATCHED = 16 << 10
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine(Reads):
+class StoreEngine(KnownTopics, Reads):
     """A store that is open for writing.
 
     Attributes:
@@ -71,7 +71,7 @@ class StoreEngine(Reads):
         try:
             self._take_over(store, opened.state if opened is not None else None)
             self._save_checkpoint()
-            write_abort(root, disk, _process_id(config))
+            write_abort(root, disk, config.abort_process_id)
         except BaseException:
             self._lock.release()
             raise
@@ -133,7 +133,7 @@ class StoreEngine(Reads):
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
         self.reading = Reading(self.root, self.config)
-        self._reput_lock, self._topics_lock = threading.Lock(), threading.Lock()
+        self._reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         if self.config.services:
             self._services = services_of(self.log, self.config, self.checkpoint.note_flushed)
@@ -149,30 +149,40 @@ class StoreEngine(Reads):
             IOFailure: the system refused to write or flush it.
         """
         self._check_open()
-        self._know(message.topic, message.queue_id)
+        sent = message
         if not message.is_stored:
             message = route(message, self.config, self.config.clock.now())
-            self._know(message.topic, message.queue_id)
-        if is_late(message, self.config, self.topics):
+        late = is_late(message, self.config, self.topics)
+        if late:
+            check_late(message, self.topics)
+        record = prepare(message, self.config)  # refuses before anything of it is known
+        if sent is not message:
+            check_topic(sent.topic, self.config)
+            self.know(sent.topic, sent.queue_id)
+        self.know(message.topic, message.queue_id)
+        if late:
             record, appended = append_late(self.log, message, self.config, self.topics)
         else:
-            record = prepare(message, self.config)
             appended = self.log.append([record], self.config.clock.stamp, _advance(message))
         return self._results([record], appended)[0]
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store messages of one topic and queue together: all in one log file, with one store time.
 
+        Messages whose text depends on their offsets (batch queues, light queues) are stored one by one.
+
         Raises:
             MessageRefused: the broker would not store one of them; nothing was written.
             IOFailure: the system refused to write or flush them.
         """
         self._check_open()
+        if any(is_late(message, self.config, self.topics) for message in messages):
+            return [self.put(message) for message in messages]
         records = [prepare(message, self.config) for message in messages]
         if not records:
             return []
         check_batch(sum(record.size for record in records), self.config)
-        self._know(messages[0].topic, messages[0].queue_id)
+        self.know(messages[0].topic, messages[0].queue_id)
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
@@ -186,41 +196,6 @@ class StoreEngine(Reads):
             return PutStatus.PUT_OK
         in_time = self._group.wait(appended.end, self.config.sync_flush_timeout_ms)
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
-
-    def _know(self, topic: str, queue_id: int) -> None:
-        """Make the topic known before its first message, as a broker that creates topics by itself."""
-        if queue_id >= (self.topics.queues(topic) or 0):
-            with self._topics_lock:
-                usual = system_queues(topic, self.config) or self.config.default_queues
-                self.topics.ensure(topic, max(usual, queue_id + 1))
-                self.save_topics()
-
-    def save_topics(self) -> None:
-        """Write topics.json if topics were added.
-
-        Raises:
-            IOFailure: it cannot be written.
-        """
-        self.topics.save(self.root, self.disk, self.config.clock.now())
-
-    def make_topic(self, topic: str, queues: int, *, batch: bool = False) -> None:
-        """Make a topic known, with so many queues at least.
-
-        Args:
-            batch: with batch queues (queue.type=BatchCQ); 5.0.0 and later.
-
-        Raises:
-            MessageRefused: no name for a topic.
-            Refused: the release has no batch queues.
-            IOFailure: topics.json cannot be written.
-        """
-        check_topic(topic, self.config)
-        if batch and not self.config.is_5:
-            raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
-        self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
-        self.rules = dispatch_rules(self.config, self.topics, self.rules)
-        self.reput.use_rules(self.rules)
-        self.save_topics()
 
     def prepare(self, message: Message, group: str) -> Half:
         """Store a transactional message as a half message, to be ended by :meth:`end`.
@@ -391,10 +366,3 @@ class StoreEngine(Reads):
 def _advance(message: Message) -> int | None:
     """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
     return 0 if message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
-
-
-def _process_id(config: StoreConfig) -> int | None:
-    """What the abort file of the release says."""
-    if not config.is_5:
-        return None
-    return os.getpid() if config.process_id is None else config.process_id

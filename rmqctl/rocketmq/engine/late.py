@@ -37,11 +37,10 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
     """Append such a message.
 
     Raises:
-        MessageRefused: an inner batch for a topic without batch queues, or a count without a batch.
+        MessageRefused: with the offsets in it the record is too large.
         IOFailure: a file cannot be made or written.
     """
     is_batch = topics.is_batch(message.topic)
-    _check(message, is_batch=is_batch)
     count = _count(message) if is_batch else 1
     extra = _extra(message, config) if not is_batch else []
 
@@ -51,7 +50,7 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
             properties[INNER_BASE] = str(queue_offset)
         if extra:
             properties[OFFSETS] = ",".join(_offset(log, queue, config) for queue in extra)
-        return prepare(replace(message, properties=properties), config)
+        return prepare(replace(message, properties=properties, property_bytes=None), config)
 
     def placed(queue_offset: int) -> Prepared:
         record = make(queue_offset)
@@ -62,18 +61,26 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
     return log.append_late(message.topic, message.queue_id, placed, config.clock.stamp, count)
 
 
-def _check(message: Message, *, is_batch: bool) -> None:
+def check_late(message: Message, topics: TopicTable) -> None:
+    """Refuse an inner batch for a topic without batch queues, and a count without a batch.
+
+    Raises:
+        MessageRefused: MESSAGE_ILLEGAL.
+    """
+    is_batch = topics.is_batch(message.topic)
     is_inner = bool(message.sys_flag & _INNER_BATCH)
     if INNER_NUM in message.properties and not is_inner:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
             f"the message has the property {INNER_NUM} but is not an inner batch; leave it out",
+            f"properties.{INNER_NUM}",
         )
     if is_inner and not is_batch:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
             f"the message is an inner batch but the queues of {message.topic} are not batch queues; "
             "make the topic with queue.type=BatchCQ",
+            "sys_flag",
         )
 
 

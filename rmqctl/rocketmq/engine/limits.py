@@ -15,6 +15,8 @@ from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 TOPIC_MAX, RETRY_TOPIC_MAX, PROPERTIES_MAX = 127, 255, 32767
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 BLANK_ROOM = 8
+MAX_QUEUES = 1 << 16
+"""Queues that a topic may have here; a broker knows no limit, but its clients list all."""
 _RECORD_EXTRA = 64 << 10
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _BODY_RULE, _RECORD_RULE = Release(4, 9, 4), Release(4, 9, 3)
@@ -28,18 +30,20 @@ def check_topic(topic: str, config: StoreConfig) -> None:
         MessageRefused: blank, too long, or with other characters than letters, digits, ``%|_-``.
     """
     if not topic.strip():
-        raise MessageRefused(PutStatus.MESSAGE_ILLEGAL, "The specified topic is blank; give a topic name")
+        raise MessageRefused(PutStatus.MESSAGE_ILLEGAL, "The specified topic is blank; give a topic name", "topic")
     if not _TOPIC.fullmatch(topic):
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
             f"The specified topic[{topic}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$; "
             "choose another name",
+            "topic",
         )
     longest = topic_limit(topic, config.release)
     if len(topic) > longest:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
             f"putMessage message topic length too long {len(topic)}, at most {longest}; choose a shorter name",
+            "topic",
         )
 
 
@@ -59,6 +63,7 @@ def check_body_size(size: int, config: StoreConfig) -> None:
             PutStatus.MESSAGE_ILLEGAL,
             f"message body size exceeded, msg body size: {size}, maxMessageSize: {config.max_message_size} (bytes); "
             "send a smaller body",
+            "body",
         )
 
 
@@ -73,6 +78,7 @@ def check_properties(size: int) -> None:
             PutStatus.PROPERTIES_SIZE_EXCEEDED,
             f"putMessage message properties length too long {size}, at most {PROPERTIES_MAX} bytes; "
             "send fewer properties",
+            "properties",
         )
 
 
@@ -88,12 +94,14 @@ def check_record(size: int, body: int, config: StoreConfig) -> None:
             PutStatus.MESSAGE_ILLEGAL,
             f"message size exceeded, msg total size: {size}, msg body size: {body}, "
             f"maxMessageSize: {config.max_message_size} (bytes); send a smaller message",
+            "body",
         )
     if size + BLANK_ROOM > config.commit_log_file_size:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
             f"msg total size: {size}, but a commit log file has {config.commit_log_file_size} bytes "
             f"and {BLANK_ROOM} of them stay free; send a smaller message or make larger files",
+            "body",
         )
 
 

@@ -29,11 +29,21 @@ class MessageRefused(Refused):
 
     Attributes:
         status: the broker's own answer.
+        field: the part of the message that is wrong; "" where it is none alone.
     """
 
-    def __init__(self, status: PutStatus, reason: str) -> None:
-        super().__init__(f"{status}: {reason}")
-        self.status = status
+    def __init__(self, status: PutStatus, reason: str, field: str = "", origin: str = "") -> None:
+        """
+        Args:
+            origin: what wrote the message down, such as ``orders.jsonl, line 3``; the text then begins with it.
+        """
+        place = f"{origin}, field {field}: " if origin and field else f"{origin}: " if origin else ""
+        super().__init__(f"{place}{status}: {reason}{'; nothing of this line was written' if origin else ''}")
+        self.status, self.reason, self.field = status, reason, field
+
+    def at(self, origin: str) -> MessageRefused:
+        """The same, saying where the message was written down."""
+        return MessageRefused(self.status, self.reason, self.field, origin)
 
 
 @dataclass(slots=True)
@@ -51,6 +61,7 @@ class Message:
         prepared_transaction_offset: physical offset of the half message.
         property_bytes: the properties text to store as it is, instead of ``properties``.
         is_stored: the message is a record already: delay and timer properties are history, not wishes.
+        origin: what wrote it down, such as ``orders.jsonl, line 3``, for refusals.
     """
 
     topic: str
@@ -67,6 +78,7 @@ class Message:
     prepared_transaction_offset: int = 0
     property_bytes: bytes | None = None
     is_stored: bool = False
+    origin: str = ""
 
     @property
     def waits(self) -> bool:

@@ -9,15 +9,20 @@ from itertools import groupby, islice
 from queue import Queue
 from time import monotonic, sleep
 
+from formats.rocketmq.message import SysFlag
 from rmqctl.rocketmq.engine.batching import client_batch, inner_batch
 from rmqctl.rocketmq.engine.compress import THRESHOLD, compress
 from rmqctl.rocketmq.engine.drafts import Draft
+from rmqctl.rocketmq.engine.encode import prepare
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.message import LOCALHOST, Message, PutResult
+from rmqctl.rocketmq.engine.late import check_late, is_late
+from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult
+from rmqctl.rocketmq.engine.property_text import ordered_text
 from rmqctl.rocketmq.engine.stamping import Client, broker_properties, client_properties
 
 COMMIT, ROLLBACK, PENDING = "commit", "rollback", "pending"
 _COMPRESSION_BITS = 0x701
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 _WAITING = 1024
 
 
@@ -75,12 +80,31 @@ def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
         MessageRefused: one has no name for a topic.
         IOFailure: topics.json cannot be written.
     """
-    for topic in options.topics:
-        queues = options.queues if options.queue_id is None else options.queue_id + 1
-        engine.make_topic(topic, queues, batch=options.inner)
+    queues = options.queues if options.queue_id is None else options.queue_id + 1
+    engine.make_topics(options.topics, queues, batch=options.inner)
 
 
 def _put(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> list[PutResult]:
+    try:
+        return _stored(engine, group, options)
+    except MessageRefused as error:
+        message = _refused(engine, group)
+        raise (error.at(message.origin) if message.origin else error) from error
+
+
+def _refused(engine: StoreEngine, group: list[Message]) -> Message:
+    """The message of a group that is the reason for its refusal; the first where it is all of them together."""
+    for message in group:
+        try:
+            if is_late(message, engine.config, engine.topics):
+                check_late(message, engine.topics)
+            prepare(message, engine.config)
+        except MessageRefused:
+            return message
+    return group[0]
+
+
+def _stored(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> list[PutResult]:
     if options.transaction:
         return [result for message in group for result in _transact(engine, message, options)]
     return engine.put_batch(group) if len(group) > 1 else [engine.put(group[0])]
@@ -104,7 +128,7 @@ class _Maker:
 
     def groups(self, drafts: Iterator[Draft]) -> Iterator[list[Message]]:
         """Messages that are stored together: one, or the records of a batch."""
-        messages = (self._message(number, draft) for number, draft in enumerate(drafts))
+        messages = (self._named(number, draft) for number, draft in enumerate(drafts))
         if self._options.batch == 1 and not self._options.inner:
             yield from ([message] for message in messages)
             return
@@ -115,9 +139,20 @@ class _Maker:
 
     def _batch(self, group: list[Message], first_key: int) -> list[Message]:
         config = self._engine.config
-        if self._options.inner:
-            return [inner_batch(group, first_key, self._client, config)]
-        return group if group[0].is_stored else client_batch(group, first_key, self._client, config)
+        try:
+            if self._options.inner:
+                return [inner_batch(group, first_key, self._client, config)]
+            return group if group[0].is_stored else client_batch(group, first_key, self._client, config)
+        except MessageRefused as error:
+            origin = group[0].origin
+            raise (error.at(origin) if origin else error) from error
+
+    def _named(self, number: int, draft: Draft) -> Message:
+        """The message of a draft; a refusal says where the draft was written down."""
+        try:
+            return self._message(number, draft)
+        except MessageRefused as error:
+            raise (error.at(draft.origin) if draft.origin else error) from error
 
     def _message(self, number: int, draft: Draft) -> Message:
         options, config = self._options, self._engine.config
@@ -126,13 +161,16 @@ class _Maker:
         topic = draft.topic if draft.topic is not None and not topics else topics[turn % len(topics)]
         queue = draft.queue_id if draft.queue_id is not None and draft.stored else options.queue_id
         queue = turn // max(len(topics), 1) % options.queues if queue is None else queue
+        if draft.sys_flag & _INNER_BATCH and self._engine.topics.queues(topic) is None:
+            self._engine.make_topic(topic, queue + 1, batch=True)
         body, flags = self._body(draft)
         sys_flag = draft.sys_flag & ~_COMPRESSION_BITS | flags
         return Message(
             topic, body, queue, self._properties(number, draft), draft.flag, sys_flag,
             draft.born_timestamp if draft.stored else None, draft.born_host, self._store_timestamp(draft),
             draft.store_host or config.store_host, draft.reconsume_times, draft.prepared_transaction_offset,
-            is_stored=draft.stored,
+            property_bytes=ordered_text(draft.properties, config.release) if draft.ordered else None,
+            is_stored=draft.stored, origin=draft.origin,
         )  # fmt: skip
 
     def _body(self, draft: Draft) -> tuple[bytes, int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from formats.rocketmq.index import java_hash
-from formats.rocketmq.properties import PAIR_END, join_properties
+from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 
@@ -77,12 +77,39 @@ def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
 
 def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
     names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
-    text = join_properties([(_utf8(n), _utf8(pairs[n])) for n in names], closed=closed)
-    if text.count(PAIR_END) != len(names) - (not closed and len(names) > 0):
-        raise MessageRefused(
-            PutStatus.MESSAGE_ILLEGAL, "a property name or value contains the separator 0x02; leave that character out"
-        )
+    return _joined([(n, pairs[n]) for n in names], closed=closed, release=release)
+
+
+def ordered_text(pairs: Pairs, release: Release) -> bytes:
+    """The text with the properties in the order in which they are, as a record had them.
+
+    Raises:
+        MessageRefused: a name or value contains a separator.
+    """
+    return _joined(list(pairs.items()), closed=is_closed_by(release), release=release)
+
+
+def _joined(pairs: list[tuple[str, str]], *, closed: bool, release: Release) -> bytes:
+    text = join_properties([(_utf8(name), _utf8(value)) for name, value in pairs], closed=closed)
+    count = len(pairs)
+    if text.count(PAIR_END) != count - (not closed and count > 0) or text.count(NAME_END) != count:
+        _refuse_separators(pairs, release)
     return text
+
+
+def _refuse_separators(pairs: list[tuple[str, str]], release: Release) -> None:
+    """Refuse what would be read as other properties; readers from 4.9.1 on take 0x01 in a value as it is."""
+    for name, value in pairs:
+        bad = PAIR_END.decode() if PAIR_END.decode() in name + value else ""
+        if NAME_END.decode() in name or (NAME_END.decode() in value and release < _FIRST_OPEN):
+            bad = NAME_END.decode()
+        if bad:
+            raise MessageRefused(
+                PutStatus.MESSAGE_ILLEGAL,
+                f"the property {name!r} has the separator 0x{ord(bad):02x} in its name or value; "
+                "leave that character out",
+                f"properties.{name}",
+            )
 
 
 @lru_cache(maxsize=4096)
@@ -94,4 +121,7 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-__all__ = ["Pairs", "batch_item_text", "buckets_of", "client_text", "is_closed_by", "java_map_order", "property_text"]
+__all__ = [
+    "Pairs", "batch_item_text", "buckets_of", "client_text", "is_closed_by", "java_map_order", "ordered_text",
+    "property_text",
+]  # fmt: skip

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
 
-from rmqctl.files.tree import Entry, Listing, plain_directories, plain_files
+from rmqctl.files.tree import Entry, Listing, plain_directories, plain_files, read_all
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import has_data
@@ -80,8 +80,13 @@ class FileCheck:
 
     def _no_log(self) -> Iterator[Finding]:
         has_queues = next(self.store.queues(QUEUES), None) is not None
-        if has_queues or self.store.tree.stat("checkpoint") is not None or self.store.has_abort:
+        if has_queues or self.store.index_files or self._checkpoint_says_something():
             yield Finding(kinds.LOG_MISSING, COMMIT_LOG, 0, 0, "no file of the commit log is there")
+
+    def _checkpoint_says_something(self) -> bool:
+        """Whether messages were ever stored; a broker that got none leaves a checkpoint of zeros and no log file."""
+        data = read_all(self.store.tree, "checkpoint")
+        return data is not None and (not data or any(data))
 
     # --- queues ---------------------------------------------------------------------------------
 

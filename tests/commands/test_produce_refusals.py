@@ -1,0 +1,173 @@
+"""What `rmqctl produce` refuses: by line and field, before anything of it is written, with a sound store behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Rmqctl = Callable[..., Result]
+FINE = '{"topic":"T","body":"fine"}'
+
+
+def rows(result: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def message(**fields: object) -> str:
+    return json.dumps({"topic": "T", "body": "x", **fields})
+
+
+BY_BROKER = {
+    "illegal topic": (message(topic="a b"), "topic: MESSAGE_ILLEGAL"),
+    "long topic": (message(topic="t" * 128), "topic: MESSAGE_ILLEGAL"),
+    "large body": (message(body="x" * 40_000), "body: MESSAGE_ILLEGAL"),
+    "large properties": (message(properties={"p": "x" * 32_770}), "properties: PROPERTIES_SIZE_EXCEEDED"),
+    "count without batch": (message(properties={"INNER_NUM": "2"}), "properties.INNER_NUM: MESSAGE_ILLEGAL"),
+    "separator in a name": (message(properties={"a\x01b": "c"}), "properties.a\x01b: has a separator"),
+    "separator in a value": (message(properties={"a": "b\x02c"}), "properties.a: has a separator"),
+    "empty value": (message(properties={"a": ""}), "properties.a: name or value is empty"),
+    "separator in a tag": (message(tags="a\x02"), "tags: has the separator"),
+    "blank in a key": (message(keys=["a b"]), "keys: 'a b' is empty or has a blank"),
+    "separator in a key": (message(keys=["a\x02b"]), "keys: has the separator"),
+}
+BY_FIELD = {
+    "inner of a plain record": (message(inner=[]), "inner: but sys_flag has no 0x80"),
+    "inner that is a number": (message(inner=5), "inner: not a list"),
+    "unknown": (message(delayLevel=3), "delayLevel: is no field of a message"),
+    "misspelt": (message(tag="a"), "tag: is no field of a message"),
+    "kind": (message(kind="mesage"), "kind: is 'mesage'"),
+    "queue unit": ('{"kind":"queue_unit","topic":"T"}', "kind: is 'queue_unit'"),
+    "shown, of another type": (message(size="12"), "size: not a whole number"),
+    "a flag of another type": (message(body_crc_ok=1), "body_crc_ok: not true or false"),
+    "cut body": (message(body_truncated=True), "body_truncated: the body is not whole"),
+    "transaction": (message(transaction="commit"), "transaction: is 'commit', but sys_flag says 'none'"),
+    "other keys": (message(keys=["a"], properties={"KEYS": "b"}), "keys: differ"),
+    "other tags": (message(tags="a", properties={"TAGS": "b"}), "tags: differs"),
+    "queue": (message(queue_id=65_536), "queue_id: is above 65535"),
+    "two forms": (message(body={"base64": "", "x": 1}), "body: neither text nor"),
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--batch", "2"), ("--writers", "2"), ("--flush", "sync")], ids=" ".join)
+@pytest.mark.parametrize("case", BY_BROKER)
+def test_a_line_that_a_broker_refuses(case: str, options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    line, words = BY_BROKER[case]
+    refused(line, words, options, rmqctl, tmp_path)
+
+
+@pytest.mark.parametrize("case", BY_FIELD)
+def test_a_field_that_no_message_has(case: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    line, words = BY_FIELD[case]
+    refused(line, words, (), rmqctl, tmp_path)
+
+
+def refused(line: str, words: str, options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    file, store = tmp_path / "lines.jsonl", tmp_path / "s"
+    file.write_text(f"{FINE}\n\n{line}\n{FINE}\n")
+    made = rmqctl("produce", store, "--jsonl", file, "--small", *options)
+    assert made.exit_code == 13, made.output
+    assert f"{file}, line 3, field {words}" in made.stderr
+    assert "nothing of this line was written" in made.stderr
+    assert rmqctl("verify", store).exit_code == 0
+    dumped = rows(rmqctl("dump", store, "--body", "-o", "jsonl"))
+    assert [row["body"] for row in dumped] == ["fine"] * len(dumped)
+    topics = json.loads((store / "config" / "topics.json").read_text())["topicConfigTable"] if dumped else {"T": 0}
+    assert list(topics) == ["T"]
+
+
+def test_an_only_line_that_is_refused_leaves_a_sound_store(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    file, store = tmp_path / "lines.jsonl", tmp_path / "s"
+    file.write_text(message(topic="a b"))
+    assert rmqctl("produce", store, "--jsonl", file, "--small").exit_code == 13
+    assert rmqctl("verify", store).exit_code == 0
+    assert rmqctl("recover", store, "-o", "json").exit_code == 0
+    assert rmqctl("produce", store, "--topic", "T", "--small").exit_code == 0
+
+
+def test_a_line_of_a_file_that_is_too_long(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\n" + b"x" * 40_000 + b"\n")
+    made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--lines", file, "--small")
+    assert made.exit_code == 13
+    assert f"{file}, line 2, field body: MESSAGE_ILLEGAL" in made.stderr
+
+
+def test_a_codec_that_the_release_does_not_know(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    file.write_text(FINE + "\n" + message(compression="zstd"))
+    made = rmqctl("produce", tmp_path / "s", "--jsonl", file, "--small", "--as-release", "4.9.3")
+    assert made.exit_code == 13
+    assert "line 2, field compression: " in made.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words", "code"),
+    [
+        (("--topic", "T", "--damage", "nope"), "--damage list", 2),
+        (("--topic", "T", "--damage", "body-flip@x"), "no place", 2),
+        (("--topic", "T", "--damage", "body-flip@"), "no place", 2),
+        (("--topic", "T", "--damage", "body-flip@5%%"), "no place", 2),
+        (("--topic", "T", "--damage", "checkpoint-zero@3"), "whole store", 2),
+        (("--topic", "T", "--damage", "body-flip", "--damage", "nope"), "--damage list", 2),
+        (("--topic", "T{0..99999999}"), "100,000,000 topics, at most 10,000", 2),
+        (("--topic", "T{0..99}{0..99}", "--topic", "U"), "10,001 topics", 2),
+        (("--topic", "T{5..2}"), "names no topic", 2),
+        (("--topic", "T", "--key", "a b"), "--key", 2),
+        (("--topic", "T", "--key", ""), "--key", 2),
+        (("--topic", "T", "--key", "a\x02"), "separator", 2),
+        (("--topic", "T", "--tag", "a\x01"), "separator", 2),
+        (("--topic", "T", "--tag", "a=inf"), "weight", 2),
+        (("--topic", "T", "--property", "a\x01b=c"), "separator", 2),
+        (("--topic", "T", "--property", "a="), "empty value", 2),
+        (("--topic", "T", "--property", "__CRC32#=1234567890"), "--property-crc", 2),
+        (("--topic", "a b"), "illegal characters", 13),
+        (("--topic", "T", "--body", "x" * 40_000), "body size exceeded", 13),
+        (("--topic", "T", "--size", "5M"), "body size exceeded", 13),
+    ],
+    ids=str,
+)
+def test_refused_before_anything_is_written(
+    args: tuple[str, ...], words: str, code: int, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    made = rmqctl("produce", tmp_path / "s", "--small", *args)
+    assert made.exit_code == code, made.output
+    assert words in " ".join(made.stderr.split())
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_limit_of_topics_is_in_the_help(rmqctl: Rmqctl) -> None:
+    assert "at most 10,000" in " ".join(rmqctl("produce", "--help").stdout.split())
+
+
+def test_as_many_topics_as_may_be(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    args = ("--topic", "T{0..9999}", "--count", "100", "--small", "--queues", "1")
+    assert rmqctl("produce", store, *args).exit_code == 0
+    assert len(json.loads((store / "config" / "topics.json").read_text())["topicConfigTable"]) == 10_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--inner-batch", "--batch", "3"),
+        ("--transaction", "commit"),
+        ("--delay-level", "2"),
+        ("--property-crc",),
+        ("--property", "INNER_MULTI_DISPATCH=%LMQ%a,%LMQ%b"),
+        ("--as-release", "4.9.8"),
+    ],
+    ids=" ".join,
+)
+def test_a_dumped_store_is_the_same_again(options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    crc = tuple(o for o in options if o in ("--property-crc", "--as-release", "4.9.8"))
+    store, copy, lines = tmp_path / "a", tmp_path / "b", tmp_path / "lines.jsonl"
+    rmqctl("produce", store, "--topic", "T", "--count", "9", "--small", "--key", "k{n}", "--tag", "a", *options)
+    lines.write_text(rmqctl("dump", store, "--body", "-o", "jsonl").stdout)
+    made = rmqctl("produce", copy, "--jsonl", lines, "--small", *crc)
+    assert made.exit_code == 0, made.output
+    assert rmqctl("diff", store, copy).stdout.endswith("A and B are equal\n")
+    assert rmqctl("verify", copy).exit_code == 0
