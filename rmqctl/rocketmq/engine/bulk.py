@@ -7,16 +7,17 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.message import record_plan
+from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import MASK, crc32
+from rmqctl.rocketmq.engine.bulk_chunks import Chunk, Heads, Matrix, Pieces
 from rmqctl.rocketmq.engine.bulk_texts import BulkText
 from rmqctl.rocketmq.engine.config import FlushMode
 from rmqctl.rocketmq.engine.drafts import Template, fill_noise
@@ -33,9 +34,9 @@ from rmqctl.rocketmq.engine.message import LOCALHOST
 from rmqctl.rocketmq.engine.produce import ProduceOptions, make_topics
 from rmqctl.rocketmq.engine.routing import DELAY, DELAY_MS, DELAY_SEC, DELIVER_MS
 from rmqctl.rocketmq.engine.stamping import Client
+from rmqctl.rocketmq.variants import variant_of
 
 Ints = npt.NDArray[np.int64]
-Heads = npt.NDArray[Any]
 CHUNK = 4096
 """Messages encoded together."""
 _ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
@@ -85,6 +86,7 @@ class _Encoder:
         self.texts = {tag: BulkText.of(template, tag, self.client, engine.config) for tag in tags or [None]}
         self.topics = [topic_field(topic) for topic in options.topics]
         hosts = hosts_of(LOCALHOST, engine.config.store_host)
+        self._rooms: dict[int, Matrix] = {}
         self.sys_flag, self.run = hosts, record_plan(is_v2=False, hosts=hosts).runs[0]
 
     def write(self, first: int, count: int) -> Iterator[Run]:
@@ -98,12 +100,12 @@ class _Encoder:
         done = 0
         while done < count:
             with log.locked():
-                step = self._append(chunk, topic, queue, done)
-            size = int(chunk.heads["total_size"][done : done + step].sum())
-            done += step
-            yield Run(step, size)
+                found = self._append(chunk, topic, queue, done)
+            self.engine.dispatch_block(found)
+            done += len(found.block)
+            yield Run(len(found.block), len(found.block.data))
 
-    def _chunk(self, numbers: Ints, topic: Ints, times: Ints) -> _Chunk:
+    def _chunk(self, numbers: Ints, topic: Ints, times: Ints) -> Chunk:
         """The messages without their heads: a matrix where all records have one size."""
         template = self.template
         fields = {len(field) for _, field in self.topics}
@@ -117,22 +119,31 @@ class _Encoder:
         heads["body"] = np.fromiter(map(len, bodies), np.int64, len(bodies))
         heads["total_size"] = heads["body"] + np.fromiter(map(len, tails), np.int64, len(tails)) + heads.itemsize
         heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & MASK
-        return _Pieces(heads, bodies, tails)
+        return Pieces(heads, bodies, tails)
 
-    def _matrix(self, numbers: Ints, topic: Ints, times: Ints) -> _Chunk:
-        (text,), size = self.texts.values(), self.template.size_of(0)
-        text_size, fields = text.size(len(str(int(numbers[0])))), np.array([list(f) for _, f in self.topics], np.uint8)
-        self._check(size, text_size)
-        head, width = self.run.packer.size, fields.shape[1] + 2
-        rows = np.empty((len(numbers), head + size + width + text_size), np.uint8)
-        tail = head + size
-        crcs = fill_noise(self.options.seed, numbers, rows[:, head:tail])
-        rows[:, tail : tail + width - 2] = fields[topic]
-        rows[:, tail + width - 2 : tail + width] = list(text_size.to_bytes(2, "big"))
-        text.fill_columns(numbers, times, rows[:, tail + width :])
-        heads = np.zeros(len(numbers), self.run.dtype)
-        heads["body"], heads["total_size"], heads["body_crc"] = size, rows.shape[1], crcs
-        return _Matrix(heads, rows)
+    def _matrix(self, numbers: Ints, topic: Ints, times: Ints) -> Matrix:
+        (text,), size, digits = self.texts.values(), self.template.size_of(0), len(str(int(numbers[0])))
+        fields = np.array([list(field) for _, field in self.topics], np.uint8)
+        tail = self.run.packer.size + size
+        behind = tail + fields.shape[1] + 2
+        found = self._room(text, digits, behind).first(len(numbers))
+        rows, heads = found.rows, found.heads
+        heads["body_crc"] = fill_noise(self.options.seed, numbers, rows[:, self.run.packer.size : tail])
+        rows[:, tail : behind - 2] = fields[topic]
+        text.fill_columns(numbers, times, rows[:, behind:])
+        heads["body"], heads["total_size"] = size, rows.shape[1]
+        return found
+
+    def _room(self, text: BulkText, digits: int, text_at: int) -> Matrix:
+        """A matrix for records whose number has so many digits, their constant bytes set; it is used again."""
+        if self._rooms.get(digits) is None:
+            size = text.size(digits)
+            self._check(self.template.size_of(0), size)
+            room = Matrix.empty(CHUNK, text_at + size, self.run.dtype)
+            room.rows[:, text_at - 2 : text_at] = list(size.to_bytes(2, "big"))
+            text.fill_constant(digits, room.rows[:, text_at:])
+            self._rooms = {digits: room}
+        return self._rooms[digits]
 
     def _places(self, first: int, count: int) -> tuple[Ints, Ints]:
         """Number of the topic and the queue id of each message."""
@@ -168,22 +179,32 @@ class _Encoder:
         topics = max(len(field) for _, field in self.topics)
         check_record(self.run.packer.size + body + topics + 2 + text, body, config)
 
-    def _append(self, chunk: _Chunk, topic: Ints, queue: Ints, done: int) -> int:
-        """Append as many as the file takes, from message ``done`` of the chunk on; returns their number."""
+    def _append(self, chunk: Chunk, topic: Ints, queue: Ints, done: int) -> LogBlock:
+        """Append as many as the file takes, from message ``done`` of the chunk on; returns their records."""
         log = self.engine.log
         sizes = chunk.heads["total_size"][done:].astype(np.int64)
         start = log.room(int(sizes[0]))
-        left = log.files.file_size - start % log.files.file_size - BLANK_ROOM
+        base = start - start % log.files.file_size
         ends = np.cumsum(sizes)
-        count = int(np.searchsorted(ends, left, "right"))
+        count = int(np.searchsorted(ends, base + log.files.file_size - start - BLANK_ROOM, "right"))
         part = slice(done, done + count)
         run = chunk.heads[part]
         run["physical_offset"] = start + ends[:count] - sizes[:count]
         run["queue_offset"], advance = self._queue_offsets(topic[part], queue[part])
-        log.append_bytes(chunk.joined(part), start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
+        data = chunk.joined(part)
+        log.append_bytes(data.data, start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
         for key, number in advance:
             log.queues.advance(*key, number)
-        return count
+        return LogBlock(self._block(data, base, start - base, run, topic[part]))
+
+    def _block(self, data: npt.NDArray[np.uint8], base: int, position: int, heads: Heads, topic: Ints) -> Block:
+        """What a scan would find of records that lie end to end."""
+        total, body = heads["total_size"].astype(np.int64), heads["body"].astype(np.int64)
+        names = np.array([len(name.encode("utf-8", "surrogateescape")) for name in self.options.topics])[topic]
+        fields = np.array([len(field) for _, field in self.topics])[topic]
+        variants = np.array([variant_of(magic, self.sys_flag) for magic, _ in self.topics], np.int64)[topic]
+        rest = total - heads.itemsize - body - fields - 2
+        return Block("", base, position, data, np.cumsum(total) - total, variants, total, body, names, rest)
 
     def _queue_offsets(self, topic: Ints, queue: Ints) -> tuple[Ints, list[tuple[tuple[str, int], int]]]:
         """The queue offset of each message, and by how much each queue grows."""
@@ -195,50 +216,6 @@ class _Encoder:
         rank[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
         first = np.array([self.engine.log.queues.next(*name) for name in names])
         return first[group] + rank, list(zip(names, counts.tolist(), strict=True))
-
-
-class _Chunk(ABC):
-    """Messages that are encoded together.
-
-    Attributes:
-        heads: the fixed fields of each record, shape (n,).
-    """
-
-    heads: Heads
-
-    @abstractmethod
-    def joined(self, part: slice) -> memoryview:
-        """The bytes of some records, one behind the other."""
-
-
-@dataclass(slots=True)
-class _Matrix(_Chunk):
-    """Records of one size, shape (n, bytes)."""
-
-    heads: Heads
-    rows: npt.NDArray[np.uint8]
-
-    def joined(self, part: slice) -> memoryview:
-        heads = self.heads[part]
-        self.rows[part, : heads.itemsize] = heads.view(np.uint8).reshape(len(heads), -1)
-        return self.rows[part].reshape(-1).data
-
-
-@dataclass(slots=True)
-class _Pieces(_Chunk):
-    """Records of any size, their bodies and what stands behind these."""
-
-    heads: Heads
-    bodies: list[bytes | memoryview]
-    tails: list[bytes]
-
-    def joined(self, part: slice) -> memoryview:
-        heads = self.heads[part]
-        raw, size = memoryview(heads.tobytes()), heads.itemsize
-        pieces: list[Any] = [None] * (3 * len(heads))
-        pieces[::3] = [raw[at : at + size] for at in range(0, len(raw), size)]
-        pieces[1::3], pieces[2::3] = self.bodies[part], self.tails[part]
-        return memoryview(b"".join(pieces))
 
 
 __all__ = ["CHUNK", "Run", "can_bulk", "produce_bulk"]

@@ -1,0 +1,67 @@
+"""Records that are encoded together: as one matrix where all have one size, else in pieces."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Heads = npt.NDArray[Any]
+
+
+class Chunk(ABC):
+    """Messages that are encoded together.
+
+    Attributes:
+        heads: the fixed fields of each record, shape (n,).
+    """
+
+    heads: Heads
+
+    @abstractmethod
+    def joined(self, part: slice) -> npt.NDArray[np.uint8]:
+        """The bytes of some records, one behind the other."""
+
+
+@dataclass(slots=True)
+class Matrix(Chunk):
+    """Records of one size, shape (n, bytes); the heads lie in it."""
+
+    heads: Heads
+    rows: npt.NDArray[np.uint8]
+
+    @classmethod
+    def empty(cls, count: int, size: int, head: np.dtype[Any]) -> Matrix:
+        """Room for ``count`` records of ``size`` bytes that begin with ``head``."""
+        rows = np.zeros((count, size), np.uint8)
+        return cls(rows[:, : head.itemsize].view(head)[:, 0], rows)
+
+    def first(self, count: int) -> Matrix:
+        """Its first records, which may be changed."""
+        return Matrix(self.heads[:count], self.rows[:count])
+
+    def joined(self, part: slice) -> npt.NDArray[np.uint8]:
+        return self.rows[part].reshape(-1)
+
+
+@dataclass(slots=True)
+class Pieces(Chunk):
+    """Records of any size, their bodies and what stands behind these."""
+
+    heads: Heads
+    bodies: list[bytes | memoryview]
+    tails: list[bytes]
+
+    def joined(self, part: slice) -> npt.NDArray[np.uint8]:
+        heads = self.heads[part]
+        raw, size = memoryview(heads.tobytes()), heads.itemsize
+        pieces: list[Any] = [None] * (3 * len(heads))
+        pieces[::3] = [raw[at : at + size] for at in range(0, len(raw), size)]
+        pieces[1::3], pieces[2::3] = self.bodies[part], self.tails[part]
+        return np.frombuffer(b"".join(pieces), np.uint8)
+
+
+__all__ = ["Chunk", "Heads", "Matrix", "Pieces"]
