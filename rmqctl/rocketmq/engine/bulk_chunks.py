@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
 Heads = npt.NDArray[Any]
 
 
@@ -17,9 +18,11 @@ class Chunk(ABC):
 
     Attributes:
         heads: the fixed fields of each record, shape (n,).
+        topic: number of each one's topic, shape (n,).
     """
 
     heads: Heads
+    topic: Ints
 
     @abstractmethod
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
@@ -31,17 +34,18 @@ class Matrix(Chunk):
     """Records of one size, shape (n, bytes); the heads lie in it."""
 
     heads: Heads
+    topic: Ints
     rows: npt.NDArray[np.uint8]
 
     @classmethod
-    def empty(cls, count: int, size: int, head: np.dtype[Any]) -> Matrix:
+    def zeros(cls, count: int, size: int, head: np.dtype[Any]) -> Matrix:
         """Room for ``count`` records of ``size`` bytes that begin with ``head``."""
         rows = np.zeros((count, size), np.uint8)
-        return cls(rows[:, : head.itemsize].view(head)[:, 0], rows)
+        return cls(rows[:, : head.itemsize].view(head)[:, 0], np.zeros(count, np.int64), rows)
 
-    def first(self, count: int) -> Matrix:
-        """Its first records, which may be changed."""
-        return Matrix(self.heads[:count], self.rows[:count])
+    def first(self, topic: Ints) -> Matrix:
+        """Its first records, which may be changed, as those of these topics."""
+        return Matrix(self.heads[: len(topic)], topic, self.rows[: len(topic)])
 
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
         return self.rows[part].reshape(-1)
@@ -52,6 +56,7 @@ class Pieces(Chunk):
     """Records of any size, their bodies and what stands behind these."""
 
     heads: Heads
+    topic: Ints
     bodies: list[bytes | memoryview]
     tails: list[bytes]
 
