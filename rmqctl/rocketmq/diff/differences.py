@@ -50,7 +50,7 @@ class Differences:
 
     def __init__(self, diff: LogDiff, *, by_place: bool) -> None:
         self._diff = diff
-        self.a, self.b = diff.left_a, diff.left_b
+        self.a, self.b = diff.laid.left_a, diff.laid.left_b
         self._replaced = _replaced(self.a, self.b) if by_place else (_NONE, _NONE)
         self.joined = self._join()
         j = self.joined
@@ -164,8 +164,10 @@ class Differences:
         return replace(found, topic=topic, queue_id=queue_id, queue_offset=int(side.queue_offset[row]))
 
     def _queues(self, some: Columns) -> Iterator[tuple[str, dict[str, int]]]:
-        """Queue offsets of some records, by queue."""
-        some = some.take(np.lexsort((some.queue_offset, some.queue_id, some.topic)))
+        """Queue offsets of some records, by topic and queue."""
+        names = self._diff.laid.topics
+        places = np.argsort(np.array([*names, b""], np.object_))  # in the order of their texts, whoever numbered them
+        some = some.take(np.lexsort((some.queue_offset, some.queue_id, np.argsort(places)[some.topic])))
         breaks = (np.diff(some.topic) != 0) | (np.diff(some.queue_id) != 0)
         for part in np.split(np.arange(len(some.seq)), np.flatnonzero(breaks) + 1) if len(some.seq) else []:
             first, last = int(part[0]), int(part[-1])
@@ -174,7 +176,7 @@ class Differences:
             yield name, {**offsets, "messages": len(part)}
 
     def _topic(self, number: int) -> str:
-        return self._diff.topics.texts[number].decode("utf-8", "replace")
+        return self._diff.laid.topics[number].decode("utf-8", "replace")
 
 
 _NONE = np.zeros(0, np.int64)
