@@ -14,6 +14,7 @@ from rmqctl.rocketmq.diff.fields import told
 from rmqctl.rocketmq.diff.logs import Log, LogDiff
 from rmqctl.rocketmq.diff.unmatched import Columns, Joined, join
 from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.text import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class Differences:
             some = side.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
             text = (
-                f"only in {letter}: {_messages(len(part))}, {int(some.size.sum()):,} bytes, "
+                f"only in {letter}: {number_of(len(part), 'message')}, {int(some.size.sum()):,} bytes, "
                 f"physical offsets {begin} to {end}; {missing}'s log {_why(begin, end, other)}"
             )
             yield begin, self._finding(kind, log, some, 0, end - begin, text, is_one=len(part) == 1)
@@ -140,7 +141,7 @@ class Differences:
             some = a.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
             there = int(b.physical[part[0]])
-            text = f"{_messages(len(part))} at {begin} to {end} in A, from {there} on in B"
+            text = f"{number_of(len(part), 'message')} at {begin} to {end} in A, from {there} on in B"
             one = len(part) == 1
             yield begin, self._finding(kinds.DIFF_MOVED, self._diff.a, some, 0, end - begin, text, is_one=one)
 
@@ -192,10 +193,6 @@ def _rest(count: int, rows: Ints) -> Ints:
     keep = np.ones(count, bool)
     keep[rows] = False
     return np.flatnonzero(keep)
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} {'message' if count == 1 else 'messages'}"
 
 
 def _why(begin: int, end: int, other: Log) -> str:
