@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.repair import Applied, Plan
@@ -165,7 +166,8 @@ def _announced(plan: Plan, manner: Manner) -> str:
 
     files = {edit.file for edit in plan.edits}
     where = manner.journal or default_directory(plan.root)
-    return f"writing to {plan.root}: {len(plan.edits):,} edits in {len(files):,} files; journal in {where}"
+    edits = f"{number_of(len(plan.edits), 'edit')} in {number_of(len(files), 'file')}"
+    return f"writing to {plan.root}: {edits}; journal in {where}"
 
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:

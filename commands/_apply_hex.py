@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commands._screen import Screen
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.hexview import Annotation
@@ -47,7 +48,7 @@ def _side(name: str, source: DraftSource | None, side: str, begin: int, end: int
     shown = (_clipped(note, source, begin, stop) for note in notes)
     yield from render(shown, width=screen.width, colour=screen.colour, lines=_LINES)
     if stop < end:
-        yield f"... {end - stop:,} bytes more"
+        yield f"... {number_of(end - stop, 'byte')} more"
 
 
 def _clipped(note: Annotation, source: DraftSource, begin: int, end: int) -> Annotation:

@@ -10,10 +10,12 @@ import click
 
 from commands._app import Output, message, progress
 from commands._options import output_option
+from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
     from rmqctl.findings import Finding
-    from rmqctl.rocketmq.diff import Diff, Side
+    from rmqctl.pipeline.session import Cluster
+    from rmqctl.rocketmq.diff import Diff, DiffOptions, Side
 
 _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 
@@ -32,6 +34,14 @@ _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 @click.option("--no-queues", is_flag=True, help="Compare the logs only, not the consume queues.")
 @click.option("--commitlog-a", metavar="DIR[,DIR...]", help="Directories of A's commit log outside A.")
 @click.option("--commitlog-b", metavar="DIR[,DIR...]", help="Directories of B's commit log outside B.")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="Who reads the logs: this process, or Spark.",
+)
+@spark_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many differences; all are counted.")
 @output_option()
 def command(
@@ -41,6 +51,8 @@ def command(
     no_queues: bool,
     commitlog_a: str | None,
     commitlog_b: str | None,
+    engine: str,
+    cluster: Cluster,
     limit: int | None,
     out: Output,
 ) -> None:
@@ -55,15 +67,33 @@ def command(
       rmqctl diff /data/master/store /data/slave/store
       rmqctl diff /data/store /backup/store -o json
       rmqctl diff /data/store /data/salvaged --by queue
+      rmqctl diff s3://a/store s3://b/store --engine spark --master spark://host:7077
     """
     from rmqctl.rocketmq.diff import Diff, DiffOptions
 
     sides = _side(a, commitlog_a), _side(b, commitlog_b)
-    with progress("diff", sum(f.size for f in sides[0].log.files)) as advance:
-        diff = Diff(*sides, DiffOptions(by == "physical", not no_queues), advance)
-        _show(diff, out, limit)
+    options = DiffOptions(by == "physical", not no_queues)
+    if engine == "spark":
+        diff = _on_spark(cluster, sides, options, out, limit)
+    else:
+        with progress("diff", sum(f.size for f in sides[0].log.files)) as advance:
+            diff = Diff(*sides, options, advance)
+            _show(diff, out, limit)
     if diff.is_different:
         raise SystemExit(1)
+
+
+def _on_spark(cluster: Cluster, sides: tuple[Side, Side], options: DiffOptions, out: Output, limit: int | None) -> Diff:
+    from rmqctl.rocketmq.diff import Diff
+
+    with started(cluster) as spark:
+        from rmqctl.pipeline.diff import SparkSharing
+
+        size = sum(f.size for side in sides for f in side.log.files)
+        with working(spark, f"diff of {sides[0].log.name} and {sides[1].log.name}", size):
+            diff = Diff(*sides, options, share=SparkSharing(spark))
+            _show(diff, out, limit)
+    return diff
 
 
 def _side(path: str, commit_log: str | None) -> Side:

@@ -11,6 +11,7 @@ from commands._app import Output, message
 from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options
 from commands._spark import spark_options, started, table_options, working
 from commands._types import Size, refuse
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.bodies import BodyOption
@@ -126,7 +127,8 @@ def _show(manifest: Manifest, plan: Manifest, out: Output) -> None:
     new = [file for file in manifest.files if file.last_physical_offset >= plan.start]
     if out.kind == "table":
         rows, size = sum(f.rows for f in new), sum(f.size for f in new)
-        out.text([f"{rows:,} messages in {len(new):,} files, {size:,} bytes; complete up to offset {manifest.end}"])
+        written = f"{number_of(rows, 'message')} in {number_of(len(new), 'file')}, {size:,} bytes"
+        out.text([f"{written}; complete up to offset {manifest.end}"])
     elif out.kind == "json":
         out.document(asdict(manifest))
     else:

@@ -13,6 +13,7 @@ import click
 from commands._app import Advance, Output, message, progress
 from commands._options import as_release_option, output_option
 from commands._produce_options import Asked, produce_options
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
@@ -125,7 +126,7 @@ class _Tally:
         """The summary: on stdout where nothing else is there, else on stderr."""
         seconds = max(self._clock() - self._start, 1e-9)
         rate = f"{self.messages / seconds:,.0f} a second" if self.messages else "nothing to do"
-        messages, topics = _number(self.messages, "message"), _number(len(self.topics), "topic")
+        messages, topics = number_of(self.messages, "message"), number_of(len(self.topics), "topic")
         text = (
             f"{messages}, {self.bytes:,} bytes of log, {topics} in {self.path} "
             f"({seconds:.1f} s, {rate}); next: rmqctl topics {self.path}"
@@ -134,7 +135,3 @@ class _Tally:
             out.text([text])
         else:
             message(text)
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

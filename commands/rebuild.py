@@ -16,6 +16,7 @@ from commands._apply import stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
 from commands._types import refuse
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.session import Cluster
@@ -215,11 +216,12 @@ def _sentences(rebuilt: Rebuilt) -> Iterator[str]:
     s: dict[str, Any] = rebuilt.summary()
     files = ", ".join(f"{n:,} {_WORDS[change]}" for change, n in s["files"].items() if n) or "no files"
     yield (
-        f"{s['records']:,} records dispatched as {s['release']} does, {s['queues']:,} queues, "
+        f"{number_of(s['records'], 'record')} dispatched as {s['release']} does, {number_of(s['queues'], 'queue')}, "
         f"{s['index_files']:,} index files: {files}"
     )
     if s["damaged_ranges"]:
-        lost = f"{s['damaged_bytes']:,} bytes in {s['damaged_ranges']:,} ranges of the log hold no record"
+        ranges = number_of(s["damaged_ranges"], "range")
+        lost = f"{number_of(s['damaged_bytes'], 'byte')} of the log, in {ranges}, hold no record"
         yield f"{lost}: rmqctl verify tells which"
     if s["filled_units"]:
         yield f"{s['filled_units']:,} queue offsets have no record; their units point to the message that follows"
@@ -244,4 +246,4 @@ def _apply(rebuild: Rebuild, rebuilt: Rebuilt, journal: str | None, *, force: bo
     if done.journal is None:
         message("nothing had to be changed")
     else:
-        message(f"{len(done.files):,} files changed; to take it back: {done.undo_command}")
+        message(f"{number_of(len(done.files), 'file')} changed; to take it back: {done.undo_command}")

@@ -15,6 +15,7 @@ import click
 from commands._app import Output, message
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
 from commands._options import StoreOptions, output_option, store_options
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.mend.plan import Repair, RepairOptions
@@ -161,7 +162,7 @@ def _sentence(repair: Repair) -> str:
     s = _summary(repair)
     if not s["before"] and not s["steps"]:
         return "nothing is wrong"
-    steps = f"{s['steps']:,} step{'' if s['steps'] == 1 else 's'}"
+    steps = f"{number_of(s['steps'], 'step')}"
     found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
     loses = f"{s['loses']:,} messages are given up" if s["loses"] else "no message is given up"
     after = f"{s['after']:,} would be left" if s["after"] else "none would be left"

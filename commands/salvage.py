@@ -10,6 +10,7 @@ import click
 
 from commands._app import Output, message, progress
 from commands._options import StoreOptions, output_option, store_options
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.salvage.salvage import Salvaged
@@ -73,7 +74,7 @@ def _rows(saved: Salvaged) -> Iterator[dict[str, Any]]:
 
 def _sentences(saved: Salvaged) -> Iterator[str]:
     s = saved.summary()
-    yield f"{s['messages']:,} messages, {s['bytes']:,} bytes written to {s['into']}"
+    yield f"{number_of(s['messages'], 'message')}, {s['bytes']:,} bytes written to {s['into']}"
     for key, what in (
         ("unreadable", "places could not be read (listed above)"),
         ("placeholders", "placeholders stand for messages that no source has"),

@@ -11,6 +11,7 @@ from commands._app import Output, message, progress
 from commands._apply import say_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.session import Cluster
@@ -119,8 +120,6 @@ def _show(verification: Verification, out: Output, no_notes: bool) -> None:
 
 def _sentence(verification: Verification) -> str:
     s = verification.summary()
-    counts = (
-        ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for word, n in s["findings"].items() if n) or "nothing wrong"
-    )
-    what = f"{s['files']:,} files, {s['messages']:,} messages, {s['bytes']:,} bytes of log, level {s['level']}"
-    return f"{what}: {counts} ({s['seconds']:.1f} s)"
+    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
+    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
+    return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"

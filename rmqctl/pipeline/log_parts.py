@@ -19,7 +19,12 @@ def log_of(store: RocketMQStore) -> CommitLog:
 
 
 def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
-    """Splits of the log in order, up to where old records begin that a cut has left behind its end.
+    """:func:`splits_of_log` for the log of a store."""
+    return splits_of_log(log_of(store), size, end)
+
+
+def splits_of_log(log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
+    """Splits of a log in order, up to where old records begin that a cut has left behind its end.
 
     Where the last file is divided, it is scanned here once: only from its start can be told where it ends.
 
@@ -30,7 +35,7 @@ def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = N
         OSError: a file cannot be read.
     """
     found: list[Split] = []
-    for context in log_of(store).contexts():
+    for context in log.contexts():
         parts = splits_of([context], size)
         known = context.followed or len(parts) == 1 or end is not None
         stale = None if known else stale_from(context)

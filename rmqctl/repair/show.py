@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.text import number_of
 
 
 def step_row(step: Step) -> dict[str, Any]:
@@ -52,13 +53,13 @@ def edit_text(edit: Edit) -> str:
     """One edit in words."""
     match edit:
         case Overwrite(_, offset, before, _):
-            return f"overwrite {len(before):,} bytes at {offset:,}"
+            return f"overwrite {number_of(len(before), 'byte')} at {offset:,}"
         case Extend(_, low, high):
             return f"extend from {low:,} to {high:,} bytes"
         case Cut(_, low, high):
             return f"cut from {low:,} to {high:,} bytes"
         case Create():
-            return f"create with {created_size(edit):,} bytes"
+            return f"create with {number_of(created_size(edit), 'byte')}"
         case Quarantine():
             return "move to quarantine"
         case SetTimes(_, mtime_ns):
@@ -86,7 +87,7 @@ def _group_text(step: Step, edits: list[Edit]) -> str:
     if len(edits) == 1 or not isinstance(first, Overwrite):
         return where + ", ".join(edit_text(edit) for edit in edits)
     size = sum(len(edit.after) for edit in edits if isinstance(edit, Overwrite))
-    return f"{where}overwrite {size:,} bytes in {len(edits):,} places from {first.offset:,} on"
+    return f"{where}overwrite {number_of(size, 'byte')} in {number_of(len(edits), 'place')} from {first.offset:,} on"
 
 
 def weight(plan: Plan) -> int:

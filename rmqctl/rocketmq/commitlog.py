@@ -22,6 +22,7 @@ from rmqctl.rocketmq.columns import Pairs, TextIds, Texts, pairs_of, properties_
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store import StoreFile
+from rmqctl.text import number_of
 
 
 @dataclass(slots=True)
@@ -165,7 +166,7 @@ def gap_between(previous: StoreFile, file: StoreFile, file_size: int) -> Finding
     if missing <= 0:
         return None
     directory = file.name.rpartition("/")[0]
-    message = f"no file holds offsets {begin} to {file.base}: {missing} bytes are missing"
+    message = f"no file holds offsets {begin} to {file.base}: {number_of(missing, 'byte')} missing"
     return Finding(kinds.LOG_GAP, join(directory, f"{begin:020d}"), 0, missing, message, physical_offset=begin)
 
 

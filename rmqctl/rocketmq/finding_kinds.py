@@ -39,6 +39,9 @@ from rmqctl.rocketmq.kinds_derived import (
     QUEUE_AHEAD as QUEUE_AHEAD,
 )
 from rmqctl.rocketmq.kinds_derived import (
+    QUEUE_DATABASE as QUEUE_DATABASE,
+)
+from rmqctl.rocketmq.kinds_derived import (
     QUEUE_EXT as QUEUE_EXT,
 )
 from rmqctl.rocketmq.kinds_derived import (

@@ -12,7 +12,7 @@ from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import NAME_DIGITS
 from rmqctl.rocketmq.log_end import log_end
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.rocksdb_queues import open_queues
+from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
 
@@ -22,7 +22,8 @@ _GEOMETRY = ("commit_log_file_size", "queue_file_size", "index_slots", "index_en
 def store_info(store: RocketMQStore) -> dict[str, Any]:
     """The object of the contract. Reads the head of the log, its last file with data, and directory lists.
 
-    The numbers of topics and queues are None where they are in RocksDB, and its package is not installed.
+    The numbers of topics and queues are None where they are in RocksDB, and its package is not installed
+    or it cannot be opened.
 
     Raises:
         OSError: a file cannot be read.
@@ -48,14 +49,14 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
 
 
 def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
-    """All queues; None where they are in RocksDB, and its package is not installed."""
+    """All queues; None where they are in RocksDB, and its package is not installed or it cannot be opened."""
     found = {(q.topic, q.queue_id) for kind in (QUEUES, BATCH_QUEUES) for q in store.queues(kind)}
     if not store.is_rocksdb:
         return found
     try:
         with open_queues(store) as database:
             return found | set(database.queues())
-    except MissingExtra:
+    except (MissingExtra, DatabaseDamaged):
         return None
 
 

@@ -31,6 +31,14 @@ QUEUE_MISSING = declare(
     broker="Rebuilds it only if all queues are gone, or after an unclean exit as far as recovery scans.",
     see="spec 6.7",
 )
+QUEUE_DATABASE = declare(
+    "queue.database",
+    _E,
+    "The queues are a RocksDB database that cannot be opened: files of it are damaged or missing.",
+    "Move the directory consumequeue/ away and start the broker: it fills a new database from the log. Or make queue files with `rmqctl rebuild --into`.",
+    broker="Does not start.",
+    see="spec 10.1",
+)
 QUEUE_UNDISPATCHED = declare(
     "queue.undispatched",
     _N,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,25 @@ from rmqctl.errors import IOFailure, MissingExtra, Refused
 from rmqctl.files.tree import local_path
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore
 
+_ADVICE = (
+    "the log has all that was in it: `rmqctl rebuild STORE --into DIR` makes queue files from the log, "
+    "and a broker that finds no database fills a new one"
+)
 _VALUE = plan_of(QueueUnitValue).runs[0]
 Key = tuple[str, int]
+
+
+class DatabaseDamaged(IOFailure):
+    """The library that reads databases cannot open one: files of it are damaged or missing."""
+
+    def __init__(self, shown: str, reason: str) -> None:
+        """
+        Args:
+            shown: the directory, as the user knows it.
+            reason: the library's words.
+        """
+        super().__init__(f"cannot open the RocksDB database {shown}", reason, _ADVICE)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +116,7 @@ def open_queues(store: RocketMQStore) -> Iterator[QueueDatabase]:
     Raises:
         MissingExtra: the package rocksdict is not installed.
         Refused: the store is remote.
-        IOFailure: the database cannot be opened.
+        DatabaseDamaged: the database cannot be opened.
     """
     with open_database(store, QUEUES, "reading RocksDB queues") as database:
         yield QueueDatabase(database)
@@ -115,7 +132,7 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Any
     Raises:
         MissingExtra: the package rocksdict is not installed.
         Refused: the store is remote.
-        IOFailure: the database cannot be opened.
+        DatabaseDamaged: the database cannot be opened.
     """
     place = local_path(store.tree, path)
     if place is None:
@@ -142,10 +159,21 @@ def rocksdb_units(store: RocketMQStore) -> Iterator[RocksUnit]:
     Raises:
         MissingExtra: the package rocksdict is not installed.
         Refused: the store is remote.
-        IOFailure: the database cannot be opened.
+        DatabaseDamaged: the database cannot be opened.
     """
     with open_queues(store) as database:
         yield from database.units()
+
+
+def sound_units(store: RocketMQStore) -> Iterator[RocksUnit]:
+    """The same, and none where the database cannot be opened: for work to which the log is enough.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+        Refused: the store is remote.
+    """
+    with suppress(DatabaseDamaged):
+        yield from rocksdb_units(store)
 
 
 def _open(directory: Path, purpose: str, shown: str) -> Any:
@@ -158,6 +186,4 @@ def _open(directory: Path, purpose: str, shown: str) -> Any:
         families = dict.fromkeys(Rdict.list_cf(str(directory), options), options)
         return Rdict(str(directory), options=options, column_families=families, access_type=AccessType.read_only())
     except Exception as error:
-        raise IOFailure(
-            f"cannot open the RocksDB database {shown}", str(error), "check its files, or try a copy of the store"
-        ) from error
+        raise DatabaseDamaged(shown, str(error).replace(f"{directory}/", "").rstrip(": ")) from error

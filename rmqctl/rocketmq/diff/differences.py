@@ -14,6 +14,7 @@ from rmqctl.rocketmq.diff.fields import told
 from rmqctl.rocketmq.diff.logs import Log, LogDiff
 from rmqctl.rocketmq.diff.unmatched import Columns, Joined, join
 from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.text import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Differences:
 
     def __init__(self, diff: LogDiff, *, by_place: bool) -> None:
         self._diff = diff
-        self.a, self.b = diff.left_a, diff.left_b
+        self.a, self.b = diff.laid.left_a, diff.laid.left_b
         self._replaced = _replaced(self.a, self.b) if by_place else (_NONE, _NONE)
         self.joined = self._join()
         j = self.joined
@@ -123,7 +124,7 @@ class Differences:
             some = side.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
             text = (
-                f"only in {letter}: {_messages(len(part))}, {int(some.size.sum()):,} bytes, "
+                f"only in {letter}: {number_of(len(part), 'message')}, {int(some.size.sum()):,} bytes, "
                 f"physical offsets {begin} to {end}; {missing}'s log {_why(begin, end, other)}"
             )
             yield begin, self._finding(kind, log, some, 0, end - begin, text, is_one=len(part) == 1)
@@ -140,7 +141,7 @@ class Differences:
             some = a.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
             there = int(b.physical[part[0]])
-            text = f"{_messages(len(part))} at {begin} to {end} in A, from {there} on in B"
+            text = f"{number_of(len(part), 'message')} at {begin} to {end} in A, from {there} on in B"
             one = len(part) == 1
             yield begin, self._finding(kinds.DIFF_MOVED, self._diff.a, some, 0, end - begin, text, is_one=one)
 
@@ -164,8 +165,10 @@ class Differences:
         return replace(found, topic=topic, queue_id=queue_id, queue_offset=int(side.queue_offset[row]))
 
     def _queues(self, some: Columns) -> Iterator[tuple[str, dict[str, int]]]:
-        """Queue offsets of some records, by queue."""
-        some = some.take(np.lexsort((some.queue_offset, some.queue_id, some.topic)))
+        """Queue offsets of some records, by topic and queue."""
+        names = self._diff.laid.topics
+        places = np.argsort(np.array([*names, b""], np.object_))  # in the order of their texts, whoever numbered them
+        some = some.take(np.lexsort((some.queue_offset, some.queue_id, np.argsort(places)[some.topic])))
         breaks = (np.diff(some.topic) != 0) | (np.diff(some.queue_id) != 0)
         for part in np.split(np.arange(len(some.seq)), np.flatnonzero(breaks) + 1) if len(some.seq) else []:
             first, last = int(part[0]), int(part[-1])
@@ -174,7 +177,7 @@ class Differences:
             yield name, {**offsets, "messages": len(part)}
 
     def _topic(self, number: int) -> str:
-        return self._diff.topics.texts[number].decode("utf-8", "replace")
+        return self._diff.laid.topics[number].decode("utf-8", "replace")
 
 
 _NONE = np.zeros(0, np.int64)
@@ -190,10 +193,6 @@ def _rest(count: int, rows: Ints) -> Ints:
     keep = np.ones(count, bool)
     keep[rows] = False
     return np.flatnonzero(keep)
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} {'message' if count == 1 else 'messages'}"
 
 
 def _why(begin: int, end: int, other: Log) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.diff.differences import Differences
-from rmqctl.rocketmq.diff.logs import Log, LogDiff
-from rmqctl.rocketmq.diff.queues import Common, QueueDiff
+from rmqctl.rocketmq.diff.logs import Laid, Log, LogDiff
+from rmqctl.rocketmq.diff.queues import Common, QueueDiff, QueueKey, QueuesLaid
 from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.log import is_under
 from rmqctl.rocketmq.rows.one_file import identify
@@ -75,6 +75,18 @@ class DiffOptions:
     queues: bool = True
 
 
+class Sharing(Protocol):
+    """Has the work done elsewhere; the results are the same."""
+
+    def logs(self, a: Log, b: Log, by_place: bool, /) -> Laid:
+        """Two logs beside each other, stretch by stretch, each by :func:`rmqctl.rocketmq.diff.logs.lay`."""
+        ...
+
+    def queues(self, work: QueueDiff, keys: list[QueueKey], /) -> Iterable[QueuesLaid]:
+        """Queues beside each other in the order of the keys, some at a time, each by :meth:`QueueDiff.compare`."""
+        ...
+
+
 class Diff:
     """Compares two sides: :meth:`findings` once, then :meth:`summary`.
 
@@ -83,9 +95,14 @@ class Diff:
     """
 
     def __init__(
-        self, a: Side, b: Side, options: DiffOptions, advance: Callable[[int], None] = lambda size: None
+        self,
+        a: Side,
+        b: Side,
+        options: DiffOptions,
+        advance: Callable[[int], None] = lambda size: None,
+        share: Sharing | None = None,
     ) -> None:
-        self.a, self.b, self.options, self._advance = a, b, options, advance
+        self.a, self.b, self.options, self._advance, self._share = a, b, options, advance, share
         self.counts: Counter[str] = Counter()
         self._logs = LogDiff(a.log, b.log)
         self._left: Differences | None = None
@@ -109,12 +126,13 @@ class Diff:
             yield finding
 
     def _all(self) -> Iterator[Finding]:
-        self._logs.run(by_place=self.options.by_place, advance=self._advance)
+        logs = None if self._share is None else self._share.logs
+        self._logs.run(by_place=self.options.by_place, advance=self._advance, share=logs)
         self._left = Differences(self._logs, by_place=self.options.by_place)
         yield from self._left.findings()
         if self.options.queues and self.a.store is not None and self.b.store is not None:
             self._queues = QueueDiff(self.a.store, self.b.store, self._common())
-            yield from self._queues.findings()
+            yield from self._queues.findings(None if self._share is None else self._share.queues)
 
     def _common(self) -> Common:
         a, b = self.a.log, self.b.log
@@ -134,7 +152,7 @@ class Diff:
             "different": self.is_different,
             "first_divergence": left.first,
             "records": {
-                "equal": self._logs.equal if by_place else len(left.same),
+                "equal": self._logs.laid.equal if by_place else len(left.same) + self._logs.laid.matched,
                 "moved": len(left.moved),
                 "changed": changed,
                 "changed_equal_bodies": equal_bodies,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds
-from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.commitlog import CommitLog, LogBlock
 from rmqctl.rocketmq.diff.merge import Part, merge
-from rmqctl.rocketmq.diff.unmatched import Columns, Unmatched
+from rmqctl.rocketmq.diff.unmatched import NO_COLUMNS, Columns, Unmatched
 from rmqctl.rocketmq.store import StoreFile
 
 
@@ -38,9 +38,32 @@ class Log:
     def begin(self) -> int:
         return self.files[0].base if self.files else 0
 
-    def pieces(self, advance: Callable[[int], None]) -> Iterator[tuple[Ints, tuple[Block, int]]]:
+    def blocks(self) -> Iterator[LogBlock]:
+        """All of it.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        return CommitLog(self.files, crashed=self.crashed).walk()
+
+    def numbers(self) -> dict[str, int]:
+        """The number of each file, by name."""
+        return {file.name: number for number, file in enumerate(self.files)}
+
+
+@dataclass
+class Seen:
+    """What was seen of a stretch of a log: sound records, their bytes, and the physical offset behind the last."""
+
+    records: int = 0
+    bytes: int = 0
+    end: int = 0
+
+    def pieces(
+        self, blocks: Iterable[LogBlock], advance: Callable[[int], None] = lambda size: None
+    ) -> Iterator[tuple[Ints, tuple[Block, int]]]:
         """Physical offsets of the records of each block, with the block and the number of its first record."""
-        for found in CommitLog(self.files, crashed=self.crashed).walk():
+        for found in blocks:
             block, first = found.block, self.records
             if len(block):
                 self.records += len(block)
@@ -51,53 +74,98 @@ class Log:
 
 
 @dataclass
-class LogDiff:
-    """What is equal and what is left after the logs were laid beside each other.
+class Laid:
+    """What laying a stretch of both logs beside each other has shown; it can be pickled.
 
     Attributes:
+        seen_a, seen_b: what there was.
         equal, equal_bytes: records that are equal byte for byte at the same physical offset.
-        left_a, left_b: the others.
+        matched: records of which each log has an equal one in the same queue; in neither ``left_a`` nor ``left_b``.
+        left_a, left_b: the others; ``seq`` counts from the begin of the stretch.
+        topics: by the numbers in ``left_a`` and ``left_b``.
     """
+
+    seen_a: Seen = field(default_factory=Seen)
+    seen_b: Seen = field(default_factory=Seen)
+    equal: int = 0
+    equal_bytes: int = 0
+    matched: int = 0
+    left_a: Columns = NO_COLUMNS
+    left_b: Columns = NO_COLUMNS
+    topics: list[bytes] = field(default_factory=list)
+
+
+Blocks = tuple[Iterable[LogBlock], Iterable[LogBlock]]
+Share = Callable[[Log, Log, bool], Laid]
+"""Lays two logs beside each other elsewhere, stretch by stretch with :func:`lay`, and adds up the results."""
+
+
+def lay(
+    blocks: Blocks,
+    numbers: tuple[dict[str, int], dict[str, int]],
+    *,
+    by_place: bool,
+    advance: Callable[[int], None] = lambda size: None,
+) -> Laid:
+    """Read a stretch of both logs once.
+
+    Args:
+        blocks: of A and of B, of the same range of physical offsets.
+        numbers: of the files of A and of B, by name.
+        by_place: records at the same physical offset are compared; else all are left to be matched by queue.
+        advance: called with the bytes of A's log gone through.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    laid, topics = Laid(), TextIds()
+    kept = Unmatched(topics), Unmatched(topics)
+    nothing = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for parts in merge(laid.seen_a.pieces(blocks[0], advance), laid.seen_b.pieces(blocks[1])):
+        equal = _equal(laid, *parts) if by_place else nothing
+        for part, same, unmatched, files in zip(parts, equal, kept, numbers, strict=True):
+            _keep(part, same, unmatched, files)
+    laid.left_a, laid.left_b, laid.topics = kept[0].columns(), kept[1].columns(), topics.texts
+    return laid
+
+
+@dataclass
+class LogDiff:
+    """What is equal and what is left after the logs were laid beside each other."""
 
     a: Log
     b: Log
-    topics: TextIds = field(default_factory=TextIds)
-    equal: int = 0
-    equal_bytes: int = 0
-    left_a: Columns = field(init=False)
-    left_b: Columns = field(init=False)
+    laid: Laid = field(default_factory=Laid)
 
-    def run(self, *, by_place: bool, advance: Callable[[int], None] = lambda size: None) -> None:
-        """Read both logs once.
-
-        Args:
-            by_place: records at the same physical offset are compared; else all are left to be matched by queue.
-            advance: called with the bytes of A's log gone through.
+    def run(
+        self, *, by_place: bool, advance: Callable[[int], None] = lambda size: None, share: Share | None = None
+    ) -> None:
+        """Read both logs once, here or by ``share``; the other arguments are those of :func:`lay`.
 
         Raises:
             OSError: a file cannot be read.
         """
-        kept = Unmatched(self.topics), Unmatched(self.topics)
-        numbers = tuple({f.name: n for n, f in enumerate(log.files)} for log in (self.a, self.b))
-        pieces = merge(self.a.pieces(advance), self.b.pieces(lambda size: None))
-        for parts in pieces:
-            equal = self._equal(*parts) if by_place else (np.zeros(0, np.int64),) * 2
-            for part, same, unmatched, files in zip(parts, equal, kept, numbers, strict=True):
-                _keep(part, same, unmatched, files)
-        self.left_a, self.left_b = kept[0].columns(), kept[1].columns()
+        if share is not None:
+            self.laid = share(self.a, self.b, by_place)
+        else:
+            numbers = self.a.numbers(), self.b.numbers()
+            self.laid = lay((self.a.blocks(), self.b.blocks()), numbers, by_place=by_place, advance=advance)
+        for log, seen in ((self.a, self.laid.seen_a), (self.b, self.laid.seen_b)):
+            log.records, log.bytes, log.end = seen.records, seen.bytes, seen.end
 
-    def _equal(self, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -> tuple[Ints, Ints]:
-        """Places in both parts of the records that are equal byte for byte."""
-        _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
-        if a.of is None or b.of is None or not len(at_a):
-            none = np.zeros(0, np.int64)
-            return none, none
-        block_a, block_b = a.of[0], b.of[0]
-        rows_a, rows_b = a.rows(at_a), b.rows(at_b)
-        same = _same_bytes(block_a, rows_a, block_b, rows_b)
-        self.equal += int(same.sum())
-        self.equal_bytes += int(block_a.total_size[rows_a][same].sum())
-        return at_a[same], at_b[same]
+
+def _equal(laid: Laid, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -> tuple[Ints, Ints]:
+    """Places in both parts of the records that are equal byte for byte."""
+    _, at_a, at_b = np.intersect1d(a.keys, b.keys, assume_unique=True, return_indices=True)
+    if a.of is None or b.of is None or not len(at_a):
+        none = np.zeros(0, np.int64)
+        return none, none
+    block_a, block_b = a.of[0], b.of[0]
+    rows_a, rows_b = a.rows(at_a), b.rows(at_b)
+    same = _same_bytes(block_a, rows_a, block_b, rows_b)
+    laid.equal += int(same.sum())
+    laid.equal_bytes += int(block_a.total_size[rows_a][same].sum())
+    return at_a[same], at_b[same]
 
 
 def _keep(part: Part[tuple[Block, int]], same: Ints, unmatched: Unmatched, files: dict[str, int]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from rmqctl.rocketmq.rows.log import is_under
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
 Key = tuple[str, int]
+QueueKey = tuple[str, Key]
+"""``consumequeue`` or ``batchconsumequeue``, and the queue."""
 _FIELDS = ("physical_offset", "size", "tags_code")
 _BATCH_FIELDS = (*_FIELDS, "base_offset", "batch_size")
 
@@ -99,6 +102,22 @@ def _rocks(store: RocketMQStore) -> dict[Key, Units]:
 
 
 @dataclass
+class QueuesLaid:
+    """What laying some queues of two stores beside each other has shown; it can be pickled.
+
+    Attributes:
+        findings: by topic and queue.
+        counts: queues; units that are equal, different, only in A, only in B.
+    """
+
+    findings: list[Finding]
+    counts: tuple[int, int, int, int, int]
+
+
+Share = Callable[["QueueDiff", list[QueueKey]], Iterable[QueuesLaid]]
+
+
+@dataclass
 class QueueDiff:
     """Compares the queues of two stores.
 
@@ -116,17 +135,48 @@ class QueueDiff:
     only_a: int = 0
     only_b: int = 0
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self, share: Share | None = None) -> Iterator[Finding]:
         """Every difference, by topic and queue; units that follow each other are one finding.
+
+        Queues in RocksDB are looked at here in any case: their database can be read once only.
+
+        Args:
+            share: compares queues elsewhere with :meth:`compare`, and gives the results in the order of the keys.
 
         Raises:
             OSError: a file cannot be read.
         """
         for kind in (QUEUES, BATCH_QUEUES):
-            a, b = StoreQueues(self.a, kind), StoreQueues(self.b, kind)
-            for key in sorted(a.keys() | b.keys()):
-                self.queues += 1
-                yield from self._queue(key, a, b)
+            both = StoreQueues(self.a, kind), StoreQueues(self.b, kind)
+            keys = sorted(both[0].keys() | both[1].keys())
+            if share is None or (kind == QUEUES and (self.a.is_rocksdb or self.b.is_rocksdb)):
+                yield from self._compared(keys, *both)
+                continue
+            for laid in share(self, [(kind, key) for key in keys]) if keys else ():
+                self._add(laid.counts)
+                yield from laid.findings
+
+    def compare(self, keys: list[QueueKey]) -> QueuesLaid:
+        """The same for some queues.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        work = QueueDiff(self.a, self.b, self.common)
+        found: list[Finding] = []
+        for kind in (QUEUES, BATCH_QUEUES):
+            if mine := [key for of, key in keys if of == kind]:
+                found += work._compared(mine, StoreQueues(self.a, kind), StoreQueues(self.b, kind))
+        return QueuesLaid(found, (work.queues, work.equal, work.different, work.only_a, work.only_b))
+
+    def _add(self, counts: tuple[int, int, int, int, int]) -> None:
+        mine = self.queues, self.equal, self.different, self.only_a, self.only_b
+        self.queues, self.equal, self.different, self.only_a, self.only_b = map(add, mine, counts)
+
+    def _compared(self, keys: list[Key], one: StoreQueues, two: StoreQueues) -> Iterator[Finding]:
+        for key in keys:
+            self.queues += 1
+            yield from self._queue(key, one, two)
 
     def _queue(self, key: Key, one: StoreQueues, two: StoreQueues) -> Iterator[Finding]:
         """The differences of one queue."""

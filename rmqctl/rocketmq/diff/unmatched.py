@@ -11,8 +11,6 @@ from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds, topic_numbers
 from rmqctl.rocketmq.crc import crc32
 
-_NAMES = ("seq", "file", "physical", "size", "topic", "queue_id", "queue_offset", "body_size", "body", "properties")
-
 
 class Columns(NamedTuple):
     """One row a record, int64, shape (n,) each.
@@ -40,6 +38,10 @@ class Columns(NamedTuple):
     def take(self, rows: Ints) -> Columns:
         """The rows of an index."""
         return Columns(*(column[rows] for column in self))
+
+
+NO_COLUMNS = Columns(*(np.zeros(0, np.int64) for _ in Columns._fields))
+"""No records."""
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Unmatched:
     def columns(self) -> Columns:
         """Everything kept, in log order."""
         if not self.parts:
-            return Columns(*(np.zeros(0, np.int64) for _ in _NAMES))
+            return NO_COLUMNS
         return Columns(*(np.concatenate(column) for column in zip(*self.parts, strict=True)))
 
 

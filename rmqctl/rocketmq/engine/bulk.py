@@ -7,37 +7,27 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.rocketmq.message import record_plan
-from rmqctl.rocketmq.crc import MASK, crc32
-from rmqctl.rocketmq.engine.bulk_texts import BulkText
+from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.engine.bulk_chunks import Chunk, Heads
+from rmqctl.rocketmq.engine.bulk_encode import Encoder
 from rmqctl.rocketmq.engine.config import FlushMode
-from rmqctl.rocketmq.engine.drafts import Template, fill_noise
-from rmqctl.rocketmq.engine.encode import hosts_of, topic_field
+from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.late import INNER_NUM, NAMES
-from rmqctl.rocketmq.engine.limits import (
-    BLANK_ROOM,
-    check_body_size,
-    check_properties,
-    check_record,
-)
-from rmqctl.rocketmq.engine.message import LOCALHOST
+from rmqctl.rocketmq.engine.limits import BLANK_ROOM
 from rmqctl.rocketmq.engine.produce import ProduceOptions, make_topics
 from rmqctl.rocketmq.engine.routing import DELAY, DELAY_MS, DELAY_SEC, DELIVER_MS
-from rmqctl.rocketmq.engine.stamping import Client
+from rmqctl.rocketmq.variants import variant_of
 
 Ints = npt.NDArray[np.int64]
-Heads = npt.NDArray[Any]
-CHUNK = 4096
-"""Messages encoded together."""
 _ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
 """Properties that send a message elsewhere than where it says."""
 
@@ -66,129 +56,81 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
         MessageRefused: the broker would not store them; those of earlier runs are.
         IOFailure: the system refuses; the same.
     """
-    encoder = _Encoder(engine, template, options)
+    writer = _Writer(engine, Encoder(template, options, engine.config))
     make_topics(engine, options)
-    first = 0
-    while first < count:
-        step = min(CHUNK, count - first, 10 ** len(str(first)) - first)
-        yield from encoder.write(first, step)
-        first += step
+    with ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
+        yield from writer.run(count, helper)
 
 
-class _Encoder:
-    """Encodes chunks of messages and appends them."""
+class _Writer:
+    """Appends what an encoder makes. While one chunk is written, the one before is dispatched and the next encoded."""
 
-    def __init__(self, engine: StoreEngine, template: Template, options: ProduceOptions) -> None:
-        self.engine, self.template, self.options = engine, template, options
-        self.client = Client(LOCALHOST, options.seed)
-        tags: list[str | None] = [tag for tag, _ in template.tags]
-        self.texts = {tag: BulkText.of(template, tag, self.client, engine.config) for tag in tags or [None]}
-        self.topics = [topic_field(topic) for topic in options.topics]
-        hosts = hosts_of(LOCALHOST, engine.config.store_host)
-        self.sys_flag, self.run = hosts, record_plan(is_v2=False, hosts=hosts).runs[0]
+    def __init__(self, engine: StoreEngine, encoder: Encoder) -> None:
+        self.engine, self.encoder = engine, encoder
 
-    def write(self, first: int, count: int) -> Iterator[Run]:
-        """Encode and append messages ``first`` to ``first + count - 1``, whose numbers have as many digits."""
-        topic, queue = self._places(first, count)
-        log = self.engine.log
-        with log.locked():
-            times = self.engine.config.clock.stamps(count)
-        chunk = self._chunk(np.arange(first, first + count), topic, times)
-        self._set_heads(chunk.heads, topic, queue, times)
+    def run(self, count: int, helper: Executor) -> Iterator[Run]:
+        """Write ``count`` messages, with a helper that does one thing after the other."""
+        written: list[LogBlock] = []
+        first, encoded = 0, helper.submit(self._turn, written, 0, self._times(0, count))
+        while (chunk := encoded.result()) is not None:
+            first += len(chunk.heads)
+            encoded = helper.submit(self._turn, written, first, self._times(first, count))
+            written = []
+            for found in self._append_all(chunk):
+                written.append(found)
+                yield Run(len(found.block), len(found.block.data))
+
+    def _times(self, first: int, count: int) -> Ints:
+        """Store times of the chunk that begins with number ``first``."""
+        with self.engine.log.locked():
+            return self.engine.config.clock.stamps(self.encoder.step(first, count - first))
+
+    def _turn(self, written: list[LogBlock], first: int, times: Ints) -> Chunk | None:
+        """Dispatch the chunk written last, whose room is then free, and encode the next; None behind the last."""
+        for found in written:
+            self.engine.dispatch_block(found)
+        return self.encoder.chunk(first, times) if len(times) else None
+
+    def _append_all(self, chunk: Chunk) -> Iterator[LogBlock]:
+        """Append a chunk, in as many parts as it touches files."""
         done = 0
-        while done < count:
-            with log.locked():
-                step = self._append(chunk, topic, queue, done)
-            size = int(chunk.heads["total_size"][done : done + step].sum())
-            done += step
-            yield Run(step, size)
+        while done < len(chunk.heads):
+            with self.engine.log.locked():
+                found = self._append(chunk, done)
+            done += len(found.block)
+            yield found
 
-    def _chunk(self, numbers: Ints, topic: Ints, times: Ints) -> _Chunk:
-        """The messages without their heads: a matrix where all records have one size."""
-        template = self.template
-        fields = {len(field) for _, field in self.topics}
-        is_even = template.body is None and template.sizes is not None and template.sizes[0] == template.sizes[1]
-        if is_even and len(self.texts) == 1 and len(fields) == 1:
-            return self._matrix(numbers, topic, times)
-        bodies = [template.body_of(n) for n in numbers.tolist()]
-        tails = self._tails(numbers, topic, times)
-        self._check(max(map(len, bodies)), max(map(len, tails)) - min(fields) - 2)
-        heads = np.zeros(len(bodies), self.run.dtype)
-        heads["body"] = np.fromiter(map(len, bodies), np.int64, len(bodies))
-        heads["total_size"] = heads["body"] + np.fromiter(map(len, tails), np.int64, len(tails)) + heads.itemsize
-        heads["body_crc"] = np.fromiter(map(crc32, bodies), np.int64, len(bodies)) & MASK
-        return _Pieces(heads, bodies, tails)
-
-    def _matrix(self, numbers: Ints, topic: Ints, times: Ints) -> _Chunk:
-        (text,), size = self.texts.values(), self.template.size_of(0)
-        text_size, fields = text.size(len(str(int(numbers[0])))), np.array([list(f) for _, f in self.topics], np.uint8)
-        self._check(size, text_size)
-        head, width = self.run.packer.size, fields.shape[1] + 2
-        rows = np.empty((len(numbers), head + size + width + text_size), np.uint8)
-        tail = head + size
-        crcs = fill_noise(self.options.seed, numbers, rows[:, head:tail])
-        rows[:, tail : tail + width - 2] = fields[topic]
-        rows[:, tail + width - 2 : tail + width] = list(text_size.to_bytes(2, "big"))
-        text.fill_columns(numbers, times, rows[:, tail + width :])
-        heads = np.zeros(len(numbers), self.run.dtype)
-        heads["body"], heads["total_size"], heads["body_crc"] = size, rows.shape[1], crcs
-        return _Matrix(heads, rows)
-
-    def _places(self, first: int, count: int) -> tuple[Ints, Ints]:
-        """Number of the topic and the queue id of each message."""
-        turn, options = np.arange(first, first + count), self.options
-        queue = turn // len(self.topics) % options.queues
-        if options.queue_id is not None:
-            queue = np.full(count, options.queue_id)
-        return turn % len(self.topics), queue
-
-    def _tails(self, numbers: Ints, topic: Ints, times: Ints) -> list[bytes]:
-        """Topic and properties with their lengths."""
-        texts, fields, found = self.texts, [field for _, field in self.topics], []
-        single = texts[next(iter(texts))] if len(texts) == 1 else None
-        for number, which, time in zip(numbers.tolist(), topic.tolist(), times.tolist(), strict=True):
-            text = (single or texts[self.template.tag_of(number)]).fill(number, time)
-            found.append(b"%b%b%b" % (fields[which], len(text).to_bytes(2, "big"), text))
-        return found
-
-    def _set_heads(self, heads: Heads, topic: Ints, queue: Ints, times: Ints) -> None:
-        """The fixed fields, but for those that depend on the place."""
-        host = self.engine.config.store_host
-        heads["magic"] = np.array([magic for magic, _ in self.topics])[topic]
-        heads["queue_id"], heads["sys_flag"] = queue, self.sys_flag
-        heads["born_timestamp"] = heads["store_timestamp"] = times
-        heads["born_ip"], heads["born_port"] = np.void(LOCALHOST.ip), LOCALHOST.port
-        heads["store_ip"], heads["store_port"] = np.void(host.ip), host.port
-
-    def _check(self, body: int, text: int) -> None:
-        """Apply the broker's limits to the largest body and text."""
-        config = self.engine.config
-        check_body_size(body, config)
-        check_properties(text)
-        topics = max(len(field) for _, field in self.topics)
-        check_record(self.run.packer.size + body + topics + 2 + text, body, config)
-
-    def _append(self, chunk: _Chunk, topic: Ints, queue: Ints, done: int) -> int:
-        """Append as many as the file takes, from message ``done`` of the chunk on; returns their number."""
+    def _append(self, chunk: Chunk, done: int) -> LogBlock:
+        """Append as many as the file takes, from message ``done`` of the chunk on; returns their records."""
         log = self.engine.log
         sizes = chunk.heads["total_size"][done:].astype(np.int64)
         start = log.room(int(sizes[0]))
-        left = log.files.file_size - start % log.files.file_size - BLANK_ROOM
+        base = start - start % log.files.file_size
         ends = np.cumsum(sizes)
-        count = int(np.searchsorted(ends, left, "right"))
+        count = int(np.searchsorted(ends, base + log.files.file_size - start - BLANK_ROOM, "right"))
         part = slice(done, done + count)
         run = chunk.heads[part]
         run["physical_offset"] = start + ends[:count] - sizes[:count]
-        run["queue_offset"], advance = self._queue_offsets(topic[part], queue[part])
-        log.append_bytes(chunk.joined(part), start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
+        run["queue_offset"], advance = self._queue_offsets(chunk.topic[part], run["queue_id"].astype(np.int64))
+        data = chunk.joined(part)
+        log.append_bytes(data.data, start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
         for key, number in advance:
             log.queues.advance(*key, number)
-        return count
+        return LogBlock(self._block(data, base, start - base, run, chunk.topic[part]))
+
+    def _block(self, data: npt.NDArray[np.uint8], base: int, position: int, heads: Heads, topic: Ints) -> Block:
+        """What a scan would find of records that lie end to end."""
+        total, body, encoder = heads["total_size"].astype(np.int64), heads["body"].astype(np.int64), self.encoder
+        names = np.array([len(name.encode("utf-8", "surrogateescape")) for name in encoder.options.topics])[topic]
+        fields = np.array([len(field) for _, field in encoder.topics])[topic]
+        variants = np.array([variant_of(magic, encoder.sys_flag) for magic, _ in encoder.topics], np.int64)[topic]
+        rest = total - heads.itemsize - body - fields - 2
+        return Block("", base, position, data, np.cumsum(total) - total, variants, total, body, names, rest)
 
     def _queue_offsets(self, topic: Ints, queue: Ints) -> tuple[Ints, list[tuple[tuple[str, int], int]]]:
         """The queue offset of each message, and by how much each queue grows."""
         keys, group = np.unique(topic << 32 | queue, return_inverse=True)
-        names = [(self.options.topics[key >> 32], key & 0xFFFFFFFF) for key in keys.tolist()]
+        names = [(self.encoder.options.topics[key >> 32], key & 0xFFFFFFFF) for key in keys.tolist()]
         order = np.argsort(group, kind="stable")
         counts = np.bincount(group)
         rank = np.empty(len(group), np.int64)
@@ -197,48 +139,4 @@ class _Encoder:
         return first[group] + rank, list(zip(names, counts.tolist(), strict=True))
 
 
-class _Chunk(ABC):
-    """Messages that are encoded together.
-
-    Attributes:
-        heads: the fixed fields of each record, shape (n,).
-    """
-
-    heads: Heads
-
-    @abstractmethod
-    def joined(self, part: slice) -> memoryview:
-        """The bytes of some records, one behind the other."""
-
-
-@dataclass(slots=True)
-class _Matrix(_Chunk):
-    """Records of one size, shape (n, bytes)."""
-
-    heads: Heads
-    rows: npt.NDArray[np.uint8]
-
-    def joined(self, part: slice) -> memoryview:
-        heads = self.heads[part]
-        self.rows[part, : heads.itemsize] = heads.view(np.uint8).reshape(len(heads), -1)
-        return self.rows[part].reshape(-1).data
-
-
-@dataclass(slots=True)
-class _Pieces(_Chunk):
-    """Records of any size, their bodies and what stands behind these."""
-
-    heads: Heads
-    bodies: list[bytes | memoryview]
-    tails: list[bytes]
-
-    def joined(self, part: slice) -> memoryview:
-        heads = self.heads[part]
-        raw, size = memoryview(heads.tobytes()), heads.itemsize
-        pieces: list[Any] = [None] * (3 * len(heads))
-        pieces[::3] = [raw[at : at + size] for at in range(0, len(raw), size)]
-        pieces[1::3], pieces[2::3] = self.bodies[part], self.tails[part]
-        return memoryview(b"".join(pieces))
-
-
-__all__ = ["CHUNK", "Run", "can_bulk", "produce_bulk"]
+__all__ = ["Run", "can_bulk", "produce_bulk"]

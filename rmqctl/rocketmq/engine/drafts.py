@@ -128,12 +128,17 @@ def noise(seed: int, number: int, size: int) -> memoryview:
 
 
 def fill_noise(seed: int, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> list[int]:
-    """The random bodies of many messages into ``out``, shape (n, bytes); gives the CRC that each is stored with."""
+    """The random bodies of many messages into ``out``, shape (n, bytes); gives the CRC that each is stored with.
+
+    The numbers follow each other, so bodies lie at even distances but where they begin at the front again.
+    """
     size = out.shape[1]
     pool = _pool(seed, size)
     at = numbers * _STEP % (len(pool) - size)
     if size:
-        out[:] = np.lib.stride_tricks.sliding_window_view(np.frombuffer(pool, np.uint8), size)[at]
+        turns = (np.flatnonzero(at[1:] < at[:-1]) + 1).tolist()
+        for begin, end in zip([0, *turns], [*turns, len(at)], strict=True):
+            out[begin:end] = np.ndarray((end - begin, size), np.uint8, pool, int(at[begin]), (_STEP, 1))
     return [crc32(pool[place : place + size]) & CRC_MASK for place in at.tolist()]
 
 

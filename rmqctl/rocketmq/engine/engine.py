@@ -13,6 +13,7 @@ from typing import Self
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.repair.run import Applied
+from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
@@ -281,6 +282,16 @@ class StoreEngine(KnownTopics, Reads):
         """
         with self._reput_lock:
             return self.reput.run() if self.log.committed > self.reput.position else 0
+
+    def dispatch_block(self, found: LogBlock) -> None:
+        """Dispatch records that were just appended and are still in memory; the rest of the log as it comes.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written.
+        """
+        if self._services:
+            with self._reput_lock:
+                self.reput.add(found)
 
     def flush(self) -> None:
         """Make the log, then queues and index survive a power failure, and say so in the checkpoint.

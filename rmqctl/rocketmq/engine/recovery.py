@@ -16,6 +16,7 @@ from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.text import number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,6 @@ def _refuse_damaged(store: RocketMQStore, found: Recovery) -> None:
         )
         raise TooDamaged(
             store.root,
-            f"a {found.release} broker would stop at {where}{why}, and give up {len(found.lost):,} messages",
+            f"a {found.release} broker would stop at {where}{why}, and give up {number_of(len(found.lost), 'message')}",
             f"type: rmqctl repair {store.root}, or rmqctl salvage {store.root} INTO",
         )

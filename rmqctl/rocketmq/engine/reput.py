@@ -66,6 +66,8 @@ class Reput:
         self._writers: OrderedDict[Name, UnitFiles] = OrderedDict()
         self._dirty: dict[Name, int] = {}
         self._failure: IOFailure | None = None
+        self._ahead = 0
+        self._round = min(_ROUND, 2 * log.files.file_size) // 2
 
     def use_rules(self, rules: DispatchRules) -> None:
         """Dispatch by these rules from now on."""
@@ -88,25 +90,54 @@ class Reput:
         """
         if self._failure is not None:
             raise self._failure
-        end, count = self.log.committed if until is None else min(until, self.log.committed), 0
+        end = self.log.committed if until is None else min(until, self.log.committed)
+        count = self._settle(end)
         while self.position < end:
             reached = self._collect(min(end, self.position + _ROUND))
             count += self._apply()
             self.position = reached
         return count
 
+    def add(self, found: LogBlock) -> None:
+        """Dispatch records that the caller has in memory, which spares reading them; they lie in the log already.
+
+        Raises:
+            IOFailure: as `run`.
+        """
+        first = int(found.block.physical[0])
+        if max(self.position, self._ahead) < first:
+            self.run(first)
+        if self._failure is not None:
+            raise self._failure
+        if max(self.position, self._ahead) == first:
+            self._ahead = self._take(found)
+        if self._ahead - self.position >= self._round:
+            self._settle(self._ahead)
+
+    def _settle(self, end: int) -> int:
+        """Put what `add` has collected into queues and index, or forget it if it goes beyond ``end``."""
+        ahead, self._ahead, count = self._ahead, 0, 0
+        if ahead > self.position and ahead <= end:
+            count = self._apply()
+            self.position = ahead
+        elif ahead:
+            self._dispatcher.take()
+        return count
+
     def _collect(self, end: int) -> int:
         """Give the dispatcher the records that start below ``end``; returns where the next one starts."""
         reached = self.position
         for found in self._blocks(reached, end):
-            self._dispatcher.add(found)
-            block = found.block
-            if len(block):
-                reached = int(block.physical[-1] + block.total_size[-1])
-                self.last, self.store_timestamp = int(block.physical[-1]), int(block["store_timestamp"][-1])
-            if block.blanks:
-                reached = block.base + block.blanks[-1].end
+            reached = max(reached, self._take(found))
         return reached if reached > self.position else end
+
+    def _take(self, found: LogBlock) -> int:
+        """Give the dispatcher one block; returns where the next record starts, 0 where the block does not say."""
+        self._dispatcher.add(found)
+        block, reached = found.block, 0
+        if len(block):
+            reached = int(block.physical[-1] + block.total_size[-1])
+        return block.base + block.blanks[-1].end if block.blanks else reached
 
     def _blocks(self, position: int, end: int) -> Iterator[LogBlock]:
         files = self.log.files
@@ -130,6 +161,8 @@ class Reput:
         except IOFailure as error:
             self._failure = error
             raise
+        if found.records:
+            self.last, self.store_timestamp = found.last, found.last_store_timestamp
         return found.records
 
     def write(self, kind: str, key: RawKey, found: Appended) -> None:

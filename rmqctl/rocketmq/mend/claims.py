@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rmqctl.errors import MissingExtra
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
-from rmqctl.rocketmq.rocksdb_queues import open_queues
+from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
 LIGHT_QUEUE = "%LMQ%"
@@ -120,7 +120,7 @@ def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
 
 
 def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
-    """Units of a RocksDB database; none where its package is not installed: the log alone must do then."""
+    """Units of a RocksDB database; none where it cannot be opened: the log alone must do then."""
     try:
         with open_queues(store) as database:
             for unit in database.units():
@@ -130,7 +130,7 @@ def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim
                         unit.topic, unit.queue_id, unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code,
                         unit.store_timestamp, 0, f"unit {unit.queue_offset} of {unit.topic}/{unit.queue_id} in RocksDB",
                     )  # fmt: skip
-    except MissingExtra:
+    except (MissingExtra, DatabaseDamaged):
         return
 
 

@@ -46,6 +46,7 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     for finding in wrong:
         if finding.kind is not kinds.QUEUE_ORPHAN and topic_of(finding):
             first.setdefault(topic_of(finding), finding)
+    yield from (_rocksdb(f) for f in wrong if f.kind is kinds.QUEUE_DATABASE)
     if not first:
         return
     if store.is_rocksdb:

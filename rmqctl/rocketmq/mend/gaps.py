@@ -13,6 +13,7 @@ from rmqctl.rocketmq.mend.damage import Gap
 from rmqctl.rocketmq.mend.heal import SMALLEST, heal
 from rmqctl.rocketmq.mend.mending import Mending, left
 from rmqctl.rocketmq.mend.placeholder import blank
+from rmqctl.text import number_of
 
 _MAGICS = tuple(int(m).to_bytes(4, "big", signed=True) for m in (Magic.MESSAGE_V1, Magic.MESSAGE_V2))
 
@@ -112,7 +113,7 @@ class GapMender:
         restored = self.mending.restored(begin, end)
         if restored is not None:
             edits = self.mending.edits(begin, self.mending.log.read(begin, end - begin), restored.data)
-            what = f"restore {end - begin} bytes at {begin} from the replica"
+            what = f"restore {number_of(end - begin, 'byte')} at {begin} from the replica"
             yield Step(gap.finding.kind.id, gap.file.name, what, restored.proof, edits)
             return
         claims = [piece.claim for piece in run if piece.claim]
@@ -145,7 +146,7 @@ class GapMender:
             why = f"a later file has data, no queue unit points into the {end - begin} bytes that are left"
             return Step(gap.finding.kind.id, gap.file.name, f"restore the blank record at {begin}", why, edits)
         count = len(made.placed)
-        what = f"bridge {end - begin} bytes at {begin} with {count} placeholder{'' if count == 1 else 's'}"
+        what = f"bridge {number_of(end - begin, 'byte')} at {begin} with {number_of(count, 'placeholder')}"
         what += "" if made.placed else " (records that brokers walk over)"
         why = "nothing proves what the bytes were; every other record stays where it is"
         if made.placed:

@@ -19,6 +19,7 @@ from rmqctl.rocketmq.mend.placeholder import Setting
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import pointless_files
 from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.text import number_of
 
 
 def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
@@ -113,7 +114,7 @@ class _Filler:
         made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light)
         assert made is not None  # a whole file has room for a blank record
         count = len(made.placed)
-        what = f"make the file anew with {count} placeholder{'' if count == 1 else 's'}"
+        what = f"make the file anew with {number_of(count, 'placeholder')}"
         why = "its messages are lost, but their queue offsets stay taken, and no other record moves"
         edit = Create(name, made.data.rstrip(b"\0"), size=self.size)
         return Step(kinds.LOG_GAP.id, name, what, why, (edit,), loses=count + len(made.unplaced))

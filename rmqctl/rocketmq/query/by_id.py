@@ -17,6 +17,7 @@ from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.topic_names import topic_names
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.text import number_of
 
 _CLIENT_MARGIN = 1000
 """Clients ask for a unique key from so many ms before its own time on (MQAdminImpl.queryMessageByUniqKey)."""
@@ -105,7 +106,8 @@ def _by_unique_key(
     finally:
         for file in files:
             file.close()
-    trace.add("", "index", f"asked for the unique key under {len(topics)} topics: {len(answer.messages)} messages")
+    told = f"{number_of(len(topics), 'topic')}: {number_of(len(answer.messages), 'message')}"
+    trace.add("", "index", f"asked for the unique key under {told}")
     answer.messages.sort(key=rank)
     if answer.messages and wanted.unique is not None:
         first = answer.messages[0]

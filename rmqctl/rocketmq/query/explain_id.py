@@ -16,6 +16,7 @@ from rmqctl.rocketmq.query.records import UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.rows.record import host_text, transaction
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.text import number_of
 
 
 def conclude_id(
@@ -79,7 +80,7 @@ def _in_log(
     search = Search(Filter(key=wanted.text), (UNIQUE_KEY,))
     found = list(search_log(store, search, progress=progress))
     records = [r for part in found for r in part.records]
-    trace.add("", "log", f"read from end to end for the unique key: {len(records)} messages")
+    trace.add("", "log", f"read from end to end for the unique key: {number_of(len(records), 'message')}")
     for finding in [f for part in found for f in part.findings][:20]:
         trace.add(finding.file, f"damage at {finding.offset}", f"{finding.kind.id}: {finding.message}")
     return records, next((part.end for part in reversed(found) if part.end is not None), 0)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from typing import Any
 
 import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.block import Block, Bytes8, Ints
+from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.query.byte_search import find
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.splits import Split, splits_of, unreadable
@@ -148,8 +148,8 @@ def _matches(block: Block, search: Search) -> list[Record]:
 
 def _holding(block: Block, text: bytes) -> Ints:
     """Rows of the records that hold the bytes anywhere, and of all inner batches; ascending."""
-    raw, size, found = _searchable(block.data), len(block.data), list[int]()
-    at = raw.find(text, 0, size)
+    data, found = block.data, list[int]()
+    at = find(data, text, 0)
     if at >= 0:
         begins, ends = block.at.tolist(), (block.at + block.total_size).tolist()
         while at >= 0:
@@ -157,18 +157,9 @@ def _holding(block: Block, text: bytes) -> Ints:
             inside = row >= 0 and at < ends[row]
             if inside:
                 found.append(row)
-            at = raw.find(text, ends[row] if inside else at + 1, size)
+            at = find(data, text, ends[row] if inside else at + 1)
     batches = np.flatnonzero((block["sys_flag"] & _INNER_BATCH) != 0)
     return np.union1d(np.array(found, np.int64), batches)
-
-
-def _searchable(data: Bytes8) -> bytes | bytearray:
-    """The bytes of a window, or more behind them, to be searched; copied only if they do not begin a bytearray."""
-    base: Any = data.base
-    held = base.obj if isinstance(base, memoryview) else None
-    if isinstance(held, bytearray) and np.frombuffer(held, np.uint8).ctypes.data == data.ctypes.data:
-        return held
-    return data.tobytes()
 
 
 def _record(block: Block, row: int, *, strict: bool) -> Record:

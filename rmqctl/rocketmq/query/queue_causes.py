@@ -23,6 +23,7 @@ from rmqctl.rocketmq.query.tag_filter import real_tags_code
 from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary
 from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.rows.show import Show
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.query.page import OffsetQuestion
@@ -76,7 +77,9 @@ def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: Unit
         wrong = messages.why_not(unit) or (_by_tag(messages, unit, question.tag) if question.tag else None)
         if wrong is not None:
             return wrong
-    return steps.NONE.conclude(found=f"{answer.count} messages from offset {offset} on, status {answer.status}")
+    return steps.NONE.conclude(
+        found=f"{number_of(answer.count, 'message')} from offset {offset} on, status {answer.status}"
+    )
 
 
 def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> Step | None:

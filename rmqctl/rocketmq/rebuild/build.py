@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 
+from rmqctl.processes import Ordered
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_put import IndexHead
@@ -23,7 +21,7 @@ from rmqctl.rocketmq.verify.splits import Split, splits_of
 
 SPLIT_SIZE = 64 << 20
 """Bytes of log dispatched at a time; what they dispatch is held in memory."""
-_AHEAD = 1
+_AHEAD = 2
 """Splits that may wait to be written while all processes work on others."""
 Progress = Callable[[int], object]
 
@@ -86,7 +84,7 @@ def build(
     queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap, fills_holes=True)
     series = IndexSeries(shape, counts_slots=job.rules.counts_slots, sink=index)
     built = Built(root, queues)
-    for found in _dispatched(store, job, processes, progress):
+    for found in _dispatched(store, job, processes, progress, files.flush_large):
         queues.apply(found)
         if found.index is not None:
             series.add(found.index)
@@ -124,14 +122,17 @@ def missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
     return [(gap.physical_offset or 0, gap.size) for gap in gaps if gap is not None]
 
 
-def _dispatched(store: RocketMQStore, job: Job, processes: int, progress: Progress | None) -> Iterator[Dispatched]:
-    """What each stretch of the log dispatches, in log order, up to the end of the log."""
+def _dispatched(
+    store: RocketMQStore, job: Job, processes: int, progress: Progress | None, idle: Callable[[], object]
+) -> Iterator[Dispatched]:
+    """What each stretch of the log dispatches, in log order, up to the end of the log; good until the next is taken."""
     contexts = CommitLog(store.log_files, crashed=store.has_abort).contexts()
     splits = splits_of(contexts, SPLIT_SIZE)
     if processes <= 1 or len(splits) <= 1:
         yield from _in_this_process(contexts, job, progress)
         return
-    for split, (found, stale) in _in_processes(splits, job, processes):
+    shared: Ordered[Split, tuple[Dispatched, bool]] = Ordered(_Worker(job), processes, processes + _AHEAD, idle)
+    for split, (found, stale) in zip(splits, shared.results(splits), strict=False):
         yield found
         if progress:
             progress((split.stop or split.context.file.size) - split.start)
@@ -156,26 +157,6 @@ def _in_this_process(contexts: list[FileContext], job: Job, progress: Progress |
             progress(max(context.file.size - done, 0))
 
 
-def _in_processes(splits: list[Split], job: Job, processes: int) -> Iterator[tuple[Split, tuple[Dispatched, bool]]]:
-    with ProcessPoolExecutor(processes, get_context(), _enter, (job,)) as pool:
-        waiting: deque[tuple[Split, Future[tuple[Dispatched, bool]]]] = deque()
-        try:
-            for split in splits:
-                waiting.append((split, pool.submit(_work, split)))
-                if len(waiting) > processes + _AHEAD:
-                    yield _next(waiting)
-            while waiting:
-                yield _next(waiting)
-        finally:
-            for _, future in waiting:
-                future.cancel()
-
-
-def _next(waiting: deque[tuple[Split, Future[tuple[Dispatched, bool]]]]) -> tuple[Split, tuple[Dispatched, bool]]:
-    split, future = waiting.popleft()
-    return split, future.result()
-
-
 def dispatch_split(split: Split, dispatcher: Dispatcher) -> tuple[Dispatched, bool]:
     """What one split dispatches, and whether the log ends in it because old records follow.
 
@@ -188,12 +169,12 @@ def dispatch_split(split: Split, dispatcher: Dispatcher) -> tuple[Dispatched, bo
     return dispatcher.take(), state.stale
 
 
-_dispatchers: list[Dispatcher] = []  # of a worker process
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """Makes what works on splits in a process; can be pickled."""
 
+    job: Job
 
-def _enter(job: Job) -> None:
-    _dispatchers[:] = [Dispatcher(job.rules, job.wanted)]
-
-
-def _work(split: Split) -> tuple[Dispatched, bool]:
-    return dispatch_split(split, _dispatchers[0])
+    def __call__(self) -> Callable[[Split], tuple[Dispatched, bool]]:
+        dispatcher = Dispatcher(self.job.rules, self.job.wanted)
+        return lambda split: dispatch_split(split, dispatcher)

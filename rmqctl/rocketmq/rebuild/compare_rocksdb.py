@@ -15,7 +15,7 @@ from rmqctl.rocketmq.queue_files import UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.rebuild.build import Built
 from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.staging import queue_path
-from rmqctl.rocketmq.rocksdb_queues import RocksUnit, rocksdb_units
+from rmqctl.rocketmq.rocksdb_queues import RocksUnit, sound_units
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore
 
 _CHUNK = 1 << 14
@@ -31,7 +31,7 @@ def rocksdb_changes(
         MissingExtra: RocksDB's package is not installed.
     """
     right: dict[Key, int] = {}
-    for key, units in groupby(rocksdb_units(store), key=lambda u: (_name(u.topic), u.queue_id)):
+    for key, units in groupby(sound_units(store), key=lambda u: (_name(u.topic), u.queue_id)):
         if topics is not None and key[0] not in topics:
             continue
         queue = _StagedQueue(built.root / queue_path(QUEUES, key), built.queues.sizes.queue)

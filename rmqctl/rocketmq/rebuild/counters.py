@@ -17,7 +17,7 @@ from rmqctl.rocketmq.queue_files import Queue
 from rmqctl.rocketmq.queue_range import LogRange, queue_range
 from rmqctl.rocketmq.rebuild.build import Built
 from rmqctl.rocketmq.rebuild.staging import QueueFilesWriter, queue_path
-from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
+from rmqctl.rocketmq.rocksdb_queues import sound_units
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
 
 _EXPIRED_SIZE = 1
@@ -57,7 +57,7 @@ def _told(store: RocketMQStore) -> list[tuple[Key, int]]:
     told = [((_name(o.topic), o.queue_id), o.offset) for o in consumer_offsets(store)]
     told += [((_name(SCHEDULE_TOPIC), level - 1), offset) for level, offset in delay_offsets(store).items()]
     if store.is_rocksdb:
-        told += [((_name(u.topic), u.queue_id), u.queue_offset + 1) for u in rocksdb_units(store)]
+        told += [((_name(u.topic), u.queue_id), u.queue_offset + 1) for u in sound_units(store)]
     return told
 
 

@@ -15,6 +15,7 @@ from rmqctl.rocketmq.store import INDEX
 
 BUFFERED = 32 << 20
 """Bytes of queue units held back, over all queues."""
+_LARGE = 4096
 _SLOTS_AT_ONCE = 1 << 16
 OFFSET_DIGITS = 20
 
@@ -62,6 +63,15 @@ class QueueFilesWriter:
         base = position - position % self.file_sizes[kind]
         with (self.root / queue_path(kind, key) / f"{base:0{OFFSET_DIGITS}d}").open("rb") as file:
             return os.pread(file.fileno(), size, position - base)
+
+    def flush_large(self) -> None:
+        """Write what is held back where that is a page or more of each queue: there is time, and less to do at the end.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._size >= _LARGE * len(self._held):
+            self.flush()
 
     def flush(self) -> None:
         """Write what is held back.

@@ -16,6 +16,7 @@ from rmqctl.rocketmq.checkpoint import PATH as CHECKPOINT
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]
 
@@ -74,7 +75,7 @@ def _queues(found: Recovery) -> Iterator[Step]:
     for image in found.images:
         edits = list(_queue_edits(image))
         if edits:
-            what = f"{image.appended:,} units appended, queue ends at {image.max_offset:,}"
+            what = f"{number_of(image.appended, 'unit')} appended, queue ends at {image.max_offset:,}"
             yield Step(
                 "recover.queue", image.directory, what, "as dispatch and the end of the log demand", tuple(edits)
             )

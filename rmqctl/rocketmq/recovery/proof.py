@@ -6,14 +6,12 @@ proven on, the literal walk goes on alone; so the answer never depends on how th
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 
+from rmqctl.processes import Ordered
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
@@ -81,6 +79,8 @@ class Proof:
 def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
     """Proofs that continue the walk, which is carried on with each; ends where one is missing.
 
+    What a proof has dispatched is good until the next one is taken.
+
     Raises:
         OSError: a file cannot be read.
     """
@@ -89,7 +89,7 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
         for n in range(walk.index, len(job.files))
         for start in range(0, job.files[n].size, SPLIT_SIZE)
     ]
-    for proof in _in_processes(job, parts, processes):
+    for proof in _proofs(job, parts, processes):
         if not proof.records or proof.first != walk.position or proof.part.file != walk.index:
             return
         walk.position, walk.last = proof.end, proof.last
@@ -105,38 +105,28 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
             walk.index, walk.position = walk.index + 1, 0
 
 
-def _in_processes(job: Job, parts: list[Part], processes: int) -> Iterator[Proof]:
+def _proofs(job: Job, parts: list[Part], processes: int) -> Iterator[Proof]:
     """Proofs in the order of the parts; the parts of a file behind its blank record are left out."""
-    with ProcessPoolExecutor(processes, get_context(), _enter, (job,)) as pool:
-        waiting: deque[Future[Proof]] = deque()
-        ahead = iter(parts)
-        try:
-            done = -1
-            while True:
-                while len(waiting) < _AHEAD * processes and (part := next(ahead, None)) is not None:
-                    waiting.append(pool.submit(_prove, part))
-                if not waiting:
-                    return
-                proof = waiting.popleft().result()
-                if proof.part.file == done:
-                    continue
-                done = proof.part.file if proof.blank else done
-                yield proof
-        finally:
-            for future in waiting:
-                future.cancel()
+    done = -1
+    shared: Ordered[Part, Proof] = Ordered(_Prover(job), processes, _AHEAD * processes)
+    for proof in shared.results(parts):
+        if proof.part.file != done:
+            done = proof.part.file if proof.blank else done
+            yield proof
 
 
-_jobs: list[Job] = []  # of a worker process: the one job it was started for
+@dataclass(frozen=True, slots=True)
+class _Prover:
+    """Makes what works on parts in a process; can be pickled."""
+
+    job: Job
+
+    def __call__(self) -> Callable[[Part], Proof]:
+        return lambda part: _prove(self.job, part)
 
 
-def _enter(job: Job) -> None:
-    _jobs[:] = [job]
-
-
-def _prove(part: Part) -> Proof:
-    job, proof = _jobs[0], Proof(part)
-    file = job.files[part.file]
+def _prove(job: Job, part: Part) -> Proof:
+    proof, file = Proof(part), job.files[part.file]
     dispatcher = Dispatcher(job.dispatch_rules, job.wanted)
     source = file.open()
     try:

@@ -32,6 +32,7 @@ from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_imag
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.recovery.start_file import Known, start_index
 from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")
@@ -113,7 +114,10 @@ class _Replay:
 
     def _recover_queues(self, loaded: Loaded) -> None:
         if self.store.is_rocksdb:
-            self.images.update(rocksdb_images(self.store))
+            try:
+                self.images.update(rocksdb_images(self.store))
+            except DatabaseDamaged as error:  # RocksDBConsumeQueueStore.load
+                raise LoadFailure(f"the RocksDB database {QUEUES} cannot be opened: {error.reason}") from error
             return
         for key, files in loaded.queues.items():
             image = self._new_image(key, files)

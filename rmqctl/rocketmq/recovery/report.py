@@ -10,6 +10,7 @@ from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.rows.log import LogDump
+from rmqctl.text import number_of
 
 Row = dict[str, Any]
 
@@ -93,14 +94,15 @@ def sentences(found: Recovery) -> Iterator[str]:
         return
     yield "  starts"
     if found.start_file is not None:
-        yield f"  reads the log from {found.start_file}: {found.records:,} records, {found.bytes:,} bytes"
+        yield f"  reads the log from {found.start_file}: {number_of(found.records, 'record')}, {found.bytes:,} bytes"
     if found.stopped_by is not None:
         stop = found.stopped_by
         yield f"  stops at byte {stop.offset:,} of {stop.file}: {stop.message} ({stop.kind.id})"
     yield f"  ends the log at {found.end:,}" + ("" if found.end_before else ": there is none")
     yield from _changes(found)
     yield from _losses(found)
-    yield f"  dispatches {found.redispatched:,} queue units and {found.index_keys:,} index entries again"
+    entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"
+    yield f"  dispatches {number_of(found.redispatched, 'queue unit')} and {entries} again"
 
 
 def _changes(found: Recovery) -> Iterator[str]:
@@ -116,10 +118,6 @@ def _losses(found: Recovery) -> Iterator[str]:
     if not found.lost:
         yield "  loses no message"
         return
-    yield f"  LOSES {_count(total['messages'], 'message')}, {total['bytes']:,} bytes:"
+    yield f"  LOSES {number_of(total['messages'], 'message')}, {total['bytes']:,} bytes:"
     for topic, count in total["by_topic"].items():
         yield f"    {count:>8,}  {topic}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"

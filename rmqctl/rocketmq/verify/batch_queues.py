@@ -14,6 +14,7 @@ from rmqctl.rocketmq.queue_files import BATCH_UNIT, Queue, queues_of
 from rmqctl.rocketmq.store import BATCH_QUEUES, RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.queue_rest import Claim, Key
+from rmqctl.text import number_of
 
 _INNER_BATCH = 0x80
 
@@ -86,5 +87,5 @@ def _compare(queue: Queue, claim: Claim, context: LogContext) -> Iterator[Findin
                     yield Finding(kind, file.name, at, BATCH_UNIT.itemsize, message, topic=topic, queue_id=queue_id)
                 last = base
     if count < claim.count and not context.crashed:
-        message = f"{claim.count} inner batches in the log, but {count} units"
+        message = f"{claim.count} inner batches in the log, but {number_of(count, 'unit')}"
         yield Finding(kinds.QUEUE_MISSING_UNITS, queue.files[-1].name, 0, 0, message, topic=topic, queue_id=queue_id)

@@ -29,6 +29,7 @@ from rmqctl.rocketmq.store import (
 from rmqctl.rocketmq.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.even_queues import Claim, Key, key_of, live_and_expired, uneven_queues
+from rmqctl.text import number_of
 
 OpenQueues = Callable[[Collection[Key]], Iterator[Queue]]
 """Opens the queues that must be looked at, given those of which the log misses units."""
@@ -124,7 +125,9 @@ def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched:
     late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
     kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
     low, high = min(m.offset for m in records), max(m.offset for m in records)
-    message = f"{len(records)} messages of the log, queue offsets {low} to {high}, and no queue file for them"
+    message = (
+        f"{number_of(len(records), 'message')} of the log, queue offsets {low} to {high}, and no queue file for them"
+    )
     return Finding(
         kind, f"{QUEUES}/{key[0]}/{key[1]}", 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=low,
         physical_offset=records[0].physical,

@@ -20,7 +20,7 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.database_queue import DatabaseQueue, can_read
+from rmqctl.rocketmq.database_queue import DatabaseQueue
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
@@ -34,7 +34,7 @@ from rmqctl.rocketmq.verify.continuity import TRANSACTION
 from rmqctl.rocketmq.verify.even_queues import Claim
 from rmqctl.rocketmq.verify.queue_ext import ExtensionProblem, Extensions, extension_findings
 from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
-from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
+from rmqctl.rocketmq.verify.rocksdb_queues import can_open, finish_database
 
 _UNQUEUED = (0x4, 0xC)
 _MAX_EXT = -(1 << 31) - 1
@@ -69,7 +69,7 @@ class QueueChecker:
     def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds, numbers: KeyNumbers) -> None:
         self.store, self.context = store, context
         self._database = ExitStack()
-        self.enabled = not store.is_rocksdb or can_read()
+        self.enabled = not store.is_rocksdb or can_open(store)
         self._ids, self._numbers = ids, numbers
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqctl.errors import MissingExtra
 from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.database_queue import DatabaseQueue, can_read
-from rmqctl.rocketmq.rocksdb_queues import open_queues
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
+from rmqctl.rocketmq.store import QUEUES, RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.queue_rest import Claim, Key, Missing, finish_queues
 
@@ -19,12 +21,27 @@ def finish_database(
 
     Raises:
         Refused: the store is remote.
-        IOFailure: the database cannot be opened.
     """
     if not can_read():
         return
-    with open_queues(store) as database:
-        opened = (DatabaseQueue.of(database, *key, store) for key in database.queues())
-        yield from finish_queues(
-            store, lambda _: (queue for queue in opened if queue.files), claims, missing, context, file_size
-        )
+    try:
+        with open_queues(store) as database:
+            opened = (DatabaseQueue.of(database, *key, store) for key in database.queues())
+            yield from finish_queues(
+                store, lambda _: (queue for queue in opened if queue.files), claims, missing, context, file_size
+            )
+    except DatabaseDamaged as error:
+        yield Finding(kinds.QUEUE_DATABASE, QUEUES, 0, 0, f"the database cannot be opened: {error.reason}")
+
+
+def can_open(store: RocketMQStore) -> bool:
+    """Whether the package is installed and opens the database.
+
+    Raises:
+        Refused: the store is remote.
+    """
+    try:
+        with open_queues(store):
+            return True
+    except (MissingExtra, DatabaseDamaged):
+        return False

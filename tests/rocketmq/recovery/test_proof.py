@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
+from rmqctl.processes import Ordered
 from rmqctl.release import Release
 from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.recovery import proof, replay
@@ -23,16 +24,11 @@ LOG = ("flip", "zero", "torn", "stale", "garbage", "blank", "delete", "none", "h
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same parts in the same order, without starting processes."""
 
-    def run(job: proof.Job, parts: list[proof.Part], processes: int) -> Iterator[proof.Proof]:
-        proof._enter(job)
-        done = -1
-        for part in parts:
-            if part.file != done:
-                found = proof._prove(part)
-                done = part.file if found.blank else done
-                yield found
+    class Here(Ordered[proof.Part, proof.Proof]):
+        def results(self, parts: Iterable[proof.Part]) -> Iterator[proof.Proof]:
+            return map(self.make(), parts)
 
-    monkeypatch.setattr(proof, "_in_processes", run)
+    monkeypatch.setattr(proof, "Ordered", Here)
     monkeypatch.setattr(replay, "LEAST", 0)
 
 
