@@ -7,7 +7,7 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -56,17 +56,17 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
         MessageRefused: the broker would not store them; those of earlier runs are.
         IOFailure: the system refuses; the same.
     """
-    writer = _Writer(engine, Encoder(template, options, engine.config))
+    encoder = Encoder(template, options, engine.config)
     make_topics(engine, options)
-    with ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
-        yield from writer.run(count, helper)
+    with engine.feeding() as dispatch, ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
+        yield from _Writer(engine, encoder, dispatch).run(count, helper)
 
 
 class _Writer:
     """Appends what an encoder makes. While one chunk is written, the one before is dispatched and the next encoded."""
 
-    def __init__(self, engine: StoreEngine, encoder: Encoder) -> None:
-        self.engine, self.encoder = engine, encoder
+    def __init__(self, engine: StoreEngine, encoder: Encoder, dispatch: Callable[[LogBlock], None]) -> None:
+        self.engine, self.encoder, self._dispatch = engine, encoder, dispatch
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
@@ -88,7 +88,7 @@ class _Writer:
     def _turn(self, written: list[LogBlock], first: int, times: Ints) -> Chunk | None:
         """Dispatch the chunk written last, whose room is then free, and encode the next; None behind the last."""
         for found in written:
-            self.engine.dispatch_block(found)
+            self._dispatch(found)
         return self.encoder.chunk(first, times) if len(times) else None
 
     def _append_all(self, chunk: Chunk) -> Iterator[LogBlock]:

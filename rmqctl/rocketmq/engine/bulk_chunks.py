@@ -38,9 +38,9 @@ class Matrix(Chunk):
     rows: npt.NDArray[np.uint8]
 
     @classmethod
-    def zeros(cls, count: int, size: int, head: np.dtype[Any]) -> Matrix:
-        """Room for ``count`` records of ``size`` bytes that begin with ``head``."""
-        rows = np.zeros((count, size), np.uint8)
+    def of(cls, buffer: npt.NDArray[np.uint8], count: int, size: int, head: np.dtype[Any]) -> Matrix:
+        """Room in a buffer for ``count`` records of ``size`` bytes that begin with ``head``."""
+        rows = buffer[: count * size].reshape(count, size)
         return cls(rows[:, : head.itemsize].view(head)[:, 0], np.zeros(count, np.int64), rows)
 
     def first(self, topic: Ints) -> Matrix:

@@ -5,9 +5,9 @@ One writer process at a time, held by the broker's own lock; any number of threa
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire
 from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
-from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
+from rmqctl.rocketmq.engine.lifecycle import StoreLock, process_id_of, remove_abort, write_abort
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
@@ -72,7 +72,7 @@ class StoreEngine(Reads):
         try:
             self._take_over(store, opened.state if opened is not None else None)
             self._save_checkpoint()
-            write_abort(root, disk, _process_id(config))
+            write_abort(root, disk, process_id_of(config))
         except BaseException:
             self._lock.release()
             raise
@@ -279,15 +279,23 @@ class StoreEngine(Reads):
         with self._reput_lock:
             return self.reput.run() if self.log.committed > self.reput.position else 0
 
-    def dispatch_block(self, found: LogBlock) -> None:
-        """Dispatch records that were just appended and are still in memory; the rest of the log as it comes.
+    @contextmanager
+    def feeding(self) -> Iterator[Callable[[LogBlock], None]]:
+        """While a producer has what it appends in memory: gives what dispatches such records, in log order.
 
-        Raises:
-            IOFailure: a queue or index file cannot be written.
+        It raises IOFailure where a queue or index file cannot be written.
         """
-        if self._services:
-            with self._reput_lock:
-                self.reput.add(found)
+
+        def dispatch(found: LogBlock) -> None:
+            if self._services:  # else dispatch waits until it is asked for
+                with self._reput_lock:
+                    self.reput.add(found)
+
+        self.reput.is_fed = True
+        try:
+            yield dispatch
+        finally:
+            self.reput.is_fed = False
 
     def flush(self) -> None:
         """Make the log, then queues and index survive a power failure, and say so in the checkpoint.
@@ -402,10 +410,3 @@ class StoreEngine(Reads):
 def _advance(message: Message) -> int | None:
     """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
     return 0 if message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
-
-
-def _process_id(config: StoreConfig) -> int | None:
-    """What the abort file of the release says."""
-    if not config.is_5:
-        return None
-    return os.getpid() if config.process_id is None else config.process_id
