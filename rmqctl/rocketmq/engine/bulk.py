@@ -70,37 +70,37 @@ class _Writer:
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
-        written: list[LogBlock] = []
+        written: list[tuple[Chunk, Block]] = []
         first, encoded = 0, helper.submit(self._turn, written, 0, self._times(0, count))
         while (chunk := encoded.result()) is not None:
             first += len(chunk.heads)
             encoded = helper.submit(self._turn, written, first, self._times(first, count))
             written = []
             for found in self._append_all(chunk):
-                written.append(found)
-                yield Run(len(found.block), len(found.block.data))
+                written.append((chunk, found))
+                yield Run(len(found), len(found.data))
 
     def _times(self, first: int, count: int) -> Ints:
         """Store times of the chunk that begins with number ``first``."""
         with self.engine.log.locked():
             return self.engine.config.clock.stamps(self.encoder.step(first, count - first))
 
-    def _turn(self, written: list[LogBlock], first: int, times: Ints) -> Chunk | None:
+    def _turn(self, written: list[tuple[Chunk, Block]], first: int, times: Ints) -> Chunk | None:
         """Dispatch the chunk written last, whose room is then free, and encode the next; None behind the last."""
-        for found in written:
-            self._dispatch(found)
+        for chunk, found in written:
+            self._dispatch(chunk.log_block(found))
         return self.encoder.chunk(first, times) if len(times) else None
 
-    def _append_all(self, chunk: Chunk) -> Iterator[LogBlock]:
+    def _append_all(self, chunk: Chunk) -> Iterator[Block]:
         """Append a chunk, in as many parts as it touches files."""
         done = 0
         while done < len(chunk.heads):
             with self.engine.log.locked():
                 found = self._append(chunk, done)
-            done += len(found.block)
+            done += len(found)
             yield found
 
-    def _append(self, chunk: Chunk, done: int) -> LogBlock:
+    def _append(self, chunk: Chunk, done: int) -> Block:
         """Append as many as the file takes, from message ``done`` of the chunk on; returns their records."""
         log = self.engine.log
         sizes = chunk.heads["total_size"][done:].astype(np.int64)
@@ -116,7 +116,7 @@ class _Writer:
         log.append_bytes(data.data, start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
         for key, number in advance:
             log.queues.advance(*key, number)
-        return LogBlock(self._block(data, base, start - base, run, chunk.topic[part]))
+        return self._block(data, base, start - base, run, chunk.topic[part])
 
     def _block(self, data: npt.NDArray[np.uint8], base: int, position: int, heads: Heads, topic: Ints) -> Block:
         """What a scan would find of records that lie end to end."""

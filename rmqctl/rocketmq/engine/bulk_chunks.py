@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.commitlog import LogBlock
+
 Ints = npt.NDArray[np.int64]
 Heads = npt.NDArray[Any]
 
@@ -27,6 +30,10 @@ class Chunk(ABC):
     @abstractmethod
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
         """The bytes of some records, one behind the other."""
+
+    def log_block(self, block: Block) -> LogBlock:
+        """What dispatch is given of a block of its records."""
+        return LogBlock(block)
 
 
 @dataclass(slots=True)
@@ -49,6 +56,9 @@ class Matrix(Chunk):
 
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
         return self.rows[part].reshape(-1)
+
+    def log_block(self, block: Block) -> LogBlock:
+        return LogBlock.alike(block)
 
 
 @dataclass(slots=True)
