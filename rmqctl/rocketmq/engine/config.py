@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -138,13 +137,6 @@ class StoreConfig:
     def is_5(self) -> bool:
         """Whether the rules of 5.x apply."""
         return self.release >= Release(5, 0, 0)
-
-    @property
-    def abort_process_id(self) -> int | None:
-        """What the abort file of the release says; None in 4.x, where it is empty."""
-        if not self.is_5:
-            return None
-        return os.getpid() if self.process_id is None else self.process_id
 
     @property
     def waits_in_memory(self) -> bool:

@@ -13,21 +13,21 @@ from typing import Self
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.repair.run import Applied
-from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.dispatching import UNDISPATCHED, Dispatches
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import MOST_FILES, GroupCommit, Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
 from rmqctl.rocketmq.engine.late import append_late, check_late, is_late
-from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
+from rmqctl.rocketmq.engine.lifecycle import StoreLock, process_id_of, remove_abort, write_abort
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
@@ -44,12 +44,10 @@ from rmqctl.rocketmq.engine.transaction import Half
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
-UNDISPATCHED = 16 << 10
-"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine(KnownTopics, Reads):
+class StoreEngine(KnownTopics, Dispatches, Reads):
     """A store that is open for writing.
 
     Attributes:
@@ -74,7 +72,7 @@ class StoreEngine(KnownTopics, Reads):
         try:
             self._take_over(store, opened.state if opened is not None else None)
             self._save_checkpoint()
-            write_abort(root, disk, config.abort_process_id)
+            write_abort(root, disk, process_id_of(config))
         except BaseException:
             self._lock.release()
             raise
@@ -138,7 +136,7 @@ class StoreEngine(KnownTopics, Reads):
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
         self.reading = Reading(self.root, self.config)
-        self._reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
+        self.reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
         self.housekeeping = Housekeeping(self)
         if self.config.services:
@@ -246,7 +244,7 @@ class StoreEngine(KnownTopics, Reads):
         """
         now = self.config.clock.now() if now_ms is None else now_ms
         self.dispatch()
-        with self._reput_lock, self.log.locked():
+        with self.reput_lock, self.log.locked():
             files = self.log.files
             log = expire_log(
                 files,
@@ -261,38 +259,6 @@ class StoreEngine(KnownTopics, Reads):
         timer = self.system.expire(files.min_offset)
         return Expired(tuple(log), tuple(queues), tuple(entries), tuple(timer), files.min_offset)
 
-    def keep_up(self, most: int) -> None:
-        """Dispatch all but the last records if more than ``most`` bytes of log wait for it, or more than four files.
-
-        A broker of 5.4.0 and later that starts after a kill looks at no more than the last 10 files (spec 6.4), and
-        what was not dispatched in front of them would never get into its queues.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
-        if self.log.committed - self.reput.position > min(most, MOST_FILES * self.log.files.file_size):
-            with self._reput_lock:
-                self.reput.run(self.log.committed - 3 * UNDISPATCHED)
-
-    def dispatch(self) -> int:
-        """Put everything that is committed into queues and index; returns the number of records.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written; the log is not touched by that.
-        """
-        with self._reput_lock:
-            return self.reput.run() if self.log.committed > self.reput.position else 0
-
-    def dispatch_block(self, found: LogBlock) -> None:
-        """Dispatch records that were just appended and are still in memory; the rest of the log as it comes.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
-        if self._services:
-            with self._reput_lock:
-                self.reput.add(found)
-
     def flush(self) -> None:
         """Make the log, then queues and index survive a power failure, and say so in the checkpoint.
 
@@ -302,18 +268,9 @@ class StoreEngine(KnownTopics, Reads):
         self._check_open()
         self._flush_log()
         self.dispatch()
-        with self._reput_lock:
+        with self.reput_lock:
             self.reput.flush()
         self._save_checkpoint()
-
-    def write_index(self) -> None:
-        """Write what of the index is only in memory, so that it can be asked.
-
-        Raises:
-            IOFailure: the file cannot be written.
-        """
-        with self._reput_lock:
-            self.reput.write_index()
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -361,7 +318,7 @@ class StoreEngine(KnownTopics, Reads):
         if not self._closed:
             self._stop_services()
             self.log.commit()
-            with self._reput_lock:
+            with self.reput_lock:
                 self.reput.run(self.log.committed - 2 * UNDISPATCHED)
                 self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
                 if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute

@@ -168,7 +168,11 @@ class Pauses:
         end, now = self._log.committed, monotonic()
         idle, self._seen = end == self._seen, end
         waiting = end - self._reput.position
-        if waiting > 0 and (idle or waiting >= self._much or now - self._ran_at >= LONG_SECONDS):
+        if (
+            waiting > 0
+            and not self._reput.is_fed
+            and (idle or waiting >= self._much or now - self._ran_at >= LONG_SECONDS)
+        ):
             self._ran_at = now
             self._dispatch()
 
