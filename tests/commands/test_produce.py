@@ -207,6 +207,17 @@ def test_a_crashed_store_is_recovered_first(rmqctl: Rmqctl, tmp_path: Path) -> N
     assert len(rows(rmqctl("dump", tmp_path / "s", "--topic", "T", "-o", "jsonl"))) == 305
 
 
+@pytest.mark.parametrize("start", ["1700000000000", "1600000000000"], ids=["same time", "set back"])
+def test_a_crashed_store_goes_on_under_the_same_clock(start: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    args = ("--topic", "T", "--count", "3000", "--small", "--key", "k{n}")
+    rmqctl("produce", tmp_path / "s", *args, *CLOCK, "--crash")
+    (tmp_path / "s" / "checkpoint").write_bytes(bytes(4096))  # so that the index is made anew
+    made = rmqctl("produce", tmp_path / "s", *args, "--start-time", start)
+    assert made.exit_code == 0, made.output
+    found = rmqctl("query-key", tmp_path / "s", "T", "k7", "-o", "jsonl")
+    assert len(rows(found)) == 2
+
+
 def test_too_little_room_is_refused_before_anything_is_written(rmqctl: Rmqctl, tmp_path: Path) -> None:
     made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", 10**9, "--size", "3M")
     assert made.exit_code == 13
