@@ -7,6 +7,7 @@ to the callers' scalar code.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -318,17 +319,40 @@ def _pieces_of(text: bytes) -> list[tuple[int, int, int]]:
     return found
 
 
+def pairs_repeated(texts: Texts) -> Pairs:
+    """The pairs of texts, at least one, that are known to have one length and the same names at the same places."""
+    count, size = len(texts.start) - 1, int(texts.start[1])
+    return _repeated(texts.data, count, size, _pieces_of(texts[0]))
+
+
 def _repeated(data: Bytes8, count: int, size: int, pieces: list[tuple[int, int, int]]) -> Pairs:
     """The pairs of ``count`` texts of one size that all have these pieces."""
+    owner, columns, starts, sizes = _places_repeated(count, size, tuple(pieces))
+    none = np.zeros(0, np.int64)
+    found = {b"": Pairs(data, none, none, none, none, none)}
+    for (a, m, _), start, (name_size, value_size) in zip(pieces, starts, sizes, strict=True):
+        found[data[a:m].tobytes()] = Pairs(data, owner, start, name_size, start + (m - a + 1), value_size)
+    owners, begin, name_sizes, value_at, value_sizes = columns
+    return Pairs(data, owners, begin, name_sizes, value_at, value_sizes, found)
+
+
+@lru_cache(maxsize=4)
+def _places_repeated(
+    count: int, size: int, pieces: tuple[tuple[int, int, int], ...]
+) -> tuple[Ints, tuple[Ints, ...], list[Ints], list[tuple[Ints, Ints]]]:
+    """Where the pairs of ``count`` texts lie: texts, columns of all pairs, and of each name begins and sizes.
+
+    One producer's blocks have the same places again and again, so they are kept.
+    """
     owner = np.arange(count)
     table = np.array(pieces, np.int64).reshape(-1, 3)
     begin, mark, end = ((owner[:, None] * size + column).reshape(-1) for column in table.T)
-    none = np.zeros(0, np.int64)
-    found = {b"": Pairs(data, none, none, none, none, none)}
-    for a, m, z in pieces:
-        start, sizes = owner * size + a, np.full(count, m - a)
-        found[data[a:m].tobytes()] = Pairs(data, owner, start, sizes, start + (m - a + 1), np.full(count, z - m - 1))
-    return Pairs(data, np.repeat(owner, len(pieces)), begin, mark - begin, mark + 1, end - mark - 1, found)
+    columns = np.repeat(owner, len(pieces)), begin, mark - begin, mark + 1, end - mark - 1
+    starts = [owner * size + a for a, _, _ in pieces]
+    sizes = [(np.full(count, m - a), np.full(count, z - m - 1)) for a, m, z in pieces]
+    for array in (owner, *columns, *starts, *(one for pair in sizes for one in pair)):
+        array.flags.writeable = False
+    return owner, columns, starts, sizes
 
 
 def _owners(at: Ints, start: Ints, size: int) -> Ints:

@@ -18,7 +18,7 @@ from rmqctl.files.tree import join
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Blank, Block, Gap, GapKind, Ints
-from rmqctl.rocketmq.columns import Pairs, TextIds, Texts, pairs_of, properties_of, topic_numbers
+from rmqctl.rocketmq.columns import Pairs, TextIds, Texts, pairs_of, pairs_repeated, properties_of, topic_numbers
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store import StoreFile
@@ -80,6 +80,12 @@ class LogBlock:
         if self._pairs is None:
             self._pairs = pairs_of(self.properties)
         return self._pairs
+
+    @classmethod
+    def alike(cls, block: Block) -> LogBlock:
+        """A block of records, at least one, whose properties are known to have the same names at the same places."""
+        texts = properties_of(block)
+        return cls(block, _properties=texts, _pairs=pairs_repeated(texts))
 
     def topics(self, ids: TextIds) -> Ints:
         """The number of each record's topic in ``ids``, made once for the same ``ids``."""

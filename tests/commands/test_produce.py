@@ -88,6 +88,14 @@ def test_bulk_and_single_puts_make_the_same_bytes(options: tuple[str, ...], rmqc
     assert tree(tmp_path / "bulk") == tree(tmp_path / "single")
 
 
+@pytest.mark.parametrize("options", [("--size", "700"), ("--size", "0"), ("--body", "same")], ids=" ".join)
+def test_bulk_of_messages_without_numbers(options: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    args = ("--topic", "T", "--count", "1500", "--small", *CLOCK, *options)
+    assert rmqctl("produce", tmp_path / "bulk", *args).exit_code == 0
+    assert len(rows(rmqctl("produce", tmp_path / "single", *args, "-o", "jsonl"))) == 1500
+    assert tree(tmp_path / "bulk") == tree(tmp_path / "single")
+
+
 def test_tells_where_each_message_went(rmqctl: Rmqctl, tmp_path: Path) -> None:
     made = rows(rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "10", "--small", "-o", "jsonl"))
     dumped = rows(rmqctl("dump", tmp_path / "s", "-o", "jsonl"))

@@ -7,7 +7,7 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -56,51 +56,52 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
         MessageRefused: the broker would not store them; those of earlier runs are.
         IOFailure: the system refuses; the same.
     """
-    writer = _Writer(engine, Encoder(template, options, engine.config))
+    encoder = Encoder(template, options, engine.config)
     make_topics(engine, options)
-    with ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
-        yield from writer.run(count, helper)
+    with engine.feeding() as dispatch, ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
+        yield from _Writer(engine, encoder, dispatch).run(count, helper)
 
 
 class _Writer:
     """Appends what an encoder makes. While one chunk is written, the one before is dispatched and the next encoded."""
 
-    def __init__(self, engine: StoreEngine, encoder: Encoder) -> None:
-        self.engine, self.encoder = engine, encoder
+    def __init__(self, engine: StoreEngine, encoder: Encoder, dispatch: Callable[[LogBlock], None]) -> None:
+        self.engine, self.encoder, self._dispatch = engine, encoder, dispatch
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
-        written: list[LogBlock] = []
+        written: list[tuple[Chunk, Block]] = []
         first, encoded = 0, helper.submit(self._turn, written, 0, self._times(0, count))
         while (chunk := encoded.result()) is not None:
             first += len(chunk.heads)
             encoded = helper.submit(self._turn, written, first, self._times(first, count))
             written = []
             for found in self._append_all(chunk):
-                written.append(found)
-                yield Run(len(found.block), len(found.block.data))
+                written.append((chunk, found))
+                yield Run(len(found), len(found.data))
 
     def _times(self, first: int, count: int) -> Ints:
         """Store times of the chunk that begins with number ``first``."""
         with self.engine.log.locked():
             return self.engine.config.clock.stamps(self.encoder.step(first, count - first))
 
-    def _turn(self, written: list[LogBlock], first: int, times: Ints) -> Chunk | None:
+    def _turn(self, written: list[tuple[Chunk, Block]], first: int, times: Ints) -> Chunk | None:
         """Dispatch the chunk written last, whose room is then free, and encode the next; None behind the last."""
-        for found in written:
-            self.engine.dispatch_block(found)
+        for chunk, found in written:
+            self._dispatch(chunk.log_block(found))
         return self.encoder.chunk(first, times) if len(times) else None
 
-    def _append_all(self, chunk: Chunk) -> Iterator[LogBlock]:
+    def _append_all(self, chunk: Chunk) -> Iterator[Block]:
         """Append a chunk, in as many parts as it touches files."""
         done = 0
         while done < len(chunk.heads):
             with self.engine.log.locked():
                 found = self._append(chunk, done)
-            done += len(found.block)
+            done += len(found)
+            self.engine.keep_up()
             yield found
 
-    def _append(self, chunk: Chunk, done: int) -> LogBlock:
+    def _append(self, chunk: Chunk, done: int) -> Block:
         """Append as many as the file takes, from message ``done`` of the chunk on; returns their records."""
         log = self.engine.log
         sizes = chunk.heads["total_size"][done:].astype(np.int64)
@@ -116,7 +117,7 @@ class _Writer:
         log.append_bytes(data.data, start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
         for key, number in advance:
             log.queues.advance(*key, number)
-        return LogBlock(self._block(data, base, start - base, run, chunk.topic[part]))
+        return self._block(data, base, start - base, run, chunk.topic[part])
 
     def _block(self, data: npt.NDArray[np.uint8], base: int, position: int, heads: Heads, topic: Ints) -> Block:
         """What a scan would find of records that lie end to end."""

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.commitlog import LogBlock
+
 Ints = npt.NDArray[np.int64]
 Heads = npt.NDArray[Any]
 
@@ -28,6 +31,10 @@ class Chunk(ABC):
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
         """The bytes of some records, one behind the other."""
 
+    def log_block(self, block: Block) -> LogBlock:
+        """What dispatch is given of a block of its records."""
+        return LogBlock(block)
+
 
 @dataclass(slots=True)
 class Matrix(Chunk):
@@ -38,9 +45,9 @@ class Matrix(Chunk):
     rows: npt.NDArray[np.uint8]
 
     @classmethod
-    def zeros(cls, count: int, size: int, head: np.dtype[Any]) -> Matrix:
-        """Room for ``count`` records of ``size`` bytes that begin with ``head``."""
-        rows = np.zeros((count, size), np.uint8)
+    def of(cls, buffer: npt.NDArray[np.uint8], count: int, size: int, head: np.dtype[Any]) -> Matrix:
+        """Room in a buffer for ``count`` records of ``size`` bytes that begin with ``head``."""
+        rows = buffer[: count * size].reshape(count, size)
         return cls(rows[:, : head.itemsize].view(head)[:, 0], np.zeros(count, np.int64), rows)
 
     def first(self, topic: Ints) -> Matrix:
@@ -49,6 +56,9 @@ class Matrix(Chunk):
 
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
         return self.rows[part].reshape(-1)
+
+    def log_block(self, block: Block) -> LogBlock:
+        return LogBlock.alike(block)
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ texts are filled in as bytes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,16 @@ _CHUNK_BYTES = 8 << 20
 """Bytes of bodies encoded together, about."""
 _ROOMS = 2
 """Chunks of one shape that are in use at a time: one is filled while the other is written."""
+_MOST_DIGITS = 19
+
+
+@dataclass(slots=True)
+class _Room:
+    """Memory for one chunk; the constant bytes in it are those of numbers with so many digits."""
+
+    digits: int = 0
+    matrix: Matrix | None = None
+    buffer: npt.NDArray[np.uint8] | None = None
 
 
 class Encoder:
@@ -52,7 +64,7 @@ class Encoder:
         self.run = record_plan(is_v2=False, hosts=self.sys_flag).runs[0]
         body = len(template.body or "") if template.sizes is None else template.sizes[1]
         self._most = min(CHUNK, max(_CHUNK_BYTES // max(body, 1), 1))
-        self._rooms: list[Matrix] = []
+        self._rooms = [_Room() for _ in range(_ROOMS)]
 
     def step(self, first: int, left: int) -> int:
         """How many of ``left`` messages to encode together from number ``first`` on: numbers of as many digits."""
@@ -93,25 +105,26 @@ class Encoder:
         found = self._room(text, digits, behind).first(topic)
         rows, heads = found.rows, found.heads
         heads["body_crc"] = fill_noise(self.options.seed, numbers, rows[:, self.run.packer.size : tail])
-        rows[:, tail : behind - 2] = fields[topic]
+        for column, values in enumerate(fields.T, tail):
+            rows[:, column] = values[topic] if len(fields) > 1 else values[0]
         text.fill_columns(numbers, times, rows[:, behind:])
         heads["body"], heads["total_size"] = size, rows.shape[1]
         return found
 
     def _room(self, text: BulkText, digits: int, text_at: int) -> Matrix:
-        """A matrix for records whose number has so many digits, their constant bytes set; it is used again."""
-        size = text.size(digits)
-        if not self._rooms or self._rooms[0].rows.shape[1] != text_at + size:
-            self._check(self.template.size_of(0), size)
-            self._rooms = [self._new_room(text, digits, text_at, size) for _ in range(_ROOMS)]
+        """A matrix for records whose number has so many digits, their constant bytes set: the other one each time."""
         self._rooms.reverse()
-        return self._rooms[0]
-
-    def _new_room(self, text: BulkText, digits: int, text_at: int, size: int) -> Matrix:
-        room = Matrix.zeros(min(self._most, 10**digits), text_at + size, self.run.dtype)
-        room.rows[:, text_at - 2 : text_at] = list(size.to_bytes(2, "big"))
-        text.fill_constant(digits, room.rows[:, text_at:])
-        return room
+        room = self._rooms[0]
+        if room.digits != digits or room.matrix is None:
+            size = text.size(digits)
+            self._check(self.template.size_of(0), size)
+            if room.buffer is None:
+                room.buffer = np.empty(self._most * (text_at + text.size(_MOST_DIGITS)), np.uint8)
+            room.matrix = Matrix.of(room.buffer, min(self._most, 10**digits), text_at + size, self.run.dtype)
+            room.matrix.rows[:, text_at - 2 : text_at] = list(size.to_bytes(2, "big"))
+            text.fill_constant(digits, room.matrix.rows[:, text_at:])
+            room.digits = digits
+        return room.matrix
 
     def _tails(self, numbers: Ints, topic: Ints, times: Ints) -> list[bytes]:
         """Topic and properties with their lengths."""
@@ -128,7 +141,8 @@ class Encoder:
         heads["magic"] = np.array([magic for magic, _ in self.topics])[chunk.topic]
         turns = np.arange(first, first + len(times)) // len(self.topics)
         heads["queue_id"] = turns % options.queues if options.queue_id is None else options.queue_id
-        heads["sys_flag"] = self.sys_flag
+        heads["sys_flag"], heads["flag"], heads["reconsume_times"] = self.sys_flag, 0, 0
+        heads["prepared_transaction_offset"] = 0
         heads["born_timestamp"] = heads["store_timestamp"] = times
         heads["born_ip"], heads["born_port"] = np.void(LOCALHOST.ip), LOCALHOST.port
         heads["store_ip"], heads["store_port"] = np.void(host.ip), host.port

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -73,6 +72,13 @@ class StoreConfig:
         timer: serve TIMER_* properties with the timer wheel (timerWheelEnable); 5.0.0 and later.
         timer_precision_ms, timer_max_delay_sec, timer_roll_slots: timerPrecisionMs and its companions.
         reserved_hours: fileReservedTime.
+        housekeeping: while it runs, deliver what is due and delete old files on the broker's schedule, and refuse
+            messages when the disk is nearly full; without it, only when asked.
+        delete_when: hours of the day, local time, in which old files are deleted: ``04`` or ``04;16`` (deleteWhen).
+        disk_max_used: used part of a disk from which on old files are deleted at any hour (diskMaxUsedSpaceRatio).
+        disk_clean_forcibly, disk_warning: used parts of a disk from which on files are deleted whatever their age
+            (diskSpaceCleanForciblyRatio), and from which on messages are refused (diskSpaceWarningLevelRatio).
+        clean_forcibly: the first of these two is in force (cleanFileForciblyEnable).
         cluster, region: what the broker adds to properties.
         default_queues: queues of a topic that is made on its first message.
         services: run the background threads; without them the caller flushes and dispatches.
@@ -109,6 +115,12 @@ class StoreConfig:
     timer_max_delay_sec: int = 3 * 86400
     timer_roll_slots: int = 2 * 86400
     reserved_hours: int = 72
+    housekeeping: bool = False
+    delete_when: str = "04"
+    disk_max_used: float = 0.75
+    disk_clean_forcibly: float = 0.85
+    disk_warning: float = 0.90
+    clean_forcibly: bool = True
     cluster: str = "DefaultCluster"
     region: str = "DefaultRegion"
     default_queues: int = 8
@@ -125,13 +137,6 @@ class StoreConfig:
     def is_5(self) -> bool:
         """Whether the rules of 5.x apply."""
         return self.release >= Release(5, 0, 0)
-
-    @property
-    def abort_process_id(self) -> int | None:
-        """What the abort file of the release says; None in 4.x, where it is empty."""
-        if not self.is_5:
-            return None
-        return os.getpid() if self.process_id is None else self.process_id
 
     @property
     def waits_in_memory(self) -> bool:

@@ -84,6 +84,17 @@ class Disk:
             finally:
                 os.close(fd)
 
+    def used(self, path: Path) -> float:
+        """The used part of the file system that a path lies or will lie on, in whole percent rounded up.
+
+        What is kept for root counts as neither used nor free (UtilAll.getDiskPartitionSpaceUsedPercent).
+        """
+        parent = next(p for p in (path.absolute(), *path.absolute().parents) if p.exists())
+        with _told(f"cannot look at {parent}"):
+            found = os.statvfs(parent)
+        used = found.f_blocks - found.f_bfree
+        return -(-100 * used // max(used + found.f_bavail, 1)) / 100
+
     def remove(self, path: Path) -> None:
         """Delete a file; one that is missing is fine."""
         with _told(f"cannot delete {path}"):

@@ -100,7 +100,7 @@ class Template:
 
 
 _TAG, _SIZE = 1, 2
-_NOISE = 1 << 22
+_NOISE, _PART = 1 << 22, 1 << 16
 _STEP = 1031
 
 
@@ -127,7 +127,7 @@ def noise(seed: int, number: int, size: int) -> memoryview:
     return pool[at : at + size]
 
 
-def fill_noise(seed: int, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> list[int]:
+def fill_noise(seed: int, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """The random bodies of many messages into ``out``, shape (n, bytes); gives the CRC that each is stored with.
 
     The numbers follow each other, so bodies lie at even distances but where they begin at the front again.
@@ -139,12 +139,15 @@ def fill_noise(seed: int, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.ui
         turns = (np.flatnonzero(at[1:] < at[:-1]) + 1).tolist()
         for begin, end in zip([0, *turns], [*turns, len(at)], strict=True):
             out[begin:end] = np.ndarray((end - begin, size), np.uint8, pool, int(at[begin]), (_STEP, 1))
-    return [crc32(pool[place : place + size]) & CRC_MASK for place in at.tolist()]
+    bodies = (pool[place : place + size] for place in at.tolist())
+    return np.fromiter(map(crc32, bodies), np.int64, len(at)) & CRC_MASK
 
 
 @lru_cache(maxsize=2)
 def _pool_of(seed: int, size: int) -> memoryview:
-    return memoryview(seeded(seed).randbytes(size))
+    random = seeded(seed)
+    parts = [random.randbytes(min(_PART, size - at)) for at in range(0, size, _PART)]  # the same bytes as in one go
+    return memoryview(b"".join(parts))
 
 
 def _pool(seed: int, size: int) -> memoryview:

@@ -13,20 +13,21 @@ from typing import Self
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.repair.run import Applied
-from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.dispatching import UNDISPATCHED, Dispatches
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
 from rmqctl.rocketmq.engine.late import append_late, check_late, is_late
-from rmqctl.rocketmq.engine.lifecycle import StoreLock, remove_abort, write_abort
+from rmqctl.rocketmq.engine.lifecycle import StoreLock, process_id_of, remove_abort, write_abort
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
@@ -43,12 +44,10 @@ from rmqctl.rocketmq.engine.transaction import Half
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 
-UNDISPATCHED = 16 << 10
-"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine(KnownTopics, Reads):
+class StoreEngine(KnownTopics, Dispatches, Reads):
     """A store that is open for writing.
 
     Attributes:
@@ -56,6 +55,7 @@ class StoreEngine(KnownTopics, Reads):
         config: the settings in force; sizes are those of the files.
         log: the commit log; its ``wrote``, ``committed`` and ``flushed`` are the flush positions, bytes.
         topics: the topics a broker will know.
+        housekeeping: its schedule, if the configuration has one; its turns can be taken by hand.
         recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
     """
 
@@ -72,7 +72,7 @@ class StoreEngine(KnownTopics, Reads):
         try:
             self._take_over(store, opened.state if opened is not None else None)
             self._save_checkpoint()
-            write_abort(root, disk, config.abort_process_id)
+            write_abort(root, disk, process_id_of(config))
         except BaseException:
             self._lock.release()
             raise
@@ -112,7 +112,9 @@ class StoreEngine(KnownTopics, Reads):
         self.rules: DispatchRules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)
         self.checkpoint = Checkpoint.load(self.root)
         directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
-        files = MappedFiles.load(disk, directories, config.commit_log_file_size, ahead=True)
+        files = MappedFiles.load(
+            disk, directories, config.commit_log_file_size, ahead=True, full=config.disk_clean_forcibly
+        )
         self.log = CommitLog(
             files,
             QueueOffsets(state.counters() if state else None),
@@ -134,13 +136,16 @@ class StoreEngine(KnownTopics, Reads):
     def _start(self) -> None:
         self._group = GroupCommit(self.log)
         self.reading = Reading(self.root, self.config)
-        self._reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
+        self.reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
+        self.housekeeping = Housekeeping(self)
         if self.config.services:
             self._services = services_of(self.log, self.config, self.checkpoint.note_flushed)
             self._services.append(Service("reput", _REPUT_INTERVAL_MS, Pauses(self.log, self.reput, self.dispatch)))
             if self.config.is_5:
                 self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
+        if self.config.housekeeping:
+            self._services += self.housekeeping.services()
 
     def put(self, message: Message) -> PutResult:
         """Store a message; with sync flush, answer when its bytes are down (or after the timeout, by status).
@@ -150,6 +155,7 @@ class StoreEngine(KnownTopics, Reads):
             IOFailure: the system refused to write or flush it.
         """
         self._check_open()
+        self.housekeeping.check()
         sent = message
         if not message.is_stored:
             message = route(message, self.config, self.config.clock.now())
@@ -177,6 +183,7 @@ class StoreEngine(KnownTopics, Reads):
             IOFailure: the system refused to write or flush them.
         """
         self._check_open()
+        self.housekeeping.check()
         if any(is_late(message, self.config, self.topics) for message in messages):
             return [self.put(message) for message in messages]
         records = [prepare(message, self.config) for message in messages]
@@ -187,8 +194,7 @@ class StoreEngine(KnownTopics, Reads):
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
-        if self._services and self.log.committed - self.reput.position > most_undispatched(self.log):
-            self.dispatch()
+        self.keep_up(most_undispatched(self.log))
         status = self._flushed_status(records[0].message, appended)
         return [result_of(r, n, appended, status) for n, r in enumerate(records)]
 
@@ -219,50 +225,39 @@ class StoreEngine(KnownTopics, Reads):
         return self.system.transactions.end(self, half, commit=commit)
 
     def deliver_due(self) -> list[PutResult]:
-        """Deliver delayed messages whose time has come, by the engine's clock.
+        """Deliver delayed and timer messages whose time has come, by the engine's clock.
 
         Raises:
             IOFailure: the system refuses.
         """
-        return list(self.system.delivery.deliver(self, self.config.clock.now()))
+        return self.system.deliver(self)
 
-    def expire(self, now_ms: int | None = None) -> Expired:
+    def expire(self, now_ms: int | None = None, *, at_once: bool = False) -> Expired:
         """Delete log files older than the reserved time, and the queue and index files that point only to them.
 
         Args:
             now_ms: default: the engine's clock; the age of a file is that of its last change.
+            at_once: delete log files whatever their age, ten at most, as a broker does whose disk is nearly full.
 
         Raises:
             IOFailure: a file cannot be deleted.
         """
         now = self.config.clock.now() if now_ms is None else now_ms
         self.dispatch()
-        with self._reput_lock, self.log.locked():
+        with self.reput_lock, self.log.locked():
             files = self.log.files
-            log = expire_log(files, self.log.wrote, now, self.config.reserved_hours * HOUR_MS)
+            log = expire_log(
+                files,
+                min(self.log.committed, self.reput.position),
+                now,
+                self.config.reserved_hours * HOUR_MS,
+                at_once=at_once,
+            )
             queues = expire_queues(self.reput, files.min_offset)
             index = self.reput.index
             entries = expire_index(index, files.min_offset, self.disk) if index is not None else []
-        return Expired(tuple(log), tuple(queues), tuple(entries), files.min_offset)
-
-    def dispatch(self) -> int:
-        """Put everything that is committed into queues and index; returns the number of records.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written; the log is not touched by that.
-        """
-        with self._reput_lock:
-            return self.reput.run() if self.log.committed > self.reput.position else 0
-
-    def dispatch_block(self, found: LogBlock) -> None:
-        """Dispatch records that were just appended and are still in memory; the rest of the log as it comes.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
-        if self._services:
-            with self._reput_lock:
-                self.reput.add(found)
+        timer = self.system.expire(files.min_offset)
+        return Expired(tuple(log), tuple(queues), tuple(entries), tuple(timer), files.min_offset)
 
     def flush(self) -> None:
         """Make the log, then queues and index survive a power failure, and say so in the checkpoint.
@@ -273,18 +268,9 @@ class StoreEngine(KnownTopics, Reads):
         self._check_open()
         self._flush_log()
         self.dispatch()
-        with self._reput_lock:
+        with self.reput_lock:
             self.reput.flush()
         self._save_checkpoint()
-
-    def write_index(self) -> None:
-        """Write what of the index is only in memory, so that it can be asked.
-
-        Raises:
-            IOFailure: the file cannot be written.
-        """
-        with self._reput_lock:
-            self.reput.write_index()
 
     def _flush_log(self) -> None:
         self.log.commit()
@@ -332,7 +318,7 @@ class StoreEngine(KnownTopics, Reads):
         if not self._closed:
             self._stop_services()
             self.log.commit()
-            with self._reput_lock:
+            with self.reput_lock:
                 self.reput.run(self.log.committed - 2 * UNDISPATCHED)
                 self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
                 if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
@@ -343,7 +329,7 @@ class StoreEngine(KnownTopics, Reads):
             self.abandon()
 
     def _stop_services(self) -> None:
-        for service in self._services:
+        for service in reversed(self._services):
             service.stop()
         self._services.clear()
 

@@ -37,10 +37,11 @@ class Expired:
     log: tuple[Path, ...]
     queues: tuple[Path, ...]
     index: tuple[Path, ...]
+    timer: tuple[Path, ...]
     min_offset: int
 
 
-def expire_log(files: MappedFiles, end: int, now_ms: int, reserved_ms: int) -> list[Path]:
+def expire_log(files: MappedFiles, end: int, now_ms: int, reserved_ms: int, *, at_once: bool = False) -> list[Path]:
     """Delete log files from the oldest on whose last change is longer ago than the reserved time.
 
     The first that is younger ends it, and at most ten go at once. The file that is written to always stays; a
@@ -48,6 +49,7 @@ def expire_log(files: MappedFiles, end: int, now_ms: int, reserved_ms: int) -> l
 
     Args:
         end: where the next record goes.
+        at_once: whatever their age.
 
     Raises:
         IOFailure: a file cannot be deleted.
@@ -55,7 +57,8 @@ def expire_log(files: MappedFiles, end: int, now_ms: int, reserved_ms: int) -> l
     """
     gone = []
     for file in files.files[:FILES_AT_ONCE]:
-        if file.base + files.file_size > end or file.path.stat().st_mtime_ns // 1_000_000 + reserved_ms > now_ms:
+        is_young = file.path.stat().st_mtime_ns // 1_000_000 + reserved_ms > now_ms
+        if file.base + files.file_size > end or (is_young and not at_once):
             break
         files.remove(file)
         gone.append(file.path)

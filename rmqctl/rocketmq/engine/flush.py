@@ -10,13 +10,15 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import IOFailure, RmqctlError
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.reput import Reput
 
 PAGE = 4096
 MUCH, LONG_SECONDS = 32 << 20, 0.5
+MOST_FILES = 4
+"""Log files that may wait for dispatch: fewer than a start after a kill looks at."""
 GROUP_COMMIT_MS = 10
 """How often the group commit service looks for work by itself."""
 
@@ -93,6 +95,9 @@ class Service:
             except RmqctlError as error:
                 self.error = error
                 return
+            except OSError as error:
+                self.error = IOFailure.of(error)
+                return
 
 
 class AsyncFlush:
@@ -163,7 +168,11 @@ class Pauses:
         end, now = self._log.committed, monotonic()
         idle, self._seen = end == self._seen, end
         waiting = end - self._reput.position
-        if waiting > 0 and (idle or waiting >= self._much or now - self._ran_at >= LONG_SECONDS):
+        if (
+            waiting > 0
+            and not self._reput.is_fed
+            and (idle or waiting >= self._much or now - self._ran_at >= LONG_SECONDS)
+        ):
             self._ran_at = now
             self._dispatch()
 
@@ -173,7 +182,7 @@ def most_undispatched(log: CommitLog) -> int:
 
     A broker of 5.4.0 and later that starts after a crash looks at no more than the last 10 files (spec 6.3).
     """
-    return min(2 * MUCH, 4 * log.files.file_size)
+    return min(2 * MUCH, MOST_FILES * log.files.file_size)
 
 
 def has_pages(begin: int, end: int, least: int) -> bool:

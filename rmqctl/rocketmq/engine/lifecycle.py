@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
 from formats.rocketmq.abort_lock import LOCK_TEXT
 from rmqctl.errors import StoreInUse
 from rmqctl.files.lock import LockHeldError, holding, is_locked
+from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 
 ABORT, ABORT_BACKUP, LOCK = "abort", "abort.bak", "lock"
@@ -58,3 +60,10 @@ def remove_abort(root: Path, disk: Disk) -> None:
     """
     disk.remove(root / ABORT)
     disk.sync_directory(root)
+
+
+def process_id_of(config: StoreConfig) -> int | None:
+    """What the abort file of the release says."""
+    if not config.is_5:
+        return None
+    return os.getpid() if config.process_id is None else config.process_id

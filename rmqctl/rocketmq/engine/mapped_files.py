@@ -17,6 +17,9 @@ from rmqctl.errors import IOFailure
 from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from rmqctl.rocketmq.store import OFFSET_DIGITS
 
+NEARLY_FULL = 0.85
+"""diskSpaceCleanForciblyRatio of a broker."""
+
 
 @dataclass(slots=True)
 class MappedFile:
@@ -36,9 +39,11 @@ class MappedFiles:
     """The files of one directory, or of several for a multi-path log.
 
     Args:
-        directories: where files are made; a file for offset ``o`` goes to number ``o / size`` modulo their number.
+        directories: where files are made; a file for offset ``o`` goes to number ``o / size`` modulo their number,
+            of those whose disk is not nearly full.
         file_size: bytes of each file.
         files: those that are there, ascending.
+        full: used part of a disk from which on a directory gets no more files, unless all are so full.
         ahead: with each new file make the one behind it too (AllocateMappedFileService).
     """
 
@@ -50,19 +55,29 @@ class MappedFiles:
         files: Sequence[MappedFile],
         *,
         ahead: bool = False,
+        full: float = NEARLY_FULL,
     ) -> None:
+        self._full = full
         self.disk, self.directories, self.file_size = disk, sorted(directories, key=str), file_size
         self.files, self._ahead = list(files), ahead
         self._last: MappedFile | None = None
 
     @classmethod
-    def load(cls, disk: Disk, directories: Sequence[Path], file_size: int, *, ahead: bool = False) -> MappedFiles:
+    def load(
+        cls,
+        disk: Disk,
+        directories: Sequence[Path],
+        file_size: int,
+        *,
+        ahead: bool = False,
+        full: float = NEARLY_FULL,
+    ) -> MappedFiles:
         """The files that are there now, by name."""
         found = []
         for directory in directories:
             if directory.is_dir():
                 found += [MappedFile(p, int(p.name)) for p in directory.iterdir() if _is_offset(p.name)]
-        return cls(disk, directories, file_size, sorted(found, key=lambda f: f.base), ahead=ahead)
+        return cls(disk, directories, file_size, sorted(found, key=lambda f: f.base), ahead=ahead, full=full)
 
     @property
     def min_offset(self) -> int:
@@ -110,12 +125,19 @@ class MappedFiles:
         return file
 
     def _add(self, base: int) -> MappedFile:
-        directory = self.directories[base // self.file_size % len(self.directories)]
+        directories = self._with_room()
+        directory = directories[base // self.file_size % len(directories)]
         path = directory / f"{base:0{OFFSET_DIGITS}d}"
         file = MappedFile(path, base, self.disk.open(path, self.file_size))
         self.files.append(file)
         self.files.sort(key=lambda f: f.base)
         return file
+
+    def _with_room(self) -> list[Path]:
+        """The directories that new files go to (MultiPathMappedFileQueue.tryCreateMappedFile)."""
+        if len(self.directories) == 1:
+            return self.directories
+        return [d for d in self.directories if self.disk.used(d) <= self._full] or self.directories
 
     def _fd(self, file: MappedFile) -> int:
         if file.fd < 0:

@@ -6,9 +6,10 @@ The rules are those of `rmqctl.rocketmq.query`; everything that is committed is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
@@ -23,6 +24,7 @@ from rmqctl.rocketmq.query.records import Record, RecordReader
 from rmqctl.rocketmq.query.started import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
+from rmqctl.rocketmq.query.units import Unit
 from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 
 
@@ -110,20 +112,35 @@ class Reading:
         Raises:
             OSError: a file cannot be read.
         """
-        return [p for p in self.placed(SCHEDULE_TOPIC, queue_id, offset) if p.tags_code <= now_ms]
+        return self.placed(SCHEDULE_TOPIC, queue_id, offset, now_ms)
 
-    def placed(self, topic: str, queue_id: int, offset: int) -> list[Placed]:
+    def placed(self, topic: str, queue_id: int, offset: int, until: int | None = None) -> list[Placed]:
         """All messages of a queue from a queue offset on, or from its smallest.
+
+        Args:
+            until: end in front of the first unit whose tags code is larger.
 
         Raises:
             OSError: a file cannot be read.
         """
         with self._view(topic, queue_id) as view:
             reader = RecordReader(view.log, Trace(on=False))
-            found = (
-                (unit, reader.at(unit.physical_offset)) for _, unit in units_from(view, max(offset, view.min_offset))
-            )
+            units: Iterator[Unit] = (unit for _, unit in units_from(view, max(offset, view.min_offset)))
+            if until is not None:
+                units = takewhile(lambda unit: (unit.tags_code or 0) <= until, units)
+            found = ((unit, reader.at(unit.physical_offset)) for unit in units)
             return [Placed(u.queue_offset, u.tags_code or 0, r) for u, r in found if isinstance(r, Record)]
+
+    def records(self, offsets: Sequence[int]) -> list[Record | None]:
+        """The records at physical offsets; None where there is none.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        with StartedStore(self._store(), self.config.release) as started:
+            reader = RecordReader(started.log, Trace(on=False))
+            found = [reader.at(offset) for offset in offsets]
+            return [record if isinstance(record, Record) else None for record in found]
 
     def _store(self) -> RocketMQStore:
         paths = self.config.commit_log_paths or (COMMIT_LOG,)

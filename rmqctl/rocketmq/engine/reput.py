@@ -44,6 +44,7 @@ class Reput:
     Attributes:
         position: physical offset up to which records are dispatched.
         queues: the state of each queue.
+        is_fed: a producer hands over what it writes (`add`), so that nobody else needs to read it.
         last, store_timestamp: start of the last dispatched record in bytes, and its store time in ms.
     """
 
@@ -66,7 +67,7 @@ class Reput:
         self._writers: OrderedDict[Name, UnitFiles] = OrderedDict()
         self._dirty: dict[Name, int] = {}
         self._failure: IOFailure | None = None
-        self._ahead = 0
+        self.is_fed, self._ahead = False, 0
         self._round = min(_ROUND, 2 * log.files.file_size) // 2
 
     def use_rules(self, rules: DispatchRules) -> None:

@@ -1,0 +1,74 @@
+"""The dispatching half of an engine: when records get into queues and index, and who does it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.engine.commit_log import CommitLog
+from rmqctl.rocketmq.engine.flush import MOST_FILES, Service
+from rmqctl.rocketmq.engine.reput import Reput
+
+UNDISPATCHED = 16 << 10
+"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
+NO_LIMIT = 1 << 62
+
+
+class Dispatches:
+    """Runs reput, one thread at a time; an engine has the attributes."""
+
+    log: CommitLog
+    reput: Reput
+    reput_lock: threading.Lock
+    _services: list[Service]
+
+    def keep_up(self, most: int = NO_LIMIT) -> None:
+        """Dispatch all but the last records if more than ``most`` bytes of log wait for it, or more than four files.
+
+        A broker of 5.4.0 and later that starts after a kill looks at no more than the last 10 files (spec 6.4), and
+        what was not dispatched in front of them would never get into its queues.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written.
+        """
+        if self.log.committed - self.reput.position > min(most, MOST_FILES * self.log.files.file_size):
+            with self.reput_lock:
+                self.reput.run(self.log.committed - 3 * UNDISPATCHED)
+
+    def dispatch(self) -> int:
+        """Put everything that is committed into queues and index; returns the number of records.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written; the log is not touched by that.
+        """
+        with self.reput_lock:
+            return self.reput.run() if self.log.committed > self.reput.position else 0
+
+    @contextmanager
+    def feeding(self) -> Iterator[Callable[[LogBlock], None]]:
+        """While a producer has what it appends in memory: gives what dispatches such records, in log order.
+
+        It raises IOFailure where a queue or index file cannot be written.
+        """
+
+        def dispatch(found: LogBlock) -> None:
+            if self._services:  # else dispatch waits until it is asked for
+                with self.reput_lock:
+                    self.reput.add(found)
+
+        self.reput.is_fed = True
+        try:
+            yield dispatch
+        finally:
+            self.reput.is_fed = False
+
+    def write_index(self) -> None:
+        """Write what of the index is only in memory, so that it can be asked.
+
+        Raises:
+            IOFailure: the file cannot be written.
+        """
+        with self.reput_lock:
+            self.reput.write_index()
