@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,12 +40,12 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def started(cluster: Cluster) -> Iterator[SparkSession]:
-    """A session while the block runs."""
+def started(cluster: Cluster, size: int | None = None) -> Iterator[SparkSession]:
+    """A session while the block runs, made for ``size`` bytes of log."""
     from rmqctl.pipeline.running import running
 
     with progress("starting Spark", None, unit="seconds"):
-        session = running(cluster)
+        session = running(replace(cluster, log_bytes=size))
         spark = session.__enter__()
     try:
         yield spark
