@@ -61,7 +61,7 @@ def command(
     with started(cluster, size) as spark:
         from rmqctl.pipeline.stats import collect
 
-        with working(spark, f"stats of {store.path}", size):
+        with working(spark, f"stats of {store.path}", size if no_keys else 3 * size):
             stats = collect(spark, options, keys=not no_keys)
     _show(stats, out, by)
     if html is not None:

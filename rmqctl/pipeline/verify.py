@@ -15,6 +15,7 @@ from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import SPLIT_SIZE
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.small_tables import FINDING_SCHEMA, finding_batches
+from rmqctl.pipeline.tally import note
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.driver import Level, Progress, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
@@ -46,7 +47,9 @@ def verification(
 
 def _shared(spark: SparkSession, job: Job, splits: list[Split]) -> Iterator[SplitResult]:
     def check(part: tuple[int, Split]) -> Iterator[pa.RecordBatch]:
-        result = pickle.dumps(check_split(job, part[1]), pickle.HIGHEST_PROTOCOL)
+        checked, split = check_split(job, part[1]), part[1]
+        note(checked.partials.log.messages, (split.stop or split.context.file.size) - split.start)
+        result = pickle.dumps(checked, pickle.HIGHEST_PROTOCOL)
         yield pa.RecordBatch.from_pylist([{"number": part[0], "result": result}], schema=_RESULTS)
 
     at_once = cores_of(spark) * _SPLITS_PER_CORE
