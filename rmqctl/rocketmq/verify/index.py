@@ -66,6 +66,12 @@ class IndexPartial:
     strangers: list[Stranger] = field(default_factory=list)
     keyed: int = 0
 
+    def join(self, other: IndexPartial) -> None:
+        """Add what the next split says."""
+        self.uncovered += other.uncovered
+        self.strangers += other.strangers
+        self.keyed += other.keyed
+
 
 class IndexChecker:
     """Compares the records of one split with the index files."""
@@ -201,13 +207,14 @@ class _Cursor:
 def finish(
     store: RocketMQStore,
     geometry: Geometry,
-    partials: list[IndexPartial],
+    said: IndexPartial,
     context: LogContext,
     chains: list[list[Finding]] | None = None,
 ) -> Iterator[Finding]:
     """Checks of each index file alone, then what the log showed.
 
     Args:
+        said: by all splits.
         chains: findings of :func:`chains_of` for each file, where they are known.
     """
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
@@ -215,8 +222,8 @@ def finish(
         for number, file in enumerate(files):
             known = chains[number] if chains is not None and number < len(chains) else None
             yield from check_file(store, file, context, newest=file is files[-1], chains=known)
-        yield from _strangers([s for p in partials for s in p.strangers], context)
-        yield from _coverage(files, partials, context)
+        yield from _strangers(said.strangers, context)
+        yield from _coverage(files, said, context)
     finally:
         for file in files:
             file.close()
@@ -259,10 +266,10 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
         yield open_run
 
 
-def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: LogContext) -> Iterator[Finding]:
+def _coverage(files: list[IndexFile], said: IndexPartial, context: LogContext) -> Iterator[Finding]:
     """Records with keys that no file holds."""
-    keyed = sum(p.keyed for p in partials)
-    runs = [u for p in partials for u in p.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
+    keyed = said.keyed
+    runs = [u for u in said.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
     if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):
         return
     if not files:

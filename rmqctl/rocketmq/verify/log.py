@@ -8,6 +8,7 @@ process; what spans them is kept as a small :class:`LogPartial` and joined in lo
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,8 +26,8 @@ from rmqctl.rocketmq.crc import body_crcs
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.verify.continuity import (
     Continuity,
+    ContinuityJoin,
     ContinuityPartial,
-    join_continuity,
 )
 from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
@@ -242,30 +243,72 @@ def gap_range(gap: Finding) -> tuple[int, int]:
     return begin, begin + gap.size
 
 
+class LogJoin:
+    """Adds up what the splits leave, in log order; of a sound split nothing is kept but counts and ends.
+
+    Attributes:
+        messages: in all splits.
+        end: physical offset behind the last record; None without one.
+        last_time: store time of the last record, in ms.
+        damaged: physical ranges that cannot be trusted, ascending, missing files among them.
+        misplaced: as of :class:`LogPartial`.
+    """
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.end: int | None = None
+        self.last_time: int | None = None
+        self.damaged: list[tuple[int, int]] = []
+        self.misplaced: list[int] = []
+        self._steps: list[Finding] = []
+        self._breaks: list[Finding] = []
+        self._continuity = ContinuityJoin()
+        self._v2: tuple[str, int, int] | None = None
+        self._v2_count = 0
+
+    def gap(self, finding: Finding) -> None:
+        """Files are missing in front of the next split."""
+        insort(self.damaged, gap_range(finding))
+
+    def add(self, partial: LogPartial) -> None:
+        """Take what the next split leaves."""
+        if self.last_time is not None and partial.first_time is not None and partial.first_at:
+            back = self.last_time - partial.first_time
+            if back > 0:
+                file, at, physical = partial.first_at
+                message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
+                self._steps.append(Finding(kinds.LOG_STORE_TIME, file, at, 8, message, physical_offset=physical))
+        for found in partial.damaged:
+            insort(self.damaged, found)
+        self._breaks += self._continuity.add(partial.continuity, self.damaged)
+        self.messages += partial.messages
+        self.misplaced += partial.misplaced
+        self.end = self.end if partial.end is None else partial.end
+        self.last_time = self.last_time if partial.last_time is None else partial.last_time
+        self._v2, self._v2_count = self._v2 or partial.v2, self._v2_count + partial.v2_count
+
+    def findings(self, as_release: Release | None = None) -> Iterator[Finding]:
+        """What only shows across splits: clock steps and queue offsets at the seams, V2 records.
+
+        Args:
+            as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
+        """
+        yield from self._steps
+        yield from self._breaks
+        if self._v2:
+            message = f"{self._v2_count} records with a two-byte topic length, the first one here"
+            unreadable = as_release is not None and as_release < FIRST_WITH_V2
+            severity = Severity.WARNING if unreadable else None
+            yield Finding(kinds.LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
+
+
 def join_log(
     partials: list[LogPartial], gaps: Iterable[Finding] = (), as_release: Release | None = None
 ) -> Iterator[Finding]:
-    """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records.
-
-    Args:
-        gaps: findings about files that are missing.
-        as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
-    """
-    missing = [gap_range(f) for f in gaps]
-    last: int | None = None
+    """The findings of :class:`LogJoin` over all splits; ``gaps`` are findings about files that are missing."""
+    joined = LogJoin()
+    for gap in gaps:
+        joined.gap(gap)
     for partial in partials:
-        if last is not None and partial.first_time is not None and partial.first_at and partial.first_time < last:
-            (file, at, physical), back = partial.first_at, last - partial.first_time
-            message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
-            yield Finding(kinds.LOG_STORE_TIME, file, at, 8, message, physical_offset=physical)
-        last = partial.last_time if partial.last_time is not None else last
-    yield from join_continuity(
-        [p.continuity for p in partials], sorted([*missing, *(r for p in partials for r in p.damaged)])
-    )
-    first = next((p.v2 for p in partials if p.v2), None)
-    if first:
-        count = sum(p.v2_count for p in partials)
-        message = f"{count} records with a two-byte topic length, the first one here"
-        unreadable = as_release is not None and as_release < FIRST_WITH_V2
-        severity = Severity.WARNING if unreadable else None
-        yield Finding(kinds.LOG_V2, first[0], first[1], 0, message, severity, physical_offset=first[2])
+        joined.add(partial)
+    return joined.findings(as_release)
