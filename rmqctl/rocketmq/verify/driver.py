@@ -186,6 +186,7 @@ class Verification:
             context,
             end=next((p.end for p in reversed(logs) if p.end is not None), context.min_offset),
             last_store_timestamp=next((p.last_time for p in reversed(logs) if p.last_time is not None), 0),
+            newest_store_timestamp=max((p.newest_time for p in logs if p.newest_time is not None), default=0),
             damaged=tuple(sorted([r for p in logs for r in p.damaged] + [gap_range(g) for g in self._gaps] + lost)),
             dispatched=max((p.queues.dispatched for p in partials if p.queues), default=-1),
             misplaced=frozenset([m for p in logs for m in p.misplaced] + breaks),
