@@ -91,7 +91,7 @@ def _is_young(store: RocketMQStore, context: LogContext) -> bool:
     with LogReader(store.log_files) as log:
         first = log.store_timestamp(0)
     age = context.last_store_timestamp - first if first else _FIRST_FLUSH_MS
-    return age < (_FIRST_FLUSH_MS if len(store.index_files) <= 1 else _INDEX_FLUSH_MS)
+    return age < (_FIRST_FLUSH_MS if len(store.index_files) == 1 else _INDEX_FLUSH_MS)
 
 
 def _finding(kind: FindingKind, size: int, message: str, severity: Severity | None = None) -> Finding:
