@@ -184,6 +184,7 @@ class Verification:
             context,
             end=context.min_offset if log.end is None else log.end,
             last_store_timestamp=log.last_time or 0,
+            newest_store_timestamp=log.newest_time or 0,
             damaged=tuple(sorted(log.damaged + lost)),
             dispatched=said.queues.dispatched,
             misplaced=frozenset(log.misplaced + breaks),
