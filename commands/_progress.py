@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
-Advance = Callable[[int], None]
+
+class Advance(Protocol):
+    """Moves a bar."""
+
+    def __call__(self, amount: int, note: str = "") -> None:
+        """So much was done since the last call; ``note`` stands behind the bar from now on."""
+        ...
+
+
 _shown: list[Progress] = []
 
 
@@ -26,14 +34,14 @@ def progress(description: str, total: int | None, *, unit: str = "bytes") -> Ite
         A function to call with the amount done since its last call.
     """
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda amount: None
+        yield lambda amount, note="": None
         return
     bar = _bar(unit)
-    task = bar.add_task(description, total=total)
+    task = bar.add_task(description, total=total, note="")
     _shown.append(bar)
     with bar:
         try:
-            yield lambda amount: bar.advance(task, amount)
+            yield lambda amount, note="": bar.update(task, advance=amount, note=note)
         finally:
             _shown.remove(bar)
 
@@ -50,7 +58,8 @@ def _bar(unit: str) -> Progress:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn(), *_amounts(unit)]
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+    columns += [TimeRemainingColumn(), TextColumn("{task.fields[note]}")]
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def _amounts(unit: str) -> list[ProgressColumn]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,9 @@ from commands._options import FilterOptions, StoreOptions, _packed
 from commands._types import PropertyFilter
 
 if TYPE_CHECKING:
+    from commands._progress import Advance
     from rmqctl.pipeline.options import TableOptions
+    from rmqctl.pipeline.running import Status
     from rmqctl.pipeline.session import Cluster, SparkSession
 
 _OPTIONS = (
@@ -39,12 +42,12 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def started(cluster: Cluster) -> Iterator[SparkSession]:
-    """A session while the block runs."""
+def started(cluster: Cluster, size: int | None = None) -> Iterator[SparkSession]:
+    """A session while the block runs, made for ``size`` bytes of log."""
     from rmqctl.pipeline.running import running
 
     with progress("starting Spark", None, unit="seconds"):
-        session = running(cluster)
+        session = running(replace(cluster, log_bytes=size))
         spark = session.__enter__()
     try:
         yield spark
@@ -54,20 +57,36 @@ def started(cluster: Cluster) -> Iterator[SparkSession]:
 
 @contextmanager
 def working(spark: SparkSession, what: str, size: int | None) -> Iterator[None]:
-    """One job: a bar over ``size`` bytes (None: over its tasks) that moves with them; errors without a Java trace."""
+    """One job: how far it is, Ctrl-C that cancels it, errors without a Java trace.
+
+    Args:
+        size: bytes of log that it reads in all its passes: messages, bytes, rate and time left are shown; None: tasks.
+    """
     from rmqctl.pipeline.running import job
 
-    done = 0
-    with progress(what, size, unit="tasks" if size is None else "bytes") as advance:
+    with (
+        progress(what, size, unit="tasks" if size is None else "bytes") as advance,
+        job(spark, what, _Bar(advance, size)),
+    ):
+        yield
 
-        def report(completed: int, tasks: int) -> None:
-            nonlocal done
-            now = completed if size is None else size * completed // max(tasks, 1)
-            advance(max(now - done, 0))
-            done = max(now, done)
 
-        with job(spark, what, report):
-            yield
+@dataclass
+class _Bar:
+    """Moves a bar by what is told of a job."""
+
+    advance: Advance
+    size: int | None
+    shown: int = 0
+
+    def __call__(self, status: Status) -> None:
+        if self.size is None:
+            now = status.done
+        else:
+            now = min(status.bytes, self.size) or self.size * status.done // max(status.tasks, 1)
+        tasks = f"{status.done:,} of {status.tasks:,} tasks"
+        self.advance(max(now - self.shown, 0), f"{status.messages:,} messages, {tasks}" if status.messages else tasks)
+        self.shown = max(now, self.shown)
 
 
 def table_options(store: StoreOptions, filters: FilterOptions, split_size: int | None) -> TableOptions:

@@ -86,10 +86,10 @@ def command(
 def _on_spark(cluster: Cluster, sides: tuple[Side, Side], options: DiffOptions, out: Output, limit: int | None) -> Diff:
     from rmqctl.rocketmq.diff import Diff
 
-    with started(cluster) as spark:
+    size = sum(f.size for side in sides for f in side.log.files)
+    with started(cluster, size) as spark:
         from rmqctl.pipeline.diff import SparkSharing
 
-        size = sum(f.size for side in sides for f in side.log.files)
         with working(spark, f"diff of {sides[0].log.name} and {sides[1].log.name}", size):
             diff = Diff(*sides, options, share=SparkSharing(spark))
             _show(diff, out, limit)

@@ -96,7 +96,7 @@ def command(
     export = Export(options, output_at(output), choices)
     if export.store.is_running:
         message("a broker holds the lock of this store: what it is still writing is left for the next export")
-    with started(cluster) as spark:
+    with started(cluster, sum(f.size for f in export.store.log_files)) as spark:
         plan = export.plan(cores_of(spark))
         size = sum((s.stop or s.context.file.size) - s.start for s in export.splits(plan))
         message(f"writing messages of offsets {plan.start} to {plan.end} into {output}")

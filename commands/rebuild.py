@@ -126,7 +126,7 @@ def _rebuilder(found: RocketMQStore, wanted: RebuildOptions, cluster: Cluster | 
         with progress("rebuild", size) as advance:
             yield Rebuild(found, wanted, advance)
         return
-    with started(cluster) as spark:
+    with started(cluster, size) as spark:
         from rmqctl.pipeline.rebuild import builder
 
         with working(spark, f"rebuild of {found.root}", size):

@@ -87,4 +87,6 @@ def _sentences(saved: Salvaged) -> Iterator[str]:
             yield f"  {s[key]:,} {what}"
     for hole in s["holes"]:
         yield f"  {hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+    for what in s["offsets"]:
+        yield f"  {what}"
     yield f"next: rmqctl verify {s['into']}"

@@ -53,8 +53,8 @@ def command(
       rmqctl sql a=/data/a b=/data/b "select * from a_topics except select * from b_topics"
     """
     paths, query = _split(stores)
-    mounted = _mounted(paths, {"commitlog": commit_log, "brokerconf": broker_conf})
-    with started(cluster) as spark:
+    mounted, size = _mounted(paths, {"commitlog": commit_log, "brokerconf": broker_conf})
+    with started(cluster, size) as spark:
         from rmqctl.pipeline.queries import mount
         from rmqctl.pipeline.running import job
 
@@ -76,22 +76,26 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
     return list(words), None
 
 
-def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> list[Mounted]:
+def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[Mounted], int]:
+    """The stores, and bytes of their logs."""
     from rmqctl.open import open_store_at
     from rmqctl.pipeline.queries import Mounted, prefix_of
 
     options = {key: value for key, value in given.items() if value is not None}
     found: list[Mounted] = []
+    size = 0
     for path in paths:
         name, place = (None, path) if os.path.exists(path) or not (m := _NAMED.fullmatch(path)) else (m[1], m[2])
         if name is None and len(paths) > 1:
             refuse("PATH", "several stores need names: NAME=PATH NAME=PATH.")
         logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
-        if open_store_at(place, commit_log=logs, broker_conf=options.get("brokerconf")).is_running:
+        store = open_store_at(place, commit_log=logs, broker_conf=options.get("brokerconf"))
+        size += sum(f.size for f in store.log_files)
+        if store.is_running:
             message(f"a broker holds the lock of {place}: what is read may be changing")
         absolute = place if "://" in place else os.path.abspath(place)
         found.append(Mounted(prefix_of(name) if name else "", {**options, "path": absolute}))
-    return found
+    return found, size
 
 
 def _run(spark: SparkSession, stores: Sequence[Mounted], text: str, out: Output, *, explain: bool) -> int:

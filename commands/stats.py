@@ -57,10 +57,11 @@ def command(
     found = options.store()
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    with started(cluster) as spark:
+    size = sum(f.size for f in found.log_files)
+    with started(cluster, size) as spark:
         from rmqctl.pipeline.stats import collect
 
-        with working(spark, f"stats of {store.path}", sum(f.size for f in found.log_files)):
+        with working(spark, f"stats of {store.path}", size if no_keys else 3 * size):
             stats = collect(spark, options, keys=not no_keys)
     _show(stats, out, by)
     if html is not None:

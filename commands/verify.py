@@ -91,10 +91,11 @@ def command(
 def _on_spark(
     cluster: Cluster, store: RocketMQStore, options: VerifyOptions, out: Output, no_notes: bool
 ) -> Verification:
-    with started(cluster) as spark:
+    size = sum(f.size for f in store.log_files)
+    with started(cluster, size) as spark:
         from rmqctl.pipeline.verify import verification
 
-        with working(spark, f"verify of {store.root}", sum(f.size for f in store.log_files)):
+        with working(spark, f"verify of {store.root}", size):
             checked = verification(spark, store, options)
             _show(checked, out, no_notes)
     return checked

@@ -6,6 +6,7 @@ not there gives nothing, because half of a store's directories are optional.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,6 +72,11 @@ def join(path: str, name: str) -> str:
     return f"{path}/{name}" if path else name
 
 
+def _is_no_name(error: ValueError | OSError) -> bool:
+    """Whether no file can have such a name: a zero byte, half a surrogate pair, too long. Damaged texts hold such."""
+    return isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG
+
+
 class LocalTree:
     """A directory of this machine."""
 
@@ -83,6 +89,10 @@ class LocalTree:
                 return sorted((_entry(e, path, sizes) for e in found), key=lambda e: e.name)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except (ValueError, OSError) as error:
+            if _is_no_name(error):
+                return []
+            raise
 
     def plain_files(self, path: str) -> Listing | None:
         """Names and sizes of a directory that holds nothing but files, sorted; None of any other.
@@ -127,6 +137,10 @@ class LocalTree:
             status = os.stat(self.full(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except (ValueError, OSError) as error:
+            if _is_no_name(error):
+                return None
+            raise
         directory = status.st_mode & _KIND == _DIRECTORY
         return Entry(os.path.basename(path), path, directory, status.st_size, status.st_mtime_ns // 1_000_000)
 

@@ -46,8 +46,12 @@ def table(spark: SparkSession, path: str, name: str, **options: Any) -> DataFram
     from rmqctl.pipeline.options import table_options
     from rmqctl.pipeline.tables import table as find
 
-    given = {key: _text(value) for key, value in options.items()}
-    return frame(spark, find(name, table_options({"path": path, **given})))
+    given = table_options({"path": path, **{key: _text(value) for key, value in options.items()}})
+    if name == "findings":
+        from rmqctl.pipeline.verify import findings
+
+        return findings(spark, given)
+    return frame(spark, find(name, given))
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from rmqctl.pipeline.data_source import conform, spark_schema
 from rmqctl.pipeline.tables import Table
+from rmqctl.pipeline.tally import counters, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,14 +31,19 @@ def tasks(spark: SparkSession, parts: Sequence[Any], read: Callable[[Any], Batch
     if not parts:
         return spark.createDataFrame([], spark_schema(schema))
 
+    counted = counters(spark)
+
     def run(batches: Batches) -> Batches:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         wanted = to_arrow_schema(given, timezone="UTC")
         for batch in batches:
             for number in batch.column(0).to_pylist():
+                taken()  # what a task left that was cancelled
                 for found in read(parts[number]):
                     yield conform(found, wanted)
+                if counted is not None:
+                    counted.add(taken())
 
     given = spark_schema(schema)
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, given)

@@ -71,13 +71,15 @@ def find_java() -> Java:
     """
     tried: list[str] = []
     for source, binary in _candidates():
-        version = _version(binary)
+        takes_all, version = True, _version(binary, _MODULE)
+        if version is None or binary.parent.name != "bin":
+            takes_all, version = False, version or _version(binary)
         if version is None:
             tried.append(f"{binary} ({source}) does not run")
         elif version < OLDEST:
             tried.append(f"{binary} ({source}) is Java {version}")
         else:
-            return Java(_home_of(binary), version, source)
+            return Java(binary.parent.parent if takes_all else _wrapped(binary), version, source)
     raise MissingJava(tried)
 
 
@@ -93,9 +95,9 @@ def _candidates() -> list[tuple[str, Path]]:
     return found
 
 
-def _version(binary: Path) -> int | None:
-    """The release of a java, None when it does not run."""
-    done = _run(binary, "-version")
+def _version(binary: Path, *arguments: str) -> int | None:
+    """The release of a java, None when it does not run, or not with these arguments."""
+    done = _run(binary, *arguments, "-version")
     match = _VERSION.search(done.stderr) if done is not None and done.returncode == 0 else None
     return None if match is None else int(match[1])
 
@@ -107,14 +109,6 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str] | No
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-
-
-def _home_of(binary: Path) -> Path:
-    """A home with that java in its bin/ that takes the arguments Spark gives it."""
-    done = _run(binary, _MODULE, "-version")
-    if done is not None and done.returncode == 0 and binary.parent.name == "bin":
-        return binary.parent.parent
-    return _wrapped(binary)
 
 
 def _wrapped(binary: Path) -> Path:

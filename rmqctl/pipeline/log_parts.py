@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqctl.pipeline.tally import note
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
 from rmqctl.rocketmq.store import RocketMQStore
@@ -71,4 +72,6 @@ def walk_split(split: Split) -> Iterator[LogBlock]:
         OSError: the file cannot be read.
     """
     state = resume_state(split.context, split.start) if split.start else LogState()
-    return walk_file(split.context, state, start=split.start, stop=split.stop)
+    for found in walk_file(split.context, state, start=split.start, stop=split.stop):
+        note(len(found.block), len(found.block.data))
+        yield found

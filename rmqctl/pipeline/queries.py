@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.pipeline.data_source import NAME
 from rmqctl.pipeline.message_batches import MESSAGE_SCHEMA
+from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def query(spark: SparkSession, stores: Iterable[Mounted], text: str) -> DataFram
     """The result of a query over :func:`mount`-ed stores.
 
     Of a store's messages only the columns that it uses are read, and where it names them once, only what its
-    conditions on topic, queue, store time and physical offset leave.
+    conditions on topic, queue, store time and physical offset leave. Its findings come from
+    checks by executors, made once a session.
 
     Raises:
         AnalysisException, ParseException: Spark does not take the query.
@@ -72,6 +74,11 @@ def query(spark: SparkSession, stores: Iterable[Mounted], text: str) -> DataFram
         use = used.get(f"{store.prefix}messages")
         if use is not None:
             _view(spark, store, "messages", {"columns": ",".join(use.columns), "pushdown": str(use.times == 1)})
+            narrowed = True
+        if f"{store.prefix}findings" in used:
+            from rmqctl.pipeline.verify import findings
+
+            findings(spark, table_options(store.options)).createOrReplaceTempView(f"{store.prefix}findings")
             narrowed = True
     return spark.sql(text) if narrowed else found
 

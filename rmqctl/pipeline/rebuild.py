@@ -22,6 +22,7 @@ import pyarrow as pa
 from rmqctl.pipeline.export import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import log_splits
+from rmqctl.pipeline.tally import note as note_read
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key
 from rmqctl.rocketmq.dispatch.index_series import IndexSeries
 from rmqctl.rocketmq.dispatch.queue_series import Bitmap, QueueSeries, QueueSizes
@@ -86,6 +87,7 @@ class _Work:
         """The units and entries of one split by the bucket they belong to."""
         number, split = part
         found, _ = dispatch_split(split, Dispatcher(self.job.rules, self.job.wanted))
+        note_read(found.records, (split.stop or split.context.file.size) - split.start)
         pieces: dict[int, Dispatched] = {_TOTALS: replace(found, pieces=[], batches=[], index=None)}
         if found.index is not None:
             pieces[_INDEX] = Dispatched(index=found.index)

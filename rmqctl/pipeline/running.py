@@ -6,17 +6,35 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.session import Cluster, SparkFailure, is_running, log_file, start
+from rmqctl.pipeline.tally import Tally, counters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Report = Callable[[int, int], None]
-"""Called with the tasks done and the tasks known so far."""
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a job is.
+
+    Attributes:
+        done, tasks: tasks that have ended, of those known so far.
+        messages, bytes: of the log, read by them; 0 where nobody counts, as with Spark Connect.
+    """
+
+    done: int
+    tasks: int
+    messages: int = 0
+    bytes: int = 0
+
+
+Report = Callable[[Status], None]
+"""Called now and then while a job runs, and at its end."""
 
 _POLL_SECONDS = 0.2
 _PLAN = re.compile(r";?\s*(?:\n\s*'|\n\s*(?:Project|Aggregate|Sort|Filter|Join|Global|With)|\n==|\n\n== ).*", re.DOTALL)
@@ -101,7 +119,7 @@ def _watched(spark: SparkSession, group: str, what: str, report: Report | None) 
         return
     context.setJobGroup(group, what, interruptOnCancel=True)
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(context, group, report, ended), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(spark, group, report, ended), daemon=True)
     if report is not None:
         watcher.start()
     try:
@@ -112,16 +130,21 @@ def _watched(spark: SparkSession, group: str, what: str, report: Report | None) 
             watcher.join()
 
 
-def _watch(context: Any, group: str, report: Report, ended: threading.Event) -> None:
-    tracker = context.statusTracker()
-    while not ended.wait(_POLL_SECONDS):
+def _watch(spark: SparkSession, group: str, report: Report, ended: threading.Event) -> None:
+    tracker, counted = _context(spark).statusTracker(), counters(spark)
+    before = Tally() if counted is None else counted.since(Tally())
+    is_over = False
+    while not is_over:
+        is_over = ended.wait(_POLL_SECONDS)
         try:
             jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
             stages = [tracker.getStageInfo(s) for found in jobs if found is not None for s in found.stageIds]
         except Exception:  # noqa: BLE001 - the gateway goes away when the session ends
             return
         known = [stage for stage in stages if stage is not None]
-        report(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))
+        done, tasks = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
+        read = Tally() if counted is None else counted.since(before)
+        report(Status(done, tasks, read.messages, read.bytes))
 
 
 def _cancel(spark: SparkSession, group: str) -> None:

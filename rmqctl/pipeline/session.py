@@ -38,6 +38,12 @@ _DEFAULTS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
 }
 _LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_SHORT = 256 << 20
+"""Bytes of log up to which a session spends most of its time on starting."""
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_SHORT_DEFAULTS = {"spark.driver.extraJavaOptions": _QUICK_JVM, "spark.sql.shuffle.partitions": "1"}
+_SHUFFLE_PARTITIONS = 200
+_BYTES_OF_PARTITION = 1 << 30
 
 
 class SparkFailure(RmqctlError):
@@ -67,11 +73,13 @@ class Cluster:
         master: as ``spark-submit --master`` takes it.
         conf: settings of Spark; they win over those made here.
         remote: address of a Spark Connect server; no JVM is started then.
+        log_bytes: bytes of log that are to be read; None when nobody knows.
     """
 
     master: str = LOCAL
     conf: Mapping[str, str] = field(default_factory=dict)
     remote: str | None = None
+    log_bytes: int | None = None
 
     @property
     def is_local(self) -> bool:
@@ -227,9 +235,13 @@ def _await_executor(context: Any, cluster: Cluster, log: Path) -> None:
 
 def _settings(cluster: Cluster) -> dict[str, str]:
     settings = dict(_DEFAULTS)
+    partitions = max((cluster.log_bytes or 0) // _BYTES_OF_PARTITION, _SHUFFLE_PARTITIONS)
+    settings["spark.sql.shuffle.partitions"] = str(partitions)
     settings["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "rmqctl-spark-warehouse")
     if cluster.is_local:
         settings |= _LOCAL_DEFAULTS
+        if cluster.log_bytes is not None and cluster.log_bytes <= _SHORT:
+            settings |= _SHORT_DEFAULTS
     else:
         from rmqctl.pipeline.shipping import code_zip
 
@@ -242,6 +254,7 @@ def _environment(cluster: Cluster) -> None:
     from rmqctl.pipeline.java import find_java
 
     os.environ["JAVA_HOME"] = os.fspath(find_java().home)
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JVM)  # of the JVM that only prints the command line
     if "spark.pyspark.python" not in cluster.conf:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if cluster.is_local:

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rmqctl.pipeline.data_source import spark_schema
+from rmqctl.pipeline.export import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import SPLIT_SIZE
+from rmqctl.pipeline.options import TableOptions
+from rmqctl.pipeline.small_tables import FINDING_SCHEMA, finding_batches
+from rmqctl.pipeline.tally import note
 from rmqctl.rocketmq.store import RocketMQStore
-from rmqctl.rocketmq.verify.driver import Progress, SplitResult, Verification, VerifyOptions, check_split
+from rmqctl.rocketmq.verify.driver import Level, Progress, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+_SPLITS_PER_CORE = 32
+"""Splits of one job for each core: what they leave is added up before the next job, so that this process never holds
+the results of a whole log."""
 _RESULTS = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 
@@ -39,9 +47,25 @@ def verification(
 
 def _shared(spark: SparkSession, job: Job, splits: list[Split]) -> Iterator[SplitResult]:
     def check(part: tuple[int, Split]) -> Iterator[pa.RecordBatch]:
-        result = pickle.dumps(check_split(job, part[1]), pickle.HIGHEST_PROTOCOL)
+        checked, split = check_split(job, part[1]), part[1]
+        note(checked.partials.log.messages, (split.stop or split.context.file.size) - split.start)
+        result = pickle.dumps(checked, pickle.HIGHEST_PROTOCOL)
         yield pa.RecordBatch.from_pylist([{"number": part[0], "result": result}], schema=_RESULTS)
 
-    rows = tasks(spark, list(enumerate(splits)), check, _RESULTS).collect()
-    for row in sorted(rows, key=lambda row: int(row.number)):
-        yield pickle.loads(bytes(row.result))  # noqa: S301 - made by our own tasks
+    at_once = cores_of(spark) * _SPLITS_PER_CORE
+    for begin in range(0, len(splits), at_once):
+        rows = tasks(spark, list(enumerate(splits[begin : begin + at_once])), check, _RESULTS).collect()
+        for row in sorted(rows, key=lambda row: int(row.number)):
+            yield pickle.loads(bytes(row.result))  # noqa: S301 - made by our own tasks
+
+
+def findings(spark: SparkSession, options: TableOptions) -> DataFrame:
+    """The table ``findings`` with the records checked by executors; only what was found is held here.
+
+    Raises:
+        OSError: the store cannot be listed.
+    """
+    checked = verification(spark, options.store(), VerifyOptions(Level(options.level)))
+    batches = list(finding_batches(finding.row() for finding in checked.findings()))
+    found = pa.Table.from_batches(batches, FINDING_SCHEMA)
+    return spark.createDataFrame(found, spark_schema(FINDING_SCHEMA))

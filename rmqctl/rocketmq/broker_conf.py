@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+OLD_NAMES = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+"""Settings as releases up to 4.4 spell them (MessageStoreConfig) -> as all later ones do."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -18,12 +23,18 @@ def read_broker_conf(path: Path) -> dict[str, str]:
 
 
 def parse_broker_conf(text: str) -> dict[str, str]:
-    """Java properties: ``name = value`` or ``name: value``, ``#`` and ``!`` comments, ``\\`` continues a line."""
+    """Java properties: ``name = value`` or ``name: value``, ``#`` and ``!`` comments, ``\\`` continues a line.
+
+    A setting under the name that old releases gave it is there under its present name, too.
+    """
     settings = {}
     for line in _logical_lines(text):
         name, value = _split(line)
         if name:
             settings[_unescape(name)] = _unescape(value)
+    for old, new in OLD_NAMES.items():
+        if old in settings:
+            settings.setdefault(new, settings[old])
     return settings
 
 

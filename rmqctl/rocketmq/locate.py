@@ -44,7 +44,7 @@ def open_store(
     """
     if not commit_log and not looks_like_store(tree):
         raise NotAStore(tree.root, "no commitlog/, consumequeue/, checkpoint or config/ in it")
-    logs = [(t.root, t) for t in commit_log] if commit_log else _log_trees(tree, settings or {})
+    logs = [(_shown(tree, t), t) for t in commit_log] if commit_log else _log_trees(tree, settings or {})
     return RocketMQStore(tree, logs, selection, settings or {})
 
 
@@ -71,7 +71,7 @@ def _log_trees(tree: Tree, settings: Mapping[str, str]) -> list[tuple[str, Tree]
     """The directories of the commit log: from the settings if those are there, else inside the root."""
     configured = _configured_logs(settings)
     if configured:
-        return configured
+        return [(_shown(tree, log), log) for log in configured]
     names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(COMMIT_LOG)]
     found = [n for n in names if n == COMMIT_LOG or _is_log_directory(tree, n)]
     found += _dledger_logs(tree)
@@ -84,13 +84,19 @@ def _dledger_logs(tree: Tree) -> list[str]:
     return [f"{name}/data" for name in names if _is_log_directory(tree, f"{name}/data")]
 
 
-def _configured_logs(settings: Mapping[str, str]) -> list[tuple[str, Tree]]:
+def _shown(tree: Tree, log: Tree) -> str:
+    """How the files of a log directory are named: relative to the store where it lies inside."""
+    root = tree.root.rstrip("/") + "/"
+    return log.root.removeprefix(root) if log.root.startswith(root) else log.root
+
+
+def _configured_logs(settings: Mapping[str, str]) -> list[LocalTree]:
     """Local directories that broker.conf names for the log and that exist on this machine."""
     text = ",".join(settings.get(k, "") for k in ("storePathCommitLog", "readOnlyCommitLogStorePaths"))
     trees = [LocalTree(p.strip()) for p in text.split(",") if p.strip()]
     if not trees or not all((t.stat("") or _NOTHING).is_directory for t in trees):
         return []
-    return [(t.root, t) for t in trees]
+    return trees
 
 
 class _Nothing:

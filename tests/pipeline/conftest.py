@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from rmqctl.pipeline import session
+    from rmqctl.pipeline.session import Cluster, start
 
-    made = session("local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+    made = start(Cluster("local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}, log_bytes=0))
     yield made
     made.stop()

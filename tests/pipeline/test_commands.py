@@ -249,3 +249,17 @@ def test_an_export_goes_on_where_it_was_broken_off(
     assert kept <= {path.stat().st_ino for path in out.rglob("*.parquet")}
     files = {str(p.relative_to(whole)): p.read_bytes() for p in whole.rglob("*.parquet")}
     assert {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*.parquet")} == files
+
+
+def test_a_job_tells_how_far_it_is(spark: SparkSession) -> None:
+    from rmqctl.pipeline.options import table_options
+    from rmqctl.pipeline.running import Status, job
+    from rmqctl.pipeline.topic_counts import topic_counts
+
+    root, told = golden.pristine(STORE), list[Status]()
+    options = table_options({"path": str(root), "splitSize": "64K"})
+    with job(spark, "counting", told.append):
+        rows = topic_counts(spark, options).collect()
+    assert told[-1].messages == sum(row.messages for row in rows) == len(truths.expected(STORE))
+    assert sum(row.bytes for row in rows) <= told[-1].bytes <= sum(f.size for f in options.store().log_files)
+    assert told[-1].done == told[-1].tasks > 1

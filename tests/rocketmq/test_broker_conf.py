@@ -19,6 +19,11 @@ from rmqctl.rocketmq.broker_conf import flag, integer, parse_broker_conf
         ("a\\=b=c", {"a=b": "c"}),
         ("a=1\na=2", {"a": "2"}),
         ("a", {"a": ""}),
+        ("mapedFileSizeCommitLog=65536", {"mapedFileSizeCommitLog": "65536", "mappedFileSizeCommitLog": "65536"}),
+        (
+            "mapedFileSizeConsumeQueue=20\nmappedFileSizeConsumeQueue=40",
+            {"mapedFileSizeConsumeQueue": "20", "mappedFileSizeConsumeQueue": "40"},
+        ),
         ("", {}),
     ],
 )

@@ -140,3 +140,12 @@ def test_a_log_directory_that_is_a_file(tmp_path: Path, rmqctl: Rmqctl) -> None:
     result = rmqctl("info", golden.pristine("4.5.2-clean"), "--commitlog", tmp_path / "file")
     assert result.exit_code == 10
     assert "give a directory" in result.stderr
+
+
+@pytest.mark.parametrize("way", ["--commitlog", "--broker-conf"])
+def test_log_directories_inside_the_store_are_named_relative_to_it(way: str, tmp_path: Path, rmqctl: Rmqctl) -> None:
+    root = golden.unpack("5.5.0-multipath-clean", tmp_path)
+    logs = ",".join(str(root / f"commitlog-{name}") for name in "abc")
+    (tmp_path / "conf").write_text(f"storePathCommitLog={logs}\n")
+    plain = rmqctl("dump", root, "-o", "jsonl").stdout
+    assert rmqctl("dump", root, "-o", "jsonl", way, logs if way == "--commitlog" else tmp_path / "conf").stdout == plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from rmqctl.errors import NotAStore
@@ -18,6 +18,7 @@ from rmqctl.rocketmq.file_kinds import FileKind
 from rmqctl.rocketmq.rows.log import is_under
 from rmqctl.rocketmq.rows.one_file import identify
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.unreadable import forgiving, unreadable_files
 
 _EVERYWHERE = (-1 << 62, 1 << 62)
 
@@ -41,7 +42,7 @@ class Side:
         Raises:
             NotAStore: the path leads to another part of a store.
         """
-        path = store.selection
+        path, store = store.selection, forgiving(store)
         if path.split("/")[0] in {QUEUES, BATCH_QUEUES}:
             return cls(Log(name, []), store)
         files = [f for f in store.log_files if is_under(f.name, path)]
@@ -115,10 +116,10 @@ class Diff:
         return sum(self.counts.values()) > 0
 
     def findings(self) -> Iterator[Finding]:
-        """Differences of the logs by physical offset, then those of the queues.
+        """Differences of the logs by physical offset, then those of the queues, then files that cannot be read.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: a directory cannot be read.
             MissingExtra: RocksDB queues are to be compared and the extra is not installed.
         """
         for finding in self._all():
@@ -133,6 +134,9 @@ class Diff:
         if self.options.queues and self.a.store is not None and self.b.store is not None:
             self._queues = QueueDiff(self.a.store, self.b.store, self._common())
             yield from self._queues.findings(None if self._share is None else self._share.queues)
+        for letter, side in (("A", self.a), ("B", self.b)):
+            for found in unreadable_files(side.store) if side.store is not None else ():
+                yield replace(found, message=f"in {letter} it {found.message}; it was taken for empty")
 
     def _common(self) -> Common:
         a, b = self.a.log, self.b.log

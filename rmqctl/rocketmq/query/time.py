@@ -9,6 +9,7 @@ getConsumeQueueMappedFileByTime, DefaultMessageStore.getOffsetInQueueByTime (whi
 
 from __future__ import annotations
 
+import time as clock
 from enum import StrEnum
 
 from rmqctl.release import Release
@@ -93,11 +94,13 @@ def _nearest(view: QueueView, time: int, trace: Trace) -> int:
 
 def _file_by_mtime(view: QueueView, time: int, trace: Trace) -> UnitFile | None:
     """The first file that was modified at the time or later, else the last; one that a start writes is new."""
+    now = int(clock.time() * 1000)
     for file in view.files:
-        if file.mtime_ms is None or file.mtime_ms >= time:
+        modified = now if file.mtime_ms is None else file.mtime_ms
+        if modified >= time:
             trace.add(file.name, "modification time", f"{file.mtime_ms or 'now'}: not before {time}; searched")
             return file
-        trace.add(file.name, "modification time", f"{file.mtime_ms}: before {time}; passed over")
+        trace.add(file.name, "modification time", f"{file.mtime_ms or 'now'}: before {time}; passed over")
     return view.files[-1] if view.files else None
 
 

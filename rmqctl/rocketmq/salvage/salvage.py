@@ -19,13 +19,13 @@ from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.salvage.config import bring_back_offsets, copy_config
 from rmqctl.rocketmq.salvage.gather import Gathered, Names, gather
 from rmqctl.rocketmq.salvage.merge import merge
 from rmqctl.rocketmq.salvage.write import Writer, Written
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.unreadable import forgiving, unreadable_files
 
-_CONFIG = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
-_OFFSETS = ("consumerOffset.json", "delayOffset.json")
 _SPARE = 1.25
 _LIGHT = "%LMQ%"
 Progress = Callable[[int], object]
@@ -53,6 +53,7 @@ class Salvaged:
         unreadable: findings for what could not be read, each with the number of its source.
         duplicates, conflicts, stale: records left out, those of them that differ, records from behind the end.
         config: configuration files copied.
+        offsets: what was changed in them, because the message it stood at could not be read.
     """
 
     into: Path
@@ -63,6 +64,7 @@ class Salvaged:
     conflicts: int = 0
     stale: int = 0
     config: list[str] = field(default_factory=list)
+    offsets: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
         """The JSON object that the command prints at the end."""
@@ -81,6 +83,7 @@ class Salvaged:
             "stale": self.stale,
             "holes": [dict(zip(("topic", "queue_id", "from", "to"), hole, strict=True)) for hole in written.holes],
             "config": self.config,
+            "offsets": self.offsets,
         }
 
 
@@ -98,10 +101,10 @@ def salvage(
         Refused: the directory is not empty, lies in a source, or too little room is free.
         TooDamaged: nothing can be read.
         IOFailure: the system refuses.
-        OSError: a source cannot be read.
+        OSError: a directory of a source, or a remote one, cannot be read; a file that cannot be is a finding.
     """
     _check_target(stores, into)
-    names = Names()
+    names, stores = Names(), [forgiving(s) for s in stores]
     found = [gather(s, n, names, stale=options.stale, advance=progress) for n, s in enumerate(stores)]
     if not any(len(f.records) for f in found):
         raise TooDamaged(stores[0].root, "not one message can be read")
@@ -119,9 +122,11 @@ def salvage(
             writer.close()
     result = Salvaged(into, [(f.store.root, len(f.records)) for f in found], writer.written)
     result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
+    result.unreadable += [(n, finding) for n, store in enumerate(stores) for finding in unreadable_files(store)]
     result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
     result.stale = int(merged.records["stale"].sum())
-    result.config = _copy_config(stores[0], into, renumbered=options.renumber)
+    result.config = copy_config(stores[0], into, renumbered=options.renumber)
+    result.offsets = bring_back_offsets(into)
     return result
 
 
@@ -193,22 +198,3 @@ def _make_topics(engine: StoreEngine, store: RocketMQStore, keys: Sequence[tuple
         known = entry.get("writeQueueNums", 0) if isinstance(entry, dict) else 0
         batch = rules.is_batch_topic(topic.encode("utf-8", "surrogateescape"))
         engine.make_topic(topic, max(count, known if isinstance(known, int) else 0), batch=batch)
-
-
-def _copy_config(store: RocketMQStore, into: Path, *, renumbered: bool) -> list[str]:
-    """Configuration files of the first source that can be read; offsets only where queues keep theirs."""
-    copied = []
-    for name in _CONFIG:
-        file = read_config(store, name)
-        if file.document is None or (renumbered and name in _OFFSETS):
-            continue
-        source = f"{file.path}.bak" if file.fallback else file.path
-        target = into / "config" / name
-        target.parent.mkdir(exist_ok=True)
-        opened = store.tree.open(source)
-        try:
-            target.write_bytes(opened.read_at(0, opened.size()))
-        finally:
-            opened.close()
-        copied.append(name)
-    return copied

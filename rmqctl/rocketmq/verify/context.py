@@ -22,6 +22,7 @@ class LogContext:
         crashed, running: state of the store.
         is_5: rules of 5.x apply.
         last_store_timestamp: of the last record, ms; 0 without one.
+        newest_store_timestamp: the latest of all records, ms; later than that of the last where the clock was set back.
         log_files: files of the log, ascending.
         dispatched: physical offset behind the last record that has a queue unit; -1 without queues.
         misplaced: physical offsets of records whose queue or queue offset is wrong.
@@ -39,6 +40,7 @@ class LogContext:
     settings: Mapping[str, str] = field(default_factory=dict)
     end: int | None = None
     last_store_timestamp: int = 0
+    newest_store_timestamp: int = 0
     damaged: tuple[tuple[int, int], ...] = ()
     dispatched: int = -1
     misplaced: frozenset[int] = frozenset()

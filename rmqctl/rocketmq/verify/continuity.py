@@ -206,12 +206,20 @@ def break_finding(topic: bytes, queue_id: int, place: tuple[str, int, int], expe
     )
 
 
-def join_continuity(partials: list[ContinuityPartial], damaged: list[tuple[int, int]]) -> Iterator[Finding]:
-    """Breaks between splits, which are given in log order."""
-    last: dict[Key, QueueSpan] = {}
-    for partial in partials:
+class ContinuityJoin:
+    """Breaks between splits, which are given in log order; what is kept grows with the queues, not with the splits."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, QueueSpan] = {}
+
+    def add(self, partial: ContinuityPartial, damaged: list[tuple[int, int]]) -> Iterator[Finding]:
+        """The breaks in front of the next split.
+
+        Args:
+            damaged: ranges up to the end of this split, ascending; a hole with damage in it is no break.
+        """
         for key, span in partial.spans.items():
-            before, first_wrong = last.get(key), False
+            before, first_wrong = self._last.get(key), False
             if before is not None and span.first not in (before.expected, before.other):
                 file, position, physical = span.first_at
                 first_wrong = span.second == before.expected + 1
@@ -220,8 +228,8 @@ def join_continuity(partials: list[ContinuityPartial], damaged: list[tuple[int, 
                     yield break_finding(key[0], key[1], place, before.expected, span.first)
             if span.pending is not None and not first_wrong:
                 yield span.pending
-            last[key] = span
+            self._last[key] = span
 
 
 __all__ = ["TRANSACTION", "Continuity", "ContinuityPartial", "KeyNumbers", "QueueSpan", "break_finding", "inner_counts"]
-__all__ += ["join_continuity", "signed"]
+__all__ += ["ContinuityJoin", "signed"]

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from multiprocessing import get_context
 from typing import Any
@@ -23,7 +23,7 @@ from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, gap_range, join_log
+from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
     SPLIT_SIZE,
     Job,
@@ -84,7 +84,6 @@ class Verification:
         self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
         self.counts: Counter[str] = Counter()
         self.files = self.messages = self.bytes = 0
-        self._gaps: list[Finding] = []
         self._chains: list[list[Finding]] | None = None
         self._began = time.monotonic()
         self._seconds = 0.0
@@ -120,15 +119,14 @@ class Verification:
         yield from checked.findings()
         self.files, self.bytes = checked.files, sum(f.size for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
-            partials: list[SplitPartials] = []
-            yield from self._log(self._job(geometry, context), partials)
-            joined = list(join_log([p.log for p in partials], self._gaps, self.options.as_release))
-            yield from joined
-            context = self._learned(context, partials, joined, geometry.commit_log_file_size)
+            said = _Said()
+            yield from self._log(self._job(geometry, context), said)
+            across = list(said.log.findings(self.options.as_release))
+            yield from across
+            context = self._learned(context, said, across, geometry.commit_log_file_size)
             if self.options.cross:
-                yield from queues.finish(self.store, geometry, checked.queues, [p.queues for p in partials], context)
-                of_index = [p.index for p in partials]
-                yield from index.finish(self.store, geometry, of_index, context, self._chains)
+                yield from queues.finish(self.store, geometry, checked.queues, said.queues, context)
+                yield from index.finish(self.store, geometry, said.index, context, self._chains)
         yield from state.check(self.store, context)
         yield from config.check(self.store, context)
         yield from timer.check(self.store, context)
@@ -139,21 +137,23 @@ class Verification:
         max_message = integer(self.store.settings, "maxMessageSize") or DEFAULT_MAX_MESSAGE
         return Job(self.store, geometry, context, bodies, cross, max_message)
 
-    def _log(self, job: Job, partials: list[SplitPartials]) -> Iterator[Finding]:
-        """Findings of all splits in log order; their partials are added to ``partials``."""
+    def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
+        """Findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         splits = splits_of(log.contexts(), self.options.split_size)
+        numbers = {file.name: number for number, file in enumerate(log.files)}
         ended = False
         for split, result in self._results(job, splits):
             if split.start == 0:
-                gaps = [g for g in [log.gap_before(log.files.index(split.context.file))] if g]
-                self._gaps += gaps
-                yield from gaps
+                gap = log.gap_before(numbers[split.context.file.name])
+                if gap is not None:
+                    said.log.gap(gap)
+                    yield gap
             if not ended:
                 yield from result.findings()
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
-                partials.append(result.partials)
+                said.add(result.partials)
                 ended = result.partials.log.stale
             if self.progress:
                 self.progress((split.stop or split.context.file.size) - split.start)
@@ -174,22 +174,36 @@ class Verification:
                 self._chains.append(found)
                 refusals_of(self.store.tree).update(refusals)
 
-    def _learned(
-        self, context: LogContext, partials: list[SplitPartials], joined: list[Finding], file_size: int
-    ) -> LogContext:
+    def _learned(self, context: LogContext, said: _Said, across: list[Finding], file_size: int) -> LogContext:
         """The context with what the scan has shown."""
-        breaks = [f.physical_offset for f in joined if f.kind in MISPLACING and f.physical_offset is not None]
-        logs = [p.log for p in partials]
-        self.messages = sum(p.messages for p in logs)
+        breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
+        log = said.log
+        self.messages = log.messages
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(
             context,
-            end=next((p.end for p in reversed(logs) if p.end is not None), context.min_offset),
-            last_store_timestamp=next((p.last_time for p in reversed(logs) if p.last_time is not None), 0),
-            damaged=tuple(sorted([r for p in logs for r in p.damaged] + [gap_range(g) for g in self._gaps] + lost)),
-            dispatched=max((p.queues.dispatched for p in partials if p.queues), default=-1),
-            misplaced=frozenset([m for p in logs for m in p.misplaced] + breaks),
+            end=context.min_offset if log.end is None else log.end,
+            last_store_timestamp=log.last_time or 0,
+            newest_store_timestamp=log.newest_time or 0,
+            damaged=tuple(sorted(log.damaged + lost)),
+            dispatched=said.queues.dispatched,
+            misplaced=frozenset(log.misplaced + breaks),
         )
+
+
+@dataclass(slots=True)
+class _Said:
+    """What all splits leave for the join, added up as they come."""
+
+    log: LogJoin = field(default_factory=LogJoin)
+    queues: queues.QueuePartial = field(default_factory=queues.QueuePartial)
+    index: index.IndexPartial = field(default_factory=index.IndexPartial)
+
+    def add(self, partials: SplitPartials) -> None:
+        self.log.add(partials.log)
+        if partials.queues is not None:
+            self.queues.join(partials.queues)
+            self.index.join(partials.index)
 
 
 @dataclass(slots=True)

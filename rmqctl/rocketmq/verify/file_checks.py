@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
@@ -26,6 +27,7 @@ from rmqctl.rocketmq.store import (
     sequence,
 )
 
+_DATABASE_FILE = re.compile(r"\d{6,}\.(sst|log|blob)|CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+")
 _CONTROL = ("abort", "lock", "checkpoint")
 _INDEX_NAME_DIGITS = 17
 _UNKNOWN = -1  # a link to nowhere or in a circle; reading it says so
@@ -93,6 +95,8 @@ class FileCheck:
     def _queues(self, kind: str, size: int) -> Iterator[Finding]:
         for topic in self.store.tree.entries(kind, sizes=False):
             if not topic.is_directory:
+                if kind == QUEUES and self.store.has_rocksdb and _DATABASE_FILE.fullmatch(topic.name):
+                    continue  # rocksdbCQDoubleWriteEnable keeps both in one directory
                 yield from _stray(topic, kinds.FILE_STRAY)
                 continue
             names = plain_directories(self.store.tree, topic.path)

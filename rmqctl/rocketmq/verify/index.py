@@ -7,7 +7,7 @@ Where slice and expectation are equal, as they nearly always are, that is one co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +37,13 @@ class Uncovered:
 
     Attributes:
         begin, end: physical offsets; count: records.
+        first_end: physical offset behind the first of them.
     """
 
     begin: int
     end: int
     count: int
+    first_end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ class IndexPartial:
     uncovered: list[Uncovered] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
     keyed: int = 0
+
+    def join(self, other: IndexPartial) -> None:
+        """Add what the next split says."""
+        self.uncovered += other.uncovered
+        self.strangers += other.strangers
+        self.keyed += other.keyed
 
 
 class IndexChecker:
@@ -136,9 +144,9 @@ class IndexChecker:
     def _add_uncovered(self, begin: int, end: int) -> None:
         runs = self._partial.uncovered
         if runs and begin - runs[-1].end < _NEAR:
-            runs[-1] = Uncovered(runs[-1].begin, end, runs[-1].count + 1)
+            runs[-1] = replace(runs[-1], end=end, count=runs[-1].count + 1)
         else:
-            runs.append(Uncovered(begin, end, 1))
+            runs.append(Uncovered(begin, end, 1, end))
 
 
 def _equal(entries: _Slice, physical: Ints, keys: KeyColumns) -> bool:
@@ -201,13 +209,14 @@ class _Cursor:
 def finish(
     store: RocketMQStore,
     geometry: Geometry,
-    partials: list[IndexPartial],
+    said: IndexPartial,
     context: LogContext,
     chains: list[list[Finding]] | None = None,
 ) -> Iterator[Finding]:
     """Checks of each index file alone, then what the log showed.
 
     Args:
+        said: by all splits.
         chains: findings of :func:`chains_of` for each file, where they are known.
     """
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
@@ -215,8 +224,8 @@ def finish(
         for number, file in enumerate(files):
             known = chains[number] if chains is not None and number < len(chains) else None
             yield from check_file(store, file, context, newest=file is files[-1], chains=known)
-        yield from _strangers([s for p in partials for s in p.strangers], context)
-        yield from _coverage(files, partials, context)
+        yield from _strangers(said.strangers, context)
+        yield from _coverage(files, said, context)
     finally:
         for file in files:
             file.close()
@@ -250,7 +259,7 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
     open_run: Uncovered | None = None
     for run in runs:
         if open_run is not None and run.begin - open_run.end < _NEAR:
-            open_run = Uncovered(open_run.begin, run.end, open_run.count + run.count)
+            open_run = replace(open_run, end=run.end, count=open_run.count + run.count)
             continue
         if open_run is not None:
             yield open_run
@@ -259,10 +268,10 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
         yield open_run
 
 
-def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: LogContext) -> Iterator[Finding]:
+def _coverage(files: list[IndexFile], said: IndexPartial, context: LogContext) -> Iterator[Finding]:
     """Records with keys that no file holds."""
-    keyed = sum(p.keyed for p in partials)
-    runs = [u for p in partials for u in p.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
+    keyed = said.keyed
+    runs = [u for u in said.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
     if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):
         return
     if not files:
@@ -271,7 +280,8 @@ def _coverage(files: list[IndexFile], partials: list[IndexPartial], context: Log
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
     for run in _merged(runs):
-        tail = run.begin > last and run.begin >= context.dispatched and (context.crashed or context.running)
+        # units are written before keys: at a kill the last record with a unit may lack some or all of its entries
+        tail = run.begin >= last and run.first_end >= context.dispatched and (context.crashed or context.running)
         message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
         severity = Severity.NOTE if tail else None
         yield Finding(kinds.INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.findings import Finding
+from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.index_files import IndexFile
 from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, SLOT_SIZE
+from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_numbers import run_starts
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
@@ -40,12 +41,27 @@ def check_file(
     if problem:
         yield Finding(kinds.INDEX_HEADER, file.path, 0, HEADER.packer.size, problem)
         return
+    yield from _times_in_order(store, file)
     yield from chain_findings(file, context, newest) if chains is None else chains
     yield from _against_log(file, context)
     checkpoint = read_checkpoint(store)
     if context.crashed and checkpoint and file.header["end_timestamp"] > checkpoint[0]["index_msg_timestamp"]:
         message = f"end time {file.header['end_timestamp']}, the checkpoint says {checkpoint[0]['index_msg_timestamp']}"
         yield Finding(kinds.INDEX_NEWER, file.path, 0, 0, message)
+
+
+def _times_in_order(store: RocketMQStore, file: IndexFile) -> Iterator[Finding]:
+    """Times that do not ascend: normal where the first and last record indexed have them: the clock was set back."""
+    h = file.header
+    if h["begin_timestamp"] <= h["end_timestamp"]:
+        return
+    with LogReader(store.log_files) as log:
+        stored = [log.store_timestamp(h[name]) for name in ("begin_phy_offset", "end_phy_offset")]
+    message = f"times {h['begin_timestamp']} to {h['end_timestamp']} are not in order"
+    set_back = stored == [h["begin_timestamp"], h["end_timestamp"]]
+    if set_back:
+        message += ": the clock was set back; queries by key and time pass this file over"
+    yield Finding(kinds.INDEX_HEADER, file.path, 0, HEADER.packer.size, message, Severity.NOTE if set_back else None)
 
 
 def chain_findings(file: IndexFile, context: LogContext, newest: bool) -> list[Finding]:
@@ -77,8 +93,8 @@ def header_problem(file: IndexFile) -> str | None:  # noqa: PLR0911 - one return
         return f"index_count is {h['index_count']}, the file has room for {file.geometry.entries}"
     if not 0 <= h["hash_slot_count"] <= file.geometry.entries:
         return f"hash_slot_count is {h['hash_slot_count']}, the file has {file.geometry.slots} slots"
-    if h["begin_timestamp"] > h["end_timestamp"] or h["begin_timestamp"] < 0:
-        return f"times {h['begin_timestamp']} to {h['end_timestamp']} are not in order"
+    if min(h["begin_timestamp"], h["end_timestamp"]) < 0:
+        return f"times {h['begin_timestamp']} to {h['end_timestamp']} are before 1970"
     if h["begin_phy_offset"] > h["end_phy_offset"] or h["begin_phy_offset"] < 0:
         return f"offsets {h['begin_phy_offset']} to {h['end_phy_offset']} are not in order"
     if file.count and file.physical_at(1) != h["begin_phy_offset"]:

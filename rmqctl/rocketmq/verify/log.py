@@ -8,6 +8,7 @@ process; what spans them is kept as a small :class:`LogPartial` and joined in lo
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,8 +26,8 @@ from rmqctl.rocketmq.crc import body_crcs
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.verify.continuity import (
     Continuity,
+    ContinuityJoin,
     ContinuityPartial,
-    join_continuity,
 )
 from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
@@ -46,7 +47,8 @@ class LogPartial:
     Attributes:
         damaged: physical ranges ``(begin, end)`` that findings cover, ascending.
         misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
-        first_time, last_time: store times of the split's first and last record, in ms.
+        first_time, second_time, last_time: store times of the split's first two records and of its last, in ms.
+        newest_time: the latest in front of a clock step, or the last; one record alone far ahead does not count.
         v2: physical offset of the first V2 record, or None.
     """
 
@@ -56,7 +58,9 @@ class LogPartial:
     misplaced: list[int] = field(default_factory=list)
     continuity: ContinuityPartial = field(default_factory=ContinuityPartial)
     first_time: int | None = None
+    second_time: int | None = None
     last_time: int | None = None
+    newest_time: int | None = None
     first_at: tuple[str, int, int] | None = None
     end: int | None = None
     v2: tuple[str, int, int] | None = None
@@ -113,7 +117,13 @@ class LogChecker:
         times = block["store_timestamp"]
         known = self.partial.last_time
         before = np.concatenate([times[:1] if known is None else [known], times[:-1]])
-        return [_store_time(block, i, times, int(before[i])) for i in time_breaks(times, before)]
+        found = []
+        for row in time_breaks(times, before):
+            stays = is_clock_step(times, before, row)
+            if stays:
+                self.partial.newest_time = max(self.partial.newest_time or 0, int(before[row]))
+            found.append(_store_time(block, row, times, int(before[row]), Severity.NOTE if stays else None))
+        return found
 
     def _topics(self, block: Block) -> list[Finding]:
         """Names that no broker would accept, each looked at once."""
@@ -128,8 +138,10 @@ class LogChecker:
         partial = self.partial
         if partial.first_time is None:
             partial.first_time = int(block["store_timestamp"][0])
+            partial.second_time = int(block["store_timestamp"][1]) if len(block) > 1 else None
             partial.first_at = (block.file, int(block.position[0]), int(block.physical[0]))
         partial.last_time = int(block["store_timestamp"][-1])
+        partial.newest_time = max(partial.newest_time or 0, partial.last_time)
         partial.messages += len(block)
         partial.bytes += int(block.total_size.sum())
         partial.end = int(block.physical[-1] + block.total_size[-1])
@@ -159,14 +171,23 @@ def time_breaks(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> 
     return [i - 1 if i and before[i - 1] <= times[i] < times[i - 1] and times[i] else i for i in rows]
 
 
-def _store_time(block: Block, row: int, times: npt.NDArray[np.int64], before: int) -> Finding:
+def is_clock_step(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64], row: int) -> bool:
+    """Whether the clock was set back: the record behind is early, too. One record alone is a damaged field."""
+    if not 0 < times[row] < before[row] or row + 1 >= len(times):
+        return False
+    return bool(times[row] <= times[row + 1] < before[row])
+
+
+def _store_time(
+    block: Block, row: int, times: npt.NDArray[np.int64], before: int, severity: Severity | None = None
+) -> Finding:
     time = int(times[row])
     at = int(block.position[row] + head_offsets("store_timestamp")[block.variant[row]])
     if time >= before and time:
         text = f"{time}, {time - int(times[row + 1])} ms after that of the record behind"
     else:
         text = f"{time}, {before - time} ms before that of the record in front"
-    return _record_finding(kinds.LOG_STORE_TIME, block, row, at, 8, f"the store time is {text}")
+    return _record_finding(kinds.LOG_STORE_TIME, block, row, at, 8, f"the store time is {text}", severity)
 
 
 def _record_finding(
@@ -242,30 +263,82 @@ def gap_range(gap: Finding) -> tuple[int, int]:
     return begin, begin + gap.size
 
 
+class LogJoin:
+    """Adds up what the splits leave, in log order; of a sound split nothing is kept but counts and ends.
+
+    Attributes:
+        messages: in all splits.
+        end: physical offset behind the last record; None without one.
+        last_time: store time of the last record, in ms.
+        newest_time: as of :class:`LogPartial`; None without a record.
+        damaged: physical ranges that cannot be trusted, ascending, missing files among them.
+        misplaced: as of :class:`LogPartial`.
+    """
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.end: int | None = None
+        self.last_time: int | None = None
+        self.newest_time: int | None = None
+        self.damaged: list[tuple[int, int]] = []
+        self.misplaced: list[int] = []
+        self._steps: list[Finding] = []
+        self._breaks: list[Finding] = []
+        self._continuity = ContinuityJoin()
+        self._v2: tuple[str, int, int] | None = None
+        self._v2_count = 0
+
+    def gap(self, finding: Finding) -> None:
+        """Files are missing in front of the next split."""
+        insort(self.damaged, gap_range(finding))
+
+    def add(self, partial: LogPartial) -> None:
+        """Take what the next split leaves."""
+        if self.last_time is not None and partial.first_time is not None and partial.first_at:
+            back = self.last_time - partial.first_time
+            if back > 0:
+                file, at, physical = partial.first_at
+                message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
+                stays = (
+                    partial.second_time is not None and 0 < partial.first_time <= partial.second_time < self.last_time
+                )
+                severity = Severity.NOTE if stays else None
+                self._steps.append(
+                    Finding(kinds.LOG_STORE_TIME, file, at, 8, message, severity, physical_offset=physical)
+                )
+        for found in partial.damaged:
+            insort(self.damaged, found)
+        self._breaks += self._continuity.add(partial.continuity, self.damaged)
+        self.messages += partial.messages
+        self.misplaced += partial.misplaced
+        self.end = self.end if partial.end is None else partial.end
+        self.last_time = self.last_time if partial.last_time is None else partial.last_time
+        if partial.newest_time is not None:
+            self.newest_time = max(self.newest_time or 0, partial.newest_time)
+        self._v2, self._v2_count = self._v2 or partial.v2, self._v2_count + partial.v2_count
+
+    def findings(self, as_release: Release | None = None) -> Iterator[Finding]:
+        """What only shows across splits: clock steps and queue offsets at the seams, V2 records.
+
+        Args:
+            as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
+        """
+        yield from self._steps
+        yield from self._breaks
+        if self._v2:
+            message = f"{self._v2_count} records with a two-byte topic length, the first one here"
+            unreadable = as_release is not None and as_release < FIRST_WITH_V2
+            severity = Severity.WARNING if unreadable else None
+            yield Finding(kinds.LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
+
+
 def join_log(
     partials: list[LogPartial], gaps: Iterable[Finding] = (), as_release: Release | None = None
 ) -> Iterator[Finding]:
-    """What only shows across splits, in log order: clock steps and queue offsets at the seams, V2 records.
-
-    Args:
-        gaps: findings about files that are missing.
-        as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
-    """
-    missing = [gap_range(f) for f in gaps]
-    last: int | None = None
+    """The findings of :class:`LogJoin` over all splits; ``gaps`` are findings about files that are missing."""
+    joined = LogJoin()
+    for gap in gaps:
+        joined.gap(gap)
     for partial in partials:
-        if last is not None and partial.first_time is not None and partial.first_at and partial.first_time < last:
-            (file, at, physical), back = partial.first_at, last - partial.first_time
-            message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
-            yield Finding(kinds.LOG_STORE_TIME, file, at, 8, message, physical_offset=physical)
-        last = partial.last_time if partial.last_time is not None else last
-    yield from join_continuity(
-        [p.continuity for p in partials], sorted([*missing, *(r for p in partials for r in p.damaged)])
-    )
-    first = next((p.v2 for p in partials if p.v2), None)
-    if first:
-        count = sum(p.v2_count for p in partials)
-        message = f"{count} records with a two-byte topic length, the first one here"
-        unreadable = as_release is not None and as_release < FIRST_WITH_V2
-        severity = Severity.WARNING if unreadable else None
-        yield Finding(kinds.LOG_V2, first[0], first[1], 0, message, severity, physical_offset=first[2])
+        joined.add(partial)
+    return joined.findings(as_release)

@@ -57,6 +57,14 @@ class QueuePartial:
     batches: dict[Key, Claim] = field(default_factory=dict)
     extensions: list[ExtensionProblem] = field(default_factory=list)
 
+    def join(self, other: QueuePartial) -> None:
+        """Add what the next split says."""
+        for into, own in ((self.claims, other.claims), (self.batches, other.batches)):
+            for key, claim in own.items():
+                into.setdefault(key, Claim()).join(claim)
+        self.missing += other.missing
+        self.extensions += other.extensions
+
     @property
     def dispatched(self) -> int:
         """Physical offset behind the last record with a unit; -1 without one."""
@@ -228,25 +236,20 @@ def finish(
     store: RocketMQStore,
     geometry: Geometry,
     listed: dict[str, Listing],
-    partials: list[QueuePartial],
+    said: QueuePartial,
     context: LogContext,
 ) -> Iterator[Finding]:
     """What only shows when the whole log has been seen: missing units, units of no record, ends of queues.
 
     Args:
         listed: names and sizes of each consume queue's files by its path.
+        said: by all splits.
     """
-    claims: dict[Key, Claim] = {}
-    batches: dict[Key, Claim] = {}
-    for partial in partials:
-        for into, own in ((claims, partial.claims), (batches, partial.batches)):
-            for key, claim in own.items():
-                into.setdefault(key, Claim()).join(claim)
-    missing = [m for p in partials for m in p.missing]
+    claims, missing = said.claims, said.missing
     if store.is_rocksdb:
         yield from finish_database(store, claims, missing, context, geometry.commit_log_file_size)
         return
     file_size = geometry.commit_log_file_size
     yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
-    yield from extension_findings([e for p in partials for e in p.extensions], context)
-    yield from finish_batches(store, batches, context)
+    yield from extension_findings(said.extensions, context)
+    yield from finish_batches(store, said.batches, context)

@@ -9,12 +9,16 @@ from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.checkpoint import PATH, read_checkpoint
+from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _FIELDS_SIZE = 24
 _LAZY_LOGICS = (5, 5, 0)
+_FIRST_FLUSH_MS = 60_000
+_INDEX_FLUSH_MS = 2_000
+"""Of a full index file, which a thread of its own flushes."""
 
 
 def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
@@ -43,12 +47,12 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     if length < _FIELDS_SIZE:
         yield _finding(kinds.CHECKPOINT_LENGTH, length, f"{length} bytes, at least {_FIELDS_SIZE} expected")
         return
-    yield from _times(fields, context, store.is_rocksdb)
+    yield from _times(fields, context, store)
 
 
-def _times(fields: dict[str, int], context: LogContext, rocksdb: bool) -> Iterator[Finding]:
+def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) -> Iterator[Finding]:
     last = context.last_store_timestamp
-    names = [n for n in _TIMES if fields[n] > last]
+    names = [n for n in _TIMES if fields[n] > max(last, context.newest_store_timestamp)]
     if names and last:
         values = ", ".join(f"{n} {fields[n]}" for n in names)
         yield _finding(kinds.CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but the last record was stored at {last}")
@@ -59,8 +63,10 @@ def _times(fields: dict[str, int], context: LogContext, rocksdb: bool) -> Iterat
     zero = [n for n in _TIMES[:2] if fields[n] == 0]
     if zero:
         message = f"{' and '.join(zero)} {'is' if len(zero) == 1 else 'are'} zero, the last record was stored at {last}"
-        expected = context.crashed or rocksdb or (lazy and zero == [_TIMES[1]])
-        severity = Severity.NOTE if expected and (rocksdb or any(fields[n] for n in _TIMES)) else None
+        expected = context.crashed or lazy or _TIMES[1] not in zero
+        rocksdb, some = store.is_rocksdb, any(fields[n] for n in _TIMES)
+        normal = rocksdb or (expected and (some or _is_young(store, context)))
+        severity = Severity.NOTE if normal else None
         yield _finding(kinds.CHECKPOINT_ZERO, _FIELDS_SIZE, message, severity)
         return
     names = [_TIMES[0]] if lazy else list(_TIMES[:2])
@@ -72,6 +78,20 @@ def _times(fields: dict[str, int], context: LogContext, rocksdb: bool) -> Iterat
         yield _finding(
             kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity
         )
+
+
+def _is_young(store: RocketMQStore, context: LogContext) -> bool:
+    """Whether the broker may have ended before it wrote any time into its first checkpoint.
+
+    The file is written by the thorough flush of the queues, 60 s after the start
+    (``flushConsumeQueueThoroughInterval``), and when an index file is full.
+    """
+    if context.min_offset or not store.log_files:
+        return False
+    with LogReader(store.log_files) as log:
+        first = log.store_timestamp(0)
+    age = context.last_store_timestamp - first if first else _FIRST_FLUSH_MS
+    return age < (_FIRST_FLUSH_MS if len(store.index_files) == 1 else _INDEX_FLUSH_MS)
 
 
 def _finding(kind: FindingKind, size: int, message: str, severity: Severity | None = None) -> Finding:

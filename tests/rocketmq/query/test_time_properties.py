@@ -125,3 +125,10 @@ def test_the_end_of_a_file(units: list[tuple[int, int, int]], torn: bytes) -> No
     bad = np.flatnonzero(~is_valid(array))
     expected = int(bad[0]) if len(bad) else len(units)
     assert valid_prefix(array.tobytes() + torn, UNIT_SIZE) == expected
+
+
+def test_a_time_to_come_passes_over_files_that_a_start_writes() -> None:
+    """They are as new as the start, which is before any time to come: the last file is searched (4.9.8, after a kill)."""
+    queue = TimesQueue([1000, 2000, 3000, 4000, 5000], 2, Release(4, 9, 8), [None, None, None])
+    assert offset_by_time(queue, 2**62) == 4  # type: ignore[arg-type]
+    assert offset_by_time(queue, 2500) == 1  # type: ignore[arg-type]

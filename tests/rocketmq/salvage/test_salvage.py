@@ -126,3 +126,23 @@ def test_the_command_says_what_it_could_not_read(tmp_path: Path, rmqctl: Any) ->
     again = rmqctl("salvage", root, tmp_path / "into")
     assert again.exit_code == 13 and "not empty" in again.stderr
     assert rmqctl("salvage", root, root / "inside").exit_code == 13
+
+
+def test_a_queue_file_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
+    root = golden.unpack("5.1.4-crash", tmp_path)
+    file = next((root / "consumequeue/LabOrders/1").iterdir())
+    file.unlink()
+    file.symlink_to(tmp_path / "nowhere")
+    saved = salvage([_store(root)], tmp_path / "new", SalvageOptions())
+    assert [(f.kind.id, f.file) for _, f in saved.unreadable] == [
+        ("file.unreadable", f"consumequeue/LabOrders/1/{file.name}")
+    ]
+    assert _messages(tmp_path / "new") == _messages(root)
+
+
+def test_offsets_come_back_into_queues_whose_tail_is_lost(tmp_path: Path, rmqctl: Any) -> None:
+    root = golden.unpack("4.5.2-clean", tmp_path)
+    max((root / "commitlog").iterdir()).rename(tmp_path / "lost")
+    saved = salvage([_store(root)], tmp_path / "new", SalvageOptions())
+    assert any("config/consumerOffset.json: set offsets to the ends of their queues" in what for what in saved.offsets)
+    assert rmqctl("verify", str(tmp_path / "new")).exit_code == 0

@@ -144,6 +144,24 @@ def test_torn_tail_and_unwritten_room(log: Path) -> None:
     assert check(log)[0] == []
 
 
+@pytest.mark.parametrize("first", [7, 0], ids=["in a file", "at the start of one"])
+def test_a_clock_that_was_set_back_is_normal(first: int, log: Path) -> None:
+    """All records from one on are an hour early. One early record alone is a damaged field (the cases above)."""
+    data = bytearray((log / LAST).read_bytes())
+    for n in range(first, ((1 << 16) - 8) // SIZE):
+        place = record(n) + STORE_TIME_AT
+        data[place : place + 8] = (int.from_bytes(data[place : place + 8], "big") - 3_600_000).to_bytes(8, "big")
+    (log / LAST).write_bytes(data)
+    for split in (None, 1 << 14):
+        found, partials = check(log, split)
+        assert brief(found) == [("log.store-time", LAST, record(first) + (STORE_TIME_AT if first else 0))]
+        assert found[0].level is Severity.NOTE
+        last = max(p.last_time for p in partials if p.last_time is not None)
+        assert max(p.newest_time for p in partials if p.newest_time is not None) >= last
+    edit(log / LAST, record(first) + STORE_TIME_AT, bytes(8))
+    assert Severity.WARNING in {f.level for f in check(log)[0]}
+
+
 def test_old_records_behind_the_end_are_not_part_of_the_log(log: Path) -> None:
     """The file is cut and written on with a record of another size: what lay behind shows up again, but older."""
     data = bytearray((log / LAST).read_bytes())

@@ -1,0 +1,83 @@
+"""The checkpoint of stores whose broker did not live long, and of one whose clock was set back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ZERO, AHEAD = "checkpoint.zero", "checkpoint.ahead"
+PHYSIC, LOGICS = slice(0, 8), slice(8, 16)
+START = "2026-11-10T00:00:00Z"
+
+
+def severities(rmqctl: Callable[..., Any], root: Path) -> dict[str, str]:
+    result = rmqctl("verify", root, "-o", "json")
+    return {f["id"]: f["severity"] for f in json.loads(result.stdout)["findings"]}
+
+
+@pytest.fixture
+def made(rmqctl: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
+    """A store of 50 messages, some ms apart."""
+
+    def make(release: str, *words: object) -> Path:
+        root = tmp_path / "store"
+        given = (
+            "--topic",
+            "T",
+            "--count",
+            50,
+            "--small",
+            "--as-release",
+            release,
+            "--body",
+            "b",
+            "--key",
+            "k-{n}",
+            *words,
+        )
+        assert rmqctl("produce", root, *given).exit_code == 0
+        return root
+
+    return make
+
+
+def clear(root: Path, *fields: slice) -> None:
+    data = bytearray((root / "checkpoint").read_bytes())
+    for part in fields:
+        data[part] = bytes(8)
+    (root / "checkpoint").write_bytes(data)
+
+
+def test_a_log_that_was_never_flushed_by_time(made: Callable[..., Path], rmqctl: Callable[..., Any]) -> None:
+    """The log's time is set by the thorough flush only, 10 s after the start; a clean stop writes that of the queues."""
+    root = made("4.9.8", "--start-time", START, "--interval", "5ms")
+    clear(root, PHYSIC)
+    assert severities(rmqctl, root)[ZERO] == "note"
+    clear(root, LOGICS, slice(16, 24))
+    assert severities(rmqctl, root)[ZERO] == "warning"
+
+
+@pytest.mark.parametrize(("step", "severity"), [("5ms", "note"), ("5s", "warning")])
+def test_a_broker_killed_before_it_wrote_a_checkpoint(
+    step: str, severity: str, made: Callable[..., Path], rmqctl: Callable[..., Any]
+) -> None:
+    """Only one that lived for less than a minute may leave zeros."""
+    root = made("5.1.4", "--start-time", START, "--interval", step, "--crash")
+    clear(root, PHYSIC, LOGICS, slice(16, 24))
+    assert severities(rmqctl, root)[ZERO] == severity
+
+
+def test_a_clock_that_was_set_back(made: Callable[..., Path], rmqctl: Callable[..., Any]) -> None:
+    """The index file ends before it begins, and the checkpoint may be later than the last record: no damage."""
+    made("4.9.8", "--start-time", START, "--interval", "1s")
+    root = made("4.9.8", "--start-time", "2026-11-08T00:00:00Z", "--interval", "1s")
+    data = bytearray((root / "checkpoint").read_bytes())
+    data[PHYSIC] = (1762732830_000).to_bytes(8, "big")  # 2025: any time of the log
+    (root / "checkpoint").write_bytes(data)
+    found = severities(rmqctl, root)
+    assert found["log.store-time"] == found["index.header"] == "note"
+    assert set(found.values()) == {"note"}
