@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -345,12 +346,12 @@ def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
 
 def _shown_release(path: str) -> Release | None:
     """The release that a store shows, None where there is none."""
-    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.engine import StoreConfig
+    from rmqctl.rocketmq.engine.opening import existing
     from rmqctl.rocketmq.releases import release_range
 
-    if not os.path.isdir(path) or not os.listdir(path):
-        return None
-    return release_range(open_store_at(path)).highest
+    store = existing(Path(path), StoreConfig()) if os.path.isdir(path) else None
+    return None if store is None else release_range(store).highest
 
 
 def _name(file: Any) -> str:
