@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _DEFAULT_COUNT = 1
 _MOST_TOPICS = 10_000
+_LAST_TIME = 253_370_764_800_000
+"""The first millisecond of the year 9999, UTC."""
 _TIMER_PROPERTIES = {"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"}
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
@@ -180,6 +182,10 @@ class Asked:
             refuse("--topic", "is needed; only --jsonl names topics itself.")
         if self.interval is not None and self.start_time is None:
             refuse("--interval", "needs --start-time.")
+        if self.start_time is not None:
+            last = self.start_time + (1 if self.interval is None else self.interval) * (self.count or 1)
+            if self.start_time < 0 or last > _LAST_TIME:
+                refuse("--start-time", "with --interval and --count, times must lie between 1970 and 9999.")
         self._check_texts()
         self._check_damage()
         if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
@@ -263,11 +269,18 @@ class Asked:
 
         Raises:
             MessageRefused: a topic, the body or the properties, by the broker's rules.
+            Refused: sizes that no broker has, or a delivery time for a release without a timer.
         """
+        from rmqctl.errors import Refused
         from rmqctl.rocketmq.engine.limits import check_body_size, check_host, check_topic
         from rmqctl.rocketmq.engine.property_text import property_text
 
         check_host(config.store_host, config, "store_host")
+        config.valid()
+        if self.deliver_at is not None and not config.is_5:
+            raise Refused(
+                f"brokers of {config.release} have no timer; use --delay-level, or --as-release 5.0.0 or later"
+            )
         for topic in _expanded(self.topics):
             check_topic(topic, config)
         template = self.template()
@@ -290,7 +303,7 @@ class Asked:
         given = [os.path.abspath(part) for part in (self.commit_log or "").split(",") if part]
         root = os.path.abspath(path)
         inside = os.path.join(root, "")
-        return tuple(part.removeprefix(inside) for part in given)
+        return tuple(dict.fromkeys(part.removeprefix(inside) for part in given))
 
     def config(self, path: str, release: Release | None) -> StoreConfig:
         """The engine's settings."""

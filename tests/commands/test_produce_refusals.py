@@ -127,6 +127,13 @@ def test_a_codec_that_the_release_does_not_know(rmqctl: Rmqctl, tmp_path: Path) 
         (("--topic", "a b"), "illegal characters", 13),
         (("--topic", "T", "--body", "x" * 40_000), "body size exceeded", 13),
         (("--topic", "T", "--store-host", "[::1]:1", "--as-release", "4.5.2"), "IPv6", 13),
+        (("--topic", "T", "--start-time", "9223372036854775807"), "between 1970 and 9999", 2),
+        (("--topic", "T", "--start-time", "1", "--interval", "1000h", "--count", "99999999999"), "1970", 2),
+        (("--topic", "T", "--log-file-size", "3G"), "1 to 2,147,483,647", 13),
+        (("--topic", "T", "--log-file-size", "9223372036854775807"), "1 to 2,147,483,647", 13),
+        (("--topic", "T", "--queue-file-size", "0"), "1 to 2,147,483,647", 13),
+        (("--topic", "T", "--index-entries", "2147483647"), "index file of", 13),
+        (("--topic", "T", "--deliver-at", "1700000000000", "--as-release", "4.9.8"), "no timer", 13),
         (("--topic", "T", "--size", "5M"), "body size exceeded", 13),
     ],
     ids=str,
@@ -138,6 +145,27 @@ def test_refused_before_anything_is_written(
     assert made.exit_code == code, made.output
     assert words in " ".join(made.stderr.split())
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("size", ["7", "33", "1999"])
+def test_queue_files_hold_whole_units(size: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    for _ in range(2):
+        args = ("--topic", "T", "--count", "300", "--queue-id", "0", "--small", "--queue-file-size", size)
+        made = rmqctl("produce", tmp_path / "s", *args)
+        assert made.exit_code == 0, made.output
+    assert rmqctl("verify", tmp_path / "s").exit_code == 0
+    files = list((tmp_path / "s" / "consumequeue" / "T" / "0").iterdir())
+    assert {path.stat().st_size for path in files} == {-(-int(size) // 20) * 20}
+
+
+def test_a_path_of_the_log_that_is_named_twice(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    paths = ",".join([str(store / "commitlog-a"), str(store / "commitlog-b"), str(store / "commitlog-a")])
+    for _ in range(2):
+        args = ("--topic", "T", "--count", "900", "--small", "--commitlog", paths)
+        assert rmqctl("produce", store, *args).exit_code == 0
+    assert rmqctl("verify", store).exit_code == 0
+    assert rmqctl("dump", store, "-o", "jsonl").stdout.count('"kind":"message"') == 1800
 
 
 def test_the_limit_of_topics_is_in_the_help(rmqctl: Rmqctl) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS
+from rmqctl.errors import Refused
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.clock import Clock, SystemClock
 from rmqctl.rocketmq.geometry import (
@@ -133,6 +134,25 @@ class StoreConfig:
         """Files of tens of KiB, so that files roll within a demo."""
         return replace(cls(**_SMALL), **changes)  # type: ignore[arg-type]
 
+    def valid(self) -> StoreConfig:
+        """The same with queue files of whole units, as a broker rounds them up.
+
+        Raises:
+            Refused: a size that no broker can have, as its files are at most 2 GiB long.
+        """
+        index = INDEX_HEAD + INDEX_SLOT * self.index_slots + INDEX_ENTRY * self.index_entries
+        sizes = {"index file": index} | {name.replace("_", " "): getattr(self, name) for name in _FILE_SIZES}
+        for name, size in sizes.items():
+            if not 0 < size < _MOST_BYTES:
+                raise Refused(
+                    f"{name} of {size:,} bytes: brokers' files have 1 to {_MOST_BYTES - 1:,}; give another size"
+                )
+        return replace(
+            self,
+            queue_file_size=-(-self.queue_file_size // UNIT_SIZE) * UNIT_SIZE,
+            batch_queue_file_size=-(-self.batch_queue_file_size // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE,
+        )
+
     @property
     def is_5(self) -> bool:
         """Whether the rules of 5.x apply."""
@@ -144,6 +164,12 @@ class StoreConfig:
         return self.transient_pool or self.flush is FlushMode.SYNC
 
 
+_FILE_SIZES = (
+    "commit_log_file_size", "queue_file_size", "queue_ext_file_size", "batch_queue_file_size", "timer_log_file_size",
+)  # fmt: skip
+_MOST_BYTES = 1 << 31
+UNIT_SIZE, BATCH_UNIT_SIZE = 20, 46
+INDEX_HEAD, INDEX_SLOT, INDEX_ENTRY = 40, 4, 20
 _SMALL: dict[str, int] = {
     "commit_log_file_size": 64 << 10,
     "queue_file_size": 2000,

@@ -95,6 +95,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
             IOFailure: the system refuses.
         """
         root, disk = Path(path), disk or Disk()
+        config = config.valid() if config is not None else None
         try:
             store = existing(root, config or StoreConfig())
             if store is not None:
