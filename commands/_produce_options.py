@@ -263,9 +263,10 @@ class Asked:
         Raises:
             MessageRefused: a topic, the body or the properties, by the broker's rules.
         """
-        from rmqctl.rocketmq.engine.limits import check_body_size, check_topic
+        from rmqctl.rocketmq.engine.limits import check_body_size, check_host, check_topic
         from rmqctl.rocketmq.engine.property_text import property_text
 
+        check_host(config.store_host, config, "store_host")
         for topic in _expanded(self.topics):
             check_topic(topic, config)
         template = self.template()

@@ -207,6 +207,17 @@ def test_a_crashed_store_is_recovered_first(rmqctl: Rmqctl, tmp_path: Path) -> N
     assert len(rows(rmqctl("dump", tmp_path / "s", "--topic", "T", "-o", "jsonl"))) == 305
 
 
+@pytest.mark.parametrize("start", ["1700000000000", "1600000000000"], ids=["same time", "set back"])
+def test_a_crashed_store_goes_on_under_the_same_clock(start: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    small = ("--small", "--index-slots", "10", "--index-entries", "25")
+    args = ("--topic", "T", "--count", "600", "--key", "k{n}", *small)
+    rmqctl("produce", tmp_path / "s", *args, *CLOCK, "--crash")
+    made = rmqctl("produce", tmp_path / "s", *args, "--start-time", start)
+    assert made.exit_code == 0, made.output
+    for key in ("k7", "k599"):
+        assert len(rows(rmqctl("query-key", tmp_path / "s", "T", key, "-o", "jsonl"))) == 2
+
+
 def test_too_little_room_is_refused_before_anything_is_written(rmqctl: Rmqctl, tmp_path: Path) -> None:
     made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", 10**9, "--size", "3M")
     assert made.exit_code == 13

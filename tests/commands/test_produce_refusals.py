@@ -126,6 +126,7 @@ def test_a_codec_that_the_release_does_not_know(rmqctl: Rmqctl, tmp_path: Path) 
         (("--topic", "T", "--property", "__CRC32#=1234567890"), "--property-crc", 2),
         (("--topic", "a b"), "illegal characters", 13),
         (("--topic", "T", "--body", "x" * 40_000), "body size exceeded", 13),
+        (("--topic", "T", "--store-host", "[::1]:1", "--as-release", "4.5.2"), "IPv6", 13),
         (("--topic", "T", "--size", "5M"), "body size exceeded", 13),
     ],
     ids=str,

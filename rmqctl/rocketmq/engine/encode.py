@@ -20,7 +20,14 @@ from formats.rocketmq.property_crc import SIZE as CRC_SIZE
 from formats.rocketmq.property_crc import property_crc_bytes
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
-from rmqctl.rocketmq.engine.limits import TOPIC_MAX, check_body_size, check_properties, check_record, check_topic
+from rmqctl.rocketmq.engine.limits import (
+    TOPIC_MAX,
+    check_body_size,
+    check_host,
+    check_properties,
+    check_record,
+    check_topic,
+)
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.property_text import property_text
 
@@ -99,6 +106,8 @@ def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> P
     if checked:
         check_body_size(len(message.body), config)
         check_topic(message.topic, config)
+        check_host(message.born_host, config, "born_host")
+        check_host(message.store_host or config.store_host, config, "store_host")
         check_properties(len(text) + extra)
     prepared = _prepared(message, text, extra, config)
     if checked:

@@ -318,13 +318,15 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         if not self._closed:
             self._stop_services()
             self.log.commit()
+            end = self.log.committed
+            left = min(UNDISPATCHED, (end - self.log.files.min_offset) // 3)
             with self.reput_lock:
-                self.reput.run(self.log.committed - 2 * UNDISPATCHED)
+                self.reput.run(end - 2 * left)
                 self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
                 if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
                     self.checkpoint.logics_msg_timestamp = self.reput.store_timestamp
                 self._save_checkpoint()
-                self.reput.run(self.log.committed - UNDISPATCHED)
+                self.reput.run(end - left)
                 self.reput.write_index()
             self.abandon()
 

@@ -8,7 +8,6 @@ checkpoint says, so recovery deletes it. Slots ahead of the header would make ch
 from __future__ import annotations
 
 import os
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,9 @@ from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.index_geometry import SLOT_SIZE, IndexGeometry
+from rmqctl.rocketmq.index_names import next_name
 
 _PAGE_SLOTS = 1024
-_HOUR_MS = 3_600_000
-NAME_DIGITS = 17
 
 
 class IndexWriter:
@@ -115,25 +113,7 @@ class IndexWriter:
         self.names.append(name)
 
 
-def next_name(last: str, milliseconds: int) -> str:
-    """Local time as a file name, moved on until it comes behind the last one.
-
-    A broker takes its clock; here it is the store time of the first record, so that the same messages
-    make the same files.
-    """
-    while (name := _time_name(milliseconds)) <= last:
-        if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on behind the last name
-            return f"{int(last) + 1:0{NAME_DIGITS}d}"
-        milliseconds += 1
-    return name
-
-
 def _runs(changed: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Stretches of changed pages."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], changed, [False])).astype(np.int8)))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _time_name(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds // 1000).astimezone()
-    return f"{moment:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.config import Host, StoreConfig
 from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 
 TOPIC_MAX, RETRY_TOPIC_MAX, PROPERTIES_MAX = 127, 255, 32767
@@ -20,7 +20,7 @@ MAX_QUEUES = 1 << 16
 _RECORD_EXTRA = 64 << 10
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _BODY_RULE, _RECORD_RULE = Release(4, 9, 4), Release(4, 9, 3)
-_V2 = Release(5, 1, 0)
+_V2, _V6 = Release(5, 1, 0), Release(4, 6, 0)
 
 
 def check_topic(topic: str, config: StoreConfig) -> None:
@@ -50,6 +50,20 @@ def check_topic(topic: str, config: StoreConfig) -> None:
 def topic_limit(topic: str, release: Release) -> int:
     """Bytes a topic name may have: more than 127 only for retry topics from 5.1.0 on."""
     return RETRY_TOPIC_MAX if release >= _V2 and topic.startswith(RETRY_PREFIX) else TOPIC_MAX
+
+
+def check_host(host: Host, config: StoreConfig, field: str) -> None:
+    """Refuse an address of IPv6 where the release would take its bytes for other fields (spec 2.3).
+
+    Raises:
+        MessageRefused: MESSAGE_ILLEGAL.
+    """
+    if host.is_v6 and config.release < _V6:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"brokers before {_V6} know no hosts with IPv6 addresses; give an IPv4 address, or a later release",
+            field,
+        )
 
 
 def check_body_size(size: int, config: StoreConfig) -> None:

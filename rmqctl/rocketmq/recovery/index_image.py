@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.index_files import IndexFile
 from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.index_names import next_name
 from rmqctl.rocketmq.store import INDEX
 
-_NAME = "%Y%m%d%H%M%S"
 _PIECE = 1 << 20
 
 
@@ -64,21 +64,21 @@ class IndexImage:
         """Headers of the files from the last that was there on."""
         return self._series.heads
 
-    def edits(self, now: datetime) -> Iterator[Edit]:
+    def edits(self, now: datetime, behind: str = "") -> Iterator[Edit]:
         """What changes the files on disk to this.
 
         Args:
             now: local time for the names of new files.
+            behind: the last name in use, which new names follow even if the clock was set back.
         """
         self._series.finish()
         made = self._written[:-1]
         if self.last is not None and made:
             yield from self._changed(self.last, made[0])
             made = made[1:]
-        names = {self.last.path.rpartition("/")[2]} if self.last else set()
+        name = behind
         for written in made:
-            name, now = _name(now, names)
-            names.add(name)
+            name = next_name(name, int(now.timestamp() * 1000))
             yield Create(f"{INDEX}/{name}", _content(written), size=self.geometry.file_size)
 
     def _changed(self, last: IndexFile, written: _Written) -> Iterator[Edit]:
@@ -110,12 +110,3 @@ def _content(written: _Written) -> bytes:
         data.extend(bytes(max(offset - len(data), 0)))
         data[offset : offset + len(entries)] = entries
     return bytes(data)
-
-
-def _name(now: datetime, taken: set[str]) -> tuple[str, datetime]:
-    """A name of 17 digits, later than those taken; spec 4.4 says what two files of one name lead to."""
-    while True:
-        name = f"{now:{_NAME}}{now.microsecond // 1000:03d}"
-        now += timedelta(milliseconds=1)
-        if name not in taken:
-            return name, now

@@ -13,6 +13,7 @@ from rmqctl.files.tree import LocalTree, read_all
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step
 from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq.checkpoint import PATH as CHECKPOINT
+from rmqctl.rocketmq.index_files import index_entries
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
 from rmqctl.rocketmq.store import RocketMQStore
@@ -43,7 +44,7 @@ def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime) -> Plan:
         raise Refused(
             f"{store.root} or its commit log is not a local directory with everything below it; copy it first"
         )
-    steps = [*_log(found), *_queues(found), *_index(found, now), *_checkpoint(store, found), *_abort(store)]
+    steps = [*_log(found), *_queues(found), *_index(store, found, now), *_checkpoint(store, found), *_abort(store)]
     return Plan(Path(store.tree.root), f"recover as {found.release}", tuple(steps))
 
 
@@ -103,11 +104,12 @@ def _on_disk(file: FileImage) -> bytes:
     return FileImage(file.base, file.size, file.size, file.file).raw()
 
 
-def _index(found: Recovery, now: datetime) -> Iterator[Step]:
+def _index(store: RocketMQStore, found: Recovery, now: datetime) -> Iterator[Step]:
     for name in sorted(found.index_deleted):
         why = "it holds entries younger than the checkpoint, and the exit was not clean"
         yield Step("recover.index", name, "move out", why, (Quarantine(name),))
-    edits = tuple(found.index.edits(now)) if found.index else ()
+    last = max((e.name for e in index_entries(store)), default="")
+    edits = tuple(found.index.edits(now, last)) if found.index else ()
     if edits:
         what = f"{found.index_keys:,} entries"
         yield Step("recover.index", edits[0].file, what, "messages dispatched again", edits)

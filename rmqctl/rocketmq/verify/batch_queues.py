@@ -43,7 +43,8 @@ class BatchMatch:
             if row in bases and row in counts and int(block["sys_flag"][row]) & _INNER_BATCH:
                 key = names[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
                 end = int(block.physical[row] + block.total_size[row])
-                self.claims.setdefault(key, Claim()).add(1, bases[row], bases[row] + counts[row] - 1, end)
+                begin = int(block.physical[row])
+                self.claims.setdefault(key, Claim()).add(1, bases[row], bases[row] + counts[row] - 1, end, begin)
 
 
 def _integers(pairs: Pairs) -> dict[int, int]:
@@ -65,7 +66,9 @@ def finish_batches(store: RocketMQStore, claims: dict[Key, Claim], context: LogC
             f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
         )
         path = f"{BATCH_QUEUES}/{key[0]}/{key[1]}"
-        yield Finding(kinds.QUEUE_MISSING, path, 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=claim.low)
+        late = context.crashed and claim.begin >= context.dispatched >= 0
+        kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
+        yield Finding(kind, path, 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=claim.low)
 
 
 def _compare(queue: Queue, claim: Claim, context: LogContext) -> Iterator[Finding]:

@@ -28,22 +28,25 @@ class Claim:
 
     Attributes:
         count: how many; low, high: smallest and largest queue offset; end: largest physical end.
+        begin: smallest physical offset of a record, where it was noted; -1 where not.
     """
 
     count: int = 0
     low: int = -1
     high: int = -1
     end: int = -1
+    begin: int = -1
 
-    def add(self, count: int, low: int, high: int, end: int) -> None:
+    def add(self, count: int, low: int, high: int, end: int, begin: int = -1) -> None:
         """Add a run of units."""
+        self.begin = begin if self.begin < 0 else min(self.begin, begin)
         self.low = low if self.low < 0 else min(self.low, low)
         self.count, self.high, self.end = self.count + count, max(self.high, high), max(self.end, end)
 
     def join(self, other: Claim) -> None:
         """Add what another split claimed."""
         if other.count:
-            self.add(other.count, other.low, other.high, other.end)
+            self.add(other.count, other.low, other.high, other.end, other.begin)
 
 
 def live_and_expired(units: Units, min_offset: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
