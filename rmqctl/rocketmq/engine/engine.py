@@ -23,7 +23,8 @@ from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.flush import Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.late import append_late, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, process_id_of, remove_abort, write_abort
@@ -382,6 +383,7 @@ class StoreEngine(Reads):
 
     def _release(self) -> None:
         self._closed = True
+        self._group.close()
         self.reput.close()
         self.log.files.close()
         self.system.close()
