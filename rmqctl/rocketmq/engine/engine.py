@@ -153,8 +153,9 @@ class StoreEngine(Reads):
         self._check_open()
         self._know(message.topic, message.queue_id)
         if not message.is_stored:
-            message = route(message, self.config, self.config.clock.now())
-            self._know(message.topic, message.queue_id)
+            asked, message = message, route(message, self.config, self.config.clock.now())
+            if message is not asked:
+                self._know(message.topic, message.queue_id)
         if is_late(message, self.config, self.topics):
             record, appended = append_late(self.log, message, self.config, self.topics)
         else:

@@ -9,7 +9,7 @@ more than three quarters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from formats.rocketmq.index import java_hash
 from formats.rocketmq.properties import PAIR_END, join_properties
@@ -22,11 +22,13 @@ _LAST_BATCH_TEXT = Release(5, 3, 3)
 CLIENT_BUCKETS = 16
 
 
+@cache
 def is_closed_by(release: Release) -> bool:
     """Whether a release ends the text with 0x02."""
     return not _FIRST_OPEN <= release <= _LAST_OPEN
 
 
+@cache
 def buckets_of(release: Release) -> int:
     """Buckets of the map a broker decodes properties into."""
     return 128 if release >= Release(5, 0, 0) else CLIENT_BUCKETS
@@ -77,7 +79,7 @@ def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
 
 def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
     names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
-    text = join_properties([(_utf8(n), _utf8(pairs[n])) for n in names], closed=closed)
+    text = join_properties([(raw, _utf8(pairs[name])) for name, raw in names], closed=closed)
     if text.count(PAIR_END) != len(names) - (not closed and len(names) > 0):
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL, "a property name or value contains the separator 0x02; leave that character out"
@@ -86,8 +88,9 @@ def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _ordered(names: tuple[str, ...], buckets: int) -> tuple[str, ...]:
-    return tuple(java_map_order(names, buckets))
+def _ordered(names: tuple[str, ...], buckets: int) -> tuple[tuple[str, bytes], ...]:
+    """Names in the order of the map, each with its bytes."""
+    return tuple((name, _utf8(name)) for name in java_map_order(names, buckets))
 
 
 def _utf8(text: str) -> bytes:
