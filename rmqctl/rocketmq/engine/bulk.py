@@ -67,6 +67,7 @@ class _Writer:
 
     def __init__(self, engine: StoreEngine, encoder: Encoder, dispatch: Callable[[LogBlock], None]) -> None:
         self.engine, self.encoder, self._dispatch = engine, encoder, dispatch
+        self._end, self._is_alone = engine.log.wrote, True
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
@@ -103,6 +104,7 @@ class _Writer:
     def _append(self, chunk: Chunk, done: int) -> Block:
         """Append as many as the file takes, from message ``done`` of the chunk on; returns their records."""
         log = self.engine.log
+        self._is_alone &= log.wrote == self._end
         sizes = chunk.heads["total_size"][done:].astype(np.int64)
         start = log.room(int(sizes[0]))
         base = start - start % log.files.file_size
@@ -112,8 +114,11 @@ class _Writer:
         run = chunk.heads[part]
         run["physical_offset"] = start + ends[:count] - sizes[:count]
         run["queue_offset"], advance = self._queue_offsets(chunk.topic[part], run["queue_id"].astype(np.int64))
+        if not self._is_alone:  # others may have been given later times since these were taken
+            run["store_timestamp"] = np.maximum(run["store_timestamp"], log.store_timestamp)
         data = chunk.joined(part)
         log.append_bytes(data.data, start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
+        self._end = log.wrote
         for key, number in advance:
             log.queues.advance(*key, number)
         return self._block(data, base, start - base, run, chunk.topic[part])
