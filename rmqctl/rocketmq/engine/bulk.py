@@ -7,8 +7,9 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.engine.bulk_chunks import Chunk, Heads
-from rmqctl.rocketmq.engine.bulk_encode import Encoder
+from rmqctl.rocketmq.engine.bulk_encode import ROOMS, Encoder
 from rmqctl.rocketmq.engine.config import FlushMode
 from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.engine import StoreEngine
@@ -63,7 +64,7 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
 
 
 class _Writer:
-    """Appends what an encoder makes. While one chunk is written, the one before is dispatched and the next encoded."""
+    """Appends what an encoder makes. While one chunk is written, others are dispatched and encoded."""
 
     def __init__(self, engine: StoreEngine, encoder: Encoder, dispatch: Callable[[LogBlock], None]) -> None:
         self.engine, self.encoder, self._dispatch = engine, encoder, dispatch
@@ -71,15 +72,24 @@ class _Writer:
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
-        written: list[tuple[Chunk, Block]] = []
-        first, encoded = 0, helper.submit(self._turn, written, 0, self._times(0, count))
-        while (chunk := encoded.result()) is not None:
-            first += len(chunk.heads)
-            encoded = helper.submit(self._turn, written, first, self._times(first, count))
-            written = []
-            for found in self._append_all(chunk):
-                written.append((chunk, found))
-                yield Run(len(found), len(found.data))
+        first, ahead = 0, deque[Future[Chunk | None]]()
+
+        def go_on(written: list[tuple[Chunk, Block]]) -> None:
+            nonlocal first
+            times = self._times(first, count)
+            ahead.append(helper.submit(self._turn, written, first, times))
+            first += len(times)
+
+        for _ in range(ROOMS):
+            go_on([])
+        while ahead:
+            chunk = ahead.popleft().result()
+            if chunk is not None:
+                written: list[tuple[Chunk, Block]] = []
+                for found in self._append_all(chunk):
+                    written.append((chunk, found))
+                    yield Run(len(found), len(found.data))
+                go_on(written)
 
     def _times(self, first: int, count: int) -> Ints:
         """Store times of the chunk that begins with number ``first``."""
@@ -87,7 +97,7 @@ class _Writer:
             return self.engine.config.clock.stamps(self.encoder.step(first, count - first))
 
     def _turn(self, written: list[tuple[Chunk, Block]], first: int, times: Ints) -> Chunk | None:
-        """Dispatch the chunk written last, whose room is then free, and encode the next; None behind the last."""
+        """Dispatch a chunk that was written, whose room is then free, and encode another; None behind the last."""
         for chunk, found in written:
             self._dispatch(chunk.log_block(found))
         return self.encoder.chunk(first, times) if len(times) else None
