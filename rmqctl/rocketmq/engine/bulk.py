@@ -32,6 +32,8 @@ Ints = npt.NDArray[np.int64]
 _ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
 """Properties that send a message elsewhere than where it says."""
 
+_KEPT, _FORGOTTEN_AT_ONCE = 64 << 20, 16 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -69,6 +71,7 @@ class _Writer:
     def __init__(self, engine: StoreEngine, encoder: Encoder, dispatch: Callable[[LogBlock], None]) -> None:
         self.engine, self.encoder, self._dispatch = engine, encoder, dispatch
         self._end, self._is_alone = engine.log.wrote, True
+        self._forgotten = engine.log.wrote
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
@@ -100,7 +103,19 @@ class _Writer:
         """Dispatch a chunk that was written, whose room is then free, and encode another; None behind the last."""
         for chunk, found in written:
             self._dispatch(chunk.log_block(found))
+        self._forget()
         return self.encoder.chunk(first, times) if len(times) else None
+
+    def _forget(self) -> None:
+        """Hand back memory that the system keeps for the log, but for the newest part.
+
+        A long run would else push out what other programs have there, for a log that nobody reads meanwhile.
+        """
+        log = self.engine.log
+        until = min(log.flushed, log.wrote - _KEPT)
+        if until - self._forgotten >= _FORGOTTEN_AT_ONCE:
+            log.files.forget(self._forgotten, until)
+            self._forgotten = until
 
     def _append_all(self, chunk: Chunk) -> Iterator[Block]:
         """Append a chunk, in as many parts as it touches files."""

@@ -6,6 +6,7 @@ import tempfile
 from collections import deque
 from collections.abc import Generator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine, bulk_encode
+from rmqctl.rocketmq.engine import bulk as bulk_module
 from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
 from rmqctl.rocketmq.engine.bulk_encode import Encoder
+from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.drafts import Template, counted
 from rmqctl.rocketmq.engine.produce import ProduceOptions, produce
 from tests.rocketmq.engine.test_engine import START, complaints
@@ -113,3 +116,25 @@ def test_large_bodies_are_encoded_few_at_a_time(body: int, most: int) -> None:
     assert encoder.step(98, 1 << 30) == min(2, most)
     if body == 1 << 20:
         assert encoder.chunk(10, np.full(8, START)).joined(slice(None)).nbytes < 9 << 20
+
+
+def test_only_what_is_on_the_disk_and_old_is_dropped_from_memory(tmp_path: Path) -> None:
+    dropped: list[tuple[int, int]] = []
+
+    class Noting(Disk):
+        def forget(self, fd: int, begin: int, end: int) -> None:
+            base = int(Path(f"/proc/self/fd/{fd}").readlink().name)
+            assert base + end <= min(engine.log.flushed, engine.log.wrote - (1 << 20))
+            dropped.append((base + begin, base + end))
+            super().forget(fd, begin, end)
+
+    config = StoreConfig.small(commit_log_file_size=3 << 20, flush_interval_ms=1)
+    with pytest.MonkeyPatch.context() as patch, StoreEngine.open(tmp_path, config, disk=Noting()) as engine:
+        patch.setattr(bulk_module, "_KEPT", 1 << 20)
+        patch.setattr(bulk_module, "_FORGOTTEN_AT_ONCE", 1 << 16)
+        for _ in produce_bulk(engine, Template(sizes=(1000, 1000)), 30_000, ProduceOptions(("T",))):
+            engine.log.flush()
+    assert min(dropped)[0] == 0
+    assert sum(end - begin for begin, end in dropped) > 20 << 20
+    assert all(a[1] == b[0] for a, b in pairwise(sorted(dropped)))
+    assert complaints(tmp_path) == []
