@@ -21,6 +21,7 @@ from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
 from rmqctl.rocketmq.engine.bulk_encode import Encoder
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.drafts import Template, counted
+from rmqctl.rocketmq.engine.flush import Pauses
 from rmqctl.rocketmq.engine.produce import ProduceOptions, produce
 from tests.rocketmq.engine.test_engine import START, complaints
 
@@ -86,12 +87,14 @@ def test_beside_single_puts(tmp_path: Path) -> None:
     assert complaints(tmp_path) == []
 
 
-def test_what_was_handed_over_is_forgotten_if_less_is_wanted(tmp_path: Path) -> None:
+def test_what_was_handed_over_is_forgotten_if_less_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pauses, "__call__", lambda _: None)
     options, template = ProduceOptions(("T",)), Template(sizes=(100, 100))
     config = StoreConfig.small(commit_log_file_size=1 << 20)
     with StoreEngine.open(tmp_path, config) as engine:
         deque(produce_bulk(engine, template, 1000, options), 0)
         end = engine.log.committed // 2
+        assert engine.reput.position < end
         engine.reput.run(end)
         assert end <= engine.reput.position < engine.log.committed
         assert engine.reput.store_timestamp
