@@ -32,6 +32,9 @@ from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
+_LOCK_MS = 1000
+"""A client batch gets its time before it waits for the lock (CommitLog.putMessages), so it may be a little early.
+A broker takes nothing more once a message has waited for a second (``osPageCacheBusyTimeOutMills``)."""
 FIRST_WITH_V2 = Release(5, 1, 0)
 MISPLACING = (kinds.LOG_QUEUE_OFFSET, kinds.LOG_PHYSICAL_OFFSET, kinds.LOG_TOPIC)
 _HARMLESS = (kinds.LOG_STORE_TIME, kinds.LOG_SIZE)
@@ -118,10 +121,10 @@ class LogChecker:
         before = np.concatenate([times[:1] if known is None else [known], times[:-1]])
         found = []
         for row in time_breaks(times, before):
-            stays = is_clock_step(times, before, row)
-            if stays:
-                self.partial.newest_time = max(self.partial.newest_time or 0, int(before[row]))
-            found.append(_store_time(block, row, times, int(before[row]), Severity.NOTE if stays else None))
+            is_normal = is_clock_step(times, before, row) or (times[row] and _off_by(times, before, row) <= _LOCK_MS)
+            if is_normal:
+                self.partial.newest_time = max(self.partial.newest_time or 0, int(before[row]), int(times[row]))
+            found.append(_store_time(block, row, times, int(before[row]), Severity.NOTE if is_normal else None))
         return found
 
     def _topics(self, block: Block) -> list[Finding]:
@@ -175,6 +178,12 @@ def is_clock_step(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64], r
     if not 0 < times[row] < before[row] or row + 1 >= len(times):
         return False
     return bool(times[row] <= times[row + 1] < before[row])
+
+
+def _off_by(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64], row: int) -> int:
+    """How far a row's time is before that of the record in front, or else behind that of the next one, in ms."""
+    time = int(times[row])
+    return int(before[row]) - time if time < before[row] else time - int(times[row + 1])
 
 
 def _store_time(
@@ -293,7 +302,7 @@ def join_log(
             (file, at, physical), back = partial.first_at, last - partial.first_time
             message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
             stays = partial.second_time is not None and 0 < partial.first_time <= partial.second_time < last
-            severity = Severity.NOTE if stays else None
+            severity = Severity.NOTE if stays or 0 < back <= _LOCK_MS else None
             yield Finding(kinds.LOG_STORE_TIME, file, at, 8, message, severity, physical_offset=physical)
         last = partial.last_time if partial.last_time is not None else last
     yield from join_continuity(
