@@ -113,6 +113,8 @@ class Judge:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if not line.startswith("{"):  # old releases log to the console
+                continue
             document = json.loads(line)
             self._answers[document["store"]].put(document["answer"])
         for waiting in list(self._answers.values()):

@@ -209,8 +209,23 @@ def _compression(block: Block) -> list[Finding]:
         if magic is None or not head.startswith(magic):
             what = f"compression type {codec} is unknown" if magic is None else f"the body starts {head.hex(' ')}"
             message = f"sys_flag 0x{int(flags[row]):X} says compressed, but {what}"
-            findings.append(_record_finding(kinds.LOG_COMPRESSION, block, int(row), at + block.start, size, message))
+            severity = None
+            if _is_checked_half(block, int(row)):
+                severity, message = Severity.NOTE, f"{message}: old brokers store it so when they check the transaction"
+            findings.append(
+                _record_finding(kinds.LOG_COMPRESSION, block, int(row), at + block.start, size, message, severity)
+            )
     return findings
+
+
+def _is_checked_half(block: Block, row: int) -> bool:
+    """Whether the record is a half message that the broker put once more to check its transaction.
+
+    Old releases (seen in 4.4.0, no more in 4.7.1) put it with the body decompressed and the flags as they were.
+    """
+    at, size = int(block.properties_at[row]), int(block.properties_size[row])
+    checked = b"TRANSACTION_CHECK_TIMES\x01" in block.data[at : at + size].tobytes()
+    return checked and block.topic(row) == b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def gap_range(gap: Finding) -> tuple[int, int]:

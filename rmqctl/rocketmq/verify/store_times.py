@@ -1,4 +1,4 @@
-"""Store times that do not rise: a damaged field, or a clock that was set back.
+"""Store times that do not rise: a damaged field, a clock that was set back, or a batch that waited for the lock.
 
 What is said of a record depends on its three neighbours alone, two in front and one behind, so that
 windows and splits of any size give the same findings. A split judges the records whose neighbours it
@@ -19,6 +19,9 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, head_offsets
 
 _IN_FRONT, _EDGE = 2, 3
+_LOCK_MS = 1000
+"""A client batch gets its time before it waits for the lock (CommitLog.putMessages), so it may be a little early.
+A broker takes nothing more once a message has waited for a second (``osPageCacheBusyTimeOutMills``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class TimesPartial:
     Attributes:
         count: records of the split.
         head, tail: its first and last three, or all of fewer.
-        newest: the latest time in front of a clock step; None without a step.
+        newest: the latest time in front of one that is normally early; None without such.
     """
 
     count: int = 0
@@ -50,11 +53,11 @@ class TimesPartial:
 
 @dataclass(frozen=True, slots=True)
 class _Break:
-    """What is wrong: with the record itself or the one in front, and whether the clock was set back there."""
+    """What does not rise: at the record or the one in front; brokers may leave it so, or the field is damaged."""
 
     text: str
     is_front: bool = False
-    is_step: bool = False
+    is_normal: bool = False
 
 
 class StoreTimes:
@@ -76,7 +79,7 @@ class StoreTimes:
                     named, before = at - found.is_front, int(times[at - 1])
                     spot = held[named] if named < len(held) else _spot(block, named - len(held))
                     yield _finding(found, spot)
-                    partial.newest = _later(partial.newest, before) if found.is_step else partial.newest
+                    partial.newest = _later(partial.newest, before) if found.is_normal else partial.newest
 
     def _note(self, block: Block) -> None:
         partial = self.partial
@@ -87,49 +90,48 @@ class StoreTimes:
 
 
 class TimesJoin:
-    """Judges what the splits left, in log order.
-
-    Attributes:
-        newest: the latest time in front of a clock step; None without a step.
-        last: time of the last record; None without one.
-    """
+    """Judges what the splits left, in log order."""
 
     def __init__(self) -> None:
-        self.newest: int | None = None
-        self._window: deque[tuple[Spot, bool]] = deque(maxlen=_EDGE + 1)
+        self._newest: int | None = None
+        self._window: deque[tuple[Spot, bool]] = deque(maxlen=_EDGE)
 
     @property
     def last(self) -> int | None:
+        """Store time of the last record, in ms; None without one."""
         return self._window[-1][0].time if self._window else None
+
+    @property
+    def newest(self) -> int | None:
+        """The latest time in front of one that is normally early; None without such."""
+        return self._judged(None)[1]
 
     def add(self, partial: TimesPartial) -> list[Finding]:
         """Findings of the records that the next split did not judge, but of its last one."""
         if partial.newest is not None:
-            self.newest = _later(self.newest, partial.newest)
+            self._newest = _later(self._newest, partial.newest)
         found = []
         for number, spot in _edges(partial):
-            found += self._next(spot, judged=_IN_FRONT <= number < partial.count - 1)
+            some, self._newest = self._judged(spot.time)
+            self._window.append((spot, _IN_FRONT <= number < partial.count - 1))
+            found += some
         return found
 
     def end(self) -> list[Finding]:
         """The finding of the last record, if anything is wrong with it."""
-        return list(self._judged(None))
+        return self._judged(None)[0]
 
-    def _next(self, spot: Spot, *, judged: bool) -> list[Finding]:
-        found = list(self._judged(spot.time))
-        self._window.append((spot, judged))
-        return found
-
-    def _judged(self, behind: int | None) -> Iterator[Finding]:
+    def _judged(self, behind: int | None) -> tuple[list[Finding], int | None]:
+        """The finding of the last record so far, if it was not judged before, and the newest time then."""
         spots = [spot for spot, _ in self._window]
         if not spots or self._window[-1][1]:
-            return
+            return [], self._newest
         second, front = (spots[-n].time if len(spots) >= n else None for n in (3, 2))
         found = _judge(second, front, spots[-1].time, behind)
-        if found is not None:
-            yield _finding(found, spots[-2 if found.is_front else -1])
-            if found.is_step and front is not None:
-                self.newest = _later(self.newest, front)
+        if found is None:
+            return [], self._newest
+        newest = _later(self._newest, front) if found.is_normal and front is not None else self._newest
+        return [_finding(found, spots[-2 if found.is_front else -1])], newest
 
 
 def _suspects(times: npt.NDArray[np.int64]) -> list[int]:
@@ -144,19 +146,22 @@ def _judge(second: int | None, front: int | None, time: int, behind: int | None)
     """What is wrong with a record, by the times of the two in front of it and the one behind; None where nothing is.
 
     One time that stands out above both its neighbours is named, and not the one behind it. Where the
-    record behind is early, too, the clock was set back; one record alone is a damaged field.
+    record behind is early, too, the clock was set back; one record alone is a damaged field, but for a
+    batch that waited for the lock.
     """
     front = time if front is None else front
     if time and time >= front:
         return None
     if time and second is not None and second <= time:
-        return _Break(f"{front}, {front - time} ms after that of the record behind", is_front=True)
+        what = f"{front}, {front - time} ms after that of the record behind"
+        return _Break(what, is_front=True, is_normal=front - time <= _LOCK_MS)
     is_step = behind is not None and 0 < time <= behind < front
-    return _Break(f"{time}, {front - time} ms before that of the record in front", is_step=is_step)
+    is_normal = is_step or (time > 0 and front - time <= _LOCK_MS)
+    return _Break(f"{time}, {front - time} ms before that of the record in front", is_normal=is_normal)
 
 
 def _finding(found: _Break, spot: Spot) -> Finding:
-    message, severity = f"the store time is {found.text}", Severity.NOTE if found.is_step else None
+    message, severity = f"the store time is {found.text}", Severity.NOTE if found.is_normal else None
     return Finding(
         kinds.LOG_STORE_TIME, spot.file, spot.position, 8, message, severity, physical_offset=spot.physical,
         topic=spot.topic,

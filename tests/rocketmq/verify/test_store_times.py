@@ -15,7 +15,8 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin
 
-_TIMES = st.lists(st.integers(0, 6), max_size=14)
+_TIMES = st.lists(st.sampled_from([0, 1000, 1700, 2800, 4500, 4600, 9000]), max_size=14)
+_LOCK_MS = 1000
 _CUTS = st.lists(st.integers(0, 14), max_size=6)
 
 
@@ -65,16 +66,17 @@ def _found(times: list[int], splits: list[int], blocks: list[int]) -> tuple[list
 
 
 def _reference(times: list[int]) -> list[tuple[int, bool]]:
-    """Record and whether it is a clock step, as the words of the rule have it."""
+    """Record and whether brokers leave it so, as the words of the rule have it."""
     found = []
     for n, time in enumerate(times):
         front = times[n - 1] if n else time
         if time and time >= front:
             continue
         if time and n > 1 and times[n - 2] <= time:
-            found.append((n - 1, False))
+            found.append((n - 1, front - time <= _LOCK_MS))
         else:
-            found.append((n, n + 1 < len(times) and 0 < time <= times[n + 1] < front))
+            step = n + 1 < len(times) and 0 < time <= times[n + 1] < front
+            found.append((n, step or (time > 0 and front - time <= _LOCK_MS)))
     return sorted(found)
 
 
