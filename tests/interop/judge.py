@@ -29,7 +29,7 @@ def has_java() -> bool:
 
 @cache
 def class_path(release: str, work: Path, program: str = "Judge") -> str:
-    """The released jars, fetched by Maven, and a program compiled against them: ``Judge`` or ``WholeBroker``."""
+    """The released jars, fetched by Maven, and a program compiled against them: ``Judge``, ``WholeBroker`` or ``LoadSpeed``."""
     project, classes = work / f"{program}-{release}", work / f"{program}-{release}-classes"
     project.mkdir(parents=True)
     classes.mkdir()
@@ -44,12 +44,23 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
 
 
 def java(
-    classes: str, home: Path, program: str, *words: object, memory: str = "768m", **properties: object
+    classes: str,
+    home: Path,
+    program: str,
+    *words: object,
+    memory: str = "768m",
+    fast: bool = False,
+    **properties: object,
 ) -> list[str]:
-    """The command that runs a program; what it writes outside its store goes to ``home``."""
+    """The command that runs a program; what it writes outside its store goes to ``home``.
+
+    Args:
+        fast: let Java compile as well as it can: it runs long, or is measured.
+    """
     home.mkdir(parents=True, exist_ok=True)
     given = [f"-Drmqctl.{name}={value}" for name, value in properties.items()]
-    start = ["java", f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *given, *OPENS]
+    compiles = [] if fast else ["-XX:TieredStopAtLevel=1"]
+    start = ["java", f"-Xmx{memory}", *compiles, f"-Duser.home={home}", *given, *OPENS]
     return [*start, "-cp", classes, f"rmqctl.{program}", *map(str, words)]
 
 
