@@ -35,7 +35,7 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
     classes.mkdir()
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    profile = ["-Pbroker"] if program == "WholeBroker" else []
+    profile = [] if program == "Judge" else ["-Pbroker"]
     subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *profile, *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
     sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in ("Json", "LiveStore", program)]
@@ -49,18 +49,18 @@ def java(
     program: str,
     *words: object,
     memory: str = "768m",
-    fast: bool = False,
+    options: Sequence[str] = ("-XX:TieredStopAtLevel=1",),
     **properties: object,
 ) -> list[str]:
     """The command that runs a program; what it writes outside its store goes to ``home``.
 
     Args:
-        fast: let Java compile as well as it can: it runs long, or is measured.
+        options: of the virtual machine; by default it compiles quickly rather than well, as it does not run long.
+        properties: system properties ``rmqctl.NAME``.
     """
     home.mkdir(parents=True, exist_ok=True)
     given = [f"-Drmqctl.{name}={value}" for name, value in properties.items()]
-    compiles = [] if fast else ["-XX:TieredStopAtLevel=1"]
-    start = ["java", f"-Xmx{memory}", *compiles, f"-Duser.home={home}", *given, *OPENS]
+    start = ["java", f"-Xmx{memory}", *options, f"-Duser.home={home}", *given, *OPENS]
     return [*start, "-cp", classes, f"rmqctl.{program}", *map(str, words)]
 
 
