@@ -49,6 +49,7 @@ class RepairOptions:
         replica: another store of the same group, to take bytes from.
         body_damage: what becomes of a body that nothing heals.
         neutralize: physical offsets of messages to be replaced by placeholders.
+        processes: that share the log where it is verified.
     """
 
     only: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class RepairOptions:
     replica: RocketMQStore | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
     neutralize: tuple[int, ...] = ()
+    processes: int = 1
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
@@ -175,7 +177,8 @@ class _Planner:
         known = (len(self.steps), level)
         if self._known[0] not in (known, (len(self.steps), Level.FULL)):
             self.advance(stage)
-            found = list(Verification(self.store, VerifyOptions(level)).findings())
+            options = VerifyOptions(level, processes=self.options.processes)
+            found = list(Verification(self.store, options).findings())
             self._known = known, [f for f in found if f.level is not Severity.NOTE]
             self._undispatched = [f for f in found if f.kind is kinds.QUEUE_UNDISPATCHED]
         return self._known[1]

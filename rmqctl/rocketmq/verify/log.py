@@ -114,8 +114,7 @@ class LogChecker:
         findings = []
         for text, row in self._continuity.new_topics:
             if not 0 < len(text) <= 255 or not _TOPIC.fullmatch(text):
-                at, size = int(block.topic_at[row]) + block.start, len(text)
-                findings.append(_record_finding(kinds.LOG_TOPIC, block, row, at, size, f"the topic is {text!r}"))
+                findings.append(topic_finding(block, row, text))
         return findings
 
     def _note(self, block: Block) -> None:
@@ -153,6 +152,12 @@ def _record_finding(
     return Finding(
         kind, block.file, offset, size, message, severity, physical_offset=int(block.physical[row]), topic=topic
     )
+
+
+def topic_finding(block: Block, row: int, text: bytes) -> Finding:
+    """The finding for a topic that no broker accepts; offset and size are those of the topic."""
+    at = int(block.topic_at[row]) + block.start
+    return _record_finding(kinds.LOG_TOPIC, block, row, at, len(text), f"the topic is {text!r}")
 
 
 def _body_crc(block: Block) -> list[Finding]:
