@@ -28,7 +28,7 @@ test: $(STAMP) ## run the tests
 slow: $(STAMP) ## run the tests that take more than a few seconds; `make slow EVERY=20`: a sample of the long tables
 	$(BIN)/pytest -q -n auto --every $(EVERY) -m "slow and not interop and not spark" || [ $$? -eq 5 ]
 
-spark: $(STAMP) ## run the tests that start Spark
+spark: $(STAMP) ## run the tests that start Spark, a cluster of two workers among them
 	$(BIN)/pytest -q -m "spark and not slow"
 
 interop: $(STAMP) ## run the tests against classes of released brokers (needs Java and Maven)

@@ -21,6 +21,10 @@ Listing = tuple[tuple[str, int], ...]
 """Names of files with their sizes in bytes, by name."""
 
 
+_NOTHING = (FileNotFoundError, NotADirectoryError, ValueError)
+"""Nothing is there; ValueError: a path with a zero byte, as a damaged topic may ask for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One name in a directory.
@@ -87,7 +91,7 @@ class LocalTree:
         try:
             with os.scandir(self.full(path)) as found:
                 return sorted((_entry(e, path, sizes) for e in found), key=lambda e: e.name)
-        except (FileNotFoundError, NotADirectoryError):
+        except _NOTHING:
             return []
         except (ValueError, OSError) as error:
             if _is_no_name(error):
@@ -106,7 +110,7 @@ class LocalTree:
                 if status.st_mode & _KIND != _FILE:
                     return None
                 found.append((name, status.st_size))
-        except OSError:
+        except (OSError, ValueError):
             return None
         found.sort()
         return tuple(found)
@@ -128,14 +132,14 @@ class LocalTree:
         try:
             with os.scandir(self.full(path)) as found:
                 names = [entry.name if entry.is_dir() else "" for entry in found]
-        except OSError:
+        except (OSError, ValueError):
             return None
         return sorted(names) if "" not in names else None
 
     def stat(self, path: str) -> Entry | None:
         try:
             status = os.stat(self.full(path))
-        except (FileNotFoundError, NotADirectoryError):
+        except _NOTHING:
             return None
         except (ValueError, OSError) as error:
             if _is_no_name(error):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rmqctl.pipeline.export import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import SPLIT_SIZE, splits_of_log, walk_split
 from rmqctl.rocketmq.commitlog import CommitLog, LogBlock
@@ -43,7 +44,7 @@ ROW_SCHEMA = pa.schema(
 """A record that differs: of A (side 0) or B (1), numbered from the begin of its stretch; or a summary (side -1)."""
 _SUMMARY = -1
 _QUEUES = pa.schema([("number", pa.int64()), ("result", pa.binary())])
-_KEYS_OF_TASK = 500
+_KEYS_OF_TASK, _TASKS_PER_CORE = 500, 4
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -219,7 +220,7 @@ class SparkSharing:
             result = pickle.dumps(work.compare(part[1]), pickle.HIGHEST_PROTOCOL)
             yield pa.RecordBatch.from_pylist([{"number": part[0], "result": result}], schema=_QUEUES)
 
-        each = max(min(len(keys) // 64, _KEYS_OF_TASK), 1)
+        each = max(min(len(keys) // (cores_of(self.spark) * _TASKS_PER_CORE), _KEYS_OF_TASK), 1)
         parts = [keys[at : at + each] for at in range(0, len(keys), each)]
         rows = tasks(self.spark, list(enumerate(parts)), compare, _QUEUES).collect()
         for row in sorted(rows, key=lambda row: int(row.number)):

@@ -8,8 +8,10 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 EXECUTOR_WAIT = "spark.rmqctl.executorWaitSeconds"
-"""Setting: how long to wait for the first executor of a cluster."""
+"""Setting: how long to wait for a cluster's answer, and for its first executor."""
 _EXECUTOR_WAIT_SECONDS = 120.0
 _CONNECT_SECONDS = 10.0
 _STANDALONE_PORT, _REMOTE_PORT = 7077, 15002
@@ -172,17 +174,43 @@ def _launch(cluster: Cluster) -> SparkSession:
         return _submitted(cluster)
     _answers(cluster.master, "spark://", _STANDALONE_PORT)
     _environment(cluster)
-    log = _new_log()
+    log, late = _new_log(), threading.Event()
     conf = SparkConf().setMaster(cluster.master).setAll(list(_settings(cluster).items()))
     try:
         with log.open("ab") as out:
             gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
-        context = SparkContext(gateway=gateway, conf=conf)
+        with nullcontext() if cluster.is_local else _at_most(_patience(cluster), gateway.proc, late):
+            context = SparkContext(gateway=gateway, conf=conf)
     except Exception as error:
+        if late.is_set():
+            reason = f"it accepts connections, but no application within {_patience(cluster):g} s"
+            raise SparkFailure(f"no answer from {cluster.master}", reason, log) from error
         raise SparkFailure(f"Spark does not start on {cluster.master}", _first_line(error), log) from error
     if not cluster.is_local:
         _await_executor(context, cluster, log)
     return SparkSession(context)
+
+
+def _patience(cluster: Cluster) -> float:
+    """Seconds to wait for a cluster, first for its answer, then for an executor."""
+    return float(cluster.conf.get(EXECUTOR_WAIT, _EXECUTOR_WAIT_SECONDS))
+
+
+@contextmanager
+def _at_most(seconds: float, process: Any, late: threading.Event) -> Iterator[None]:
+    """End the JVM if the block takes longer: Spark waits for minutes for a master that only accepts connections."""
+
+    def give_up() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _submitted(cluster: Cluster) -> SparkSession:
@@ -222,7 +250,7 @@ def _await_executor(context: Any, cluster: Cluster, log: Path) -> None:
     """
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return  # executors come with the first job
-    limit = float(context.getConf().get(EXECUTOR_WAIT, str(_EXECUTOR_WAIT_SECONDS)))
+    limit = _patience(cluster)
     until = time.monotonic() + limit
     infos = context._jsc.sc().statusTracker().getExecutorInfos  # noqa: SLF001 - the Python tracker has no such call
     while len(infos()) <= 1:

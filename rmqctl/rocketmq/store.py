@@ -51,6 +51,15 @@ class StoreFile:
         return self.tree.open(self.path)
 
 
+_LONGEST_NAME = 255
+_NO_NAMES = (b"", b".", b"..")
+
+
+def can_have_queues(topic: bytes) -> bool:
+    """Whether a topic can name a directory: that of a damaged record may hold any bytes, and lead anywhere."""
+    return topic not in _NO_NAMES and len(topic) <= _LONGEST_NAME and b"/" not in topic and b"\0" not in topic
+
+
 @dataclass(frozen=True, slots=True)
 class QueueFiles:
     """The directory of one queue: ``<root>/<kind>/<topic>/<queue_id>``."""

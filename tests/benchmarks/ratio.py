@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Work = Callable[[], object]
+Measured = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,12 @@ def compare(name: str, work: Work, reference: Work, wanted: float | None = None,
     """Run both in turn after a warm-up of each and compare."""
     work()
     reference()
-    pairs = [(timed(work), timed(reference)) for _ in range(rounds)]
+    return paired(name, lambda: timed(work), lambda: timed(reference), wanted, rounds)
+
+
+def paired(name: str, work: Measured, reference: Measured, wanted: float | None = None, rounds: int = 3) -> Result:
+    """Compare what measure themselves and return seconds, in turn."""
+    pairs = [(work(), reference()) for _ in range(rounds)]
     ratio = statistics.median(b / a for a, b in pairs)
     return Result(name, statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), ratio, wanted)
 

@@ -20,7 +20,7 @@ import pytest
 from fixtures import bulk
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
-from tests.benchmarks.ratio import Result, compare
+from tests.benchmarks.ratio import Result, compare, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
+MOST_SECONDS = 15.0
 RESULTS: list[Result] = []
+SCALING: list[str] = []
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def spark() -> Iterator[SparkSession]:
     from rmqctl.pipeline import session
 
@@ -53,7 +55,9 @@ def spark() -> Iterator[SparkSession]:
 def table() -> Iterator[None]:
     """Print what was measured at the end."""
     yield
-    sys.stdout.write("\n" + "\n".join(result.line() for result in RESULTS) + "\n")
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    lines = [*(result.line() for result in RESULTS), *SCALING, f"load of the machine: {load}"]
+    sys.stdout.write("\n" + "\n".join(lines) + "\n")
 
 
 def options(store: Path, **more: str) -> TableOptions:
@@ -62,13 +66,13 @@ def options(store: Path, **more: str) -> TableOptions:
     return table_options({"path": str(store), "splitSize": str(min(128 << 20, SIZE // 4)), **more})
 
 
-def export(spark: SparkSession, store: Path, out: Path) -> Callable[[], object]:
+def export(spark: SparkSession, store: Path, out: Path, **more: str) -> Callable[[], object]:
     from rmqctl.pipeline.export import Export, ExportChoices
     from rmqctl.pipeline.outputs import output_at
 
     def run() -> None:
         shutil.rmtree(out, ignore_errors=True)
-        work = Export(options(store), output_at(str(out)), ExportChoices(split_size=SIZE // 4))
+        work = Export(options(store, **more), output_at(str(out)), ExportChoices(split_size=SIZE // 4))
         work.run(spark, work.plan(2))
 
     return run
@@ -114,15 +118,32 @@ def test_export(spark: SparkSession, store: Path, tmp_path: Path) -> None:
 def test_start_to_first_result(tmp_path: Path) -> None:
     root = tmp_path / "store"
     bulk.make(root, bulk.Bulk(log_bytes=1 << 20, file_size=1 << 20))
-
-    def stats() -> None:
-        command = [sys.executable, "-m", "rmqctl", "stats", str(root), "--master", "local[2]"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-
+    command = [sys.executable, "-m", "rmqctl", "stats", str(root), "--master", "local[2]"]
+    seconds = timed(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
     RESULTS.append(
-        compare(
-            "stats of a small store / start of Python",
-            stats,
-            lambda: subprocess.run([sys.executable, "-c", ""], check=True),
-        )
+        Result("stats of a small store, from start to result / 15 s", seconds, MOST_SECONDS, MOST_SECONDS / seconds, 1)
     )
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_scaling(store: Path, tmp_path: Path, cores: int) -> None:
+    """A quarter, half and all of the log on one core and on two, each in a warm session of its own."""
+    from rmqctl.pipeline import session
+    from rmqctl.pipeline.stats import collect
+    from rmqctl.pipeline.topic_counts import topic_counts
+
+    spark = session(f"local[{cores}]", {"spark.driver.memory": "1g"})
+    try:
+        for part in (4, 2, 1):
+            some = options(store, toOffset=str(SIZE // part))
+            out = tmp_path / f"out-{part}"
+            topic_counts(spark, some).collect()
+            works: dict[str, Callable[[], object]] = {
+                "counts": lambda some=some: topic_counts(spark, some).collect(),  # type: ignore[misc]
+                "stats": lambda some=some: collect(spark, some),  # type: ignore[misc]
+                "export": export(spark, store, out, toOffset=str(SIZE // part)),
+            }
+            found = ", ".join(f"{name} {timed(work):.1f} s" for name, work in works.items())
+            SCALING.append(f"{cores} {'core ' if cores == 1 else 'cores'} {SIZE // part / (1 << 30):5.2f} GiB: {found}")
+    finally:
+        spark.stop()

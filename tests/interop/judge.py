@@ -29,13 +29,13 @@ def has_java() -> bool:
 
 @cache
 def class_path(release: str, work: Path, program: str = "Judge") -> str:
-    """The released jars, fetched by Maven, and a program compiled against them: ``Judge`` or ``WholeBroker``."""
+    """The released jars, fetched by Maven, and a program compiled against them: ``Judge``, ``WholeBroker`` or ``LoadSpeed``."""
     project, classes = work / f"{program}-{release}", work / f"{program}-{release}-classes"
     project.mkdir(parents=True)
     classes.mkdir()
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    profile = ["-Pbroker"] if program == "WholeBroker" else []
+    profile = [] if program == "Judge" else ["-Pbroker"]
     subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *profile, *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
     sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in ("Json", "LiveStore", program)]
@@ -44,12 +44,23 @@ def class_path(release: str, work: Path, program: str = "Judge") -> str:
 
 
 def java(
-    classes: str, home: Path, program: str, *words: object, memory: str = "768m", **properties: object
+    classes: str,
+    home: Path,
+    program: str,
+    *words: object,
+    memory: str = "768m",
+    options: Sequence[str] = ("-XX:TieredStopAtLevel=1",),
+    **properties: object,
 ) -> list[str]:
-    """The command that runs a program; what it writes outside its store goes to ``home``."""
+    """The command that runs a program; what it writes outside its store goes to ``home``.
+
+    Args:
+        options: of the virtual machine; by default it compiles quickly rather than well, as it does not run long.
+        properties: system properties ``rmqctl.NAME``.
+    """
     home.mkdir(parents=True, exist_ok=True)
     given = [f"-Drmqctl.{name}={value}" for name, value in properties.items()]
-    start = ["java", f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", f"-Duser.home={home}", *given, *OPENS]
+    start = ["java", f"-Xmx{memory}", *options, f"-Duser.home={home}", *given, *OPENS]
     return [*start, "-cp", classes, f"rmqctl.{program}", *map(str, words)]
 
 
@@ -113,6 +124,8 @@ class Judge:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if not line.startswith("{"):  # old releases log to the console
+                continue
             document = json.loads(line)
             self._answers[document["store"]].put(document["answer"])
         for waiting in list(self._answers.values()):

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ def damaged(release: str, name: str, directory: Path) -> tuple[str, Path]:
     return f"{release}-{state}", root
 
 
-def side_by_side(make: Iterator[tuple[str, Callable[[], None]]]) -> list[str]:
+def side_by_side(make: Iterable[tuple[str, Callable[[], None]]], workers: int = WORKERS) -> list[str]:
     """Run checks as they are made; what is wrong, by name."""
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         return [wrong for wrong in pool.map(_why_not, make) if wrong]
 
 

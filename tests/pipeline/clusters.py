@@ -16,6 +16,8 @@ import pyspark
 
 from rmqctl.pipeline.java import find_java
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live some seconds: they spend most of them on compiling otherwise."""
 _CLASS = os.path.join(os.path.dirname(pyspark.__file__), "bin", "spark-class")
 
 
@@ -32,6 +34,7 @@ class Cluster:
             "JAVA_HOME": os.fspath(find_java().home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
         }
         self.master = self._start("master.Master", "--host", "127.0.0.1", "--port", str(self.port), "--webui-port", "0")
         self._await_port()

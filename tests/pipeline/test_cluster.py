@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -11,16 +12,25 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.dataset as ds
+import pyspark
 import pytest
 
 from fixtures import bulk, golden
 from tests.pipeline import truths
-from tests.pipeline.clusters import Cluster, cluster
+from tests.pipeline.clusters import QUICK, Cluster, cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 STORE = "5.5.0-clean"
-_SETTINGS = ("--spark-conf", "spark.executor.memory=512m", "--spark-conf", "spark.driver.host=127.0.0.1")
+_CONF = {
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": QUICK,
+    "spark.executor.extraJavaOptions": QUICK,
+}
+_SETTINGS = tuple(word for key, value in _CONF.items() for word in ("--spark-conf", f"{key}={value}"))
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +62,59 @@ def test_stats_sql_and_verify(machines: Cluster) -> None:
     assert rows == [{"n": len(true), "bytes": sum(r["size"] for r in true)}]
     found = json.loads(run("verify", root, "--engine", "spark", "-o", "json", *where))
     assert found["findings"] == json.loads(run("verify", root, "-o", "json"))["findings"]
+
+
+def test_export(machines: Cluster, tmp_path: Path) -> None:
+    root, out = golden.pristine(STORE), tmp_path / "out"
+    run("export", root, out, "--master", machines.url, *_SETTINGS, "--split-size", "64K")
+    assert exported(out) == [(row["topic"], row["physical_offset"]) for row in truths.expected(STORE)]
+
+
+def exported(out: Path) -> list[tuple[str, int]]:
+    """Topic and physical offset of each message of an export, in log order."""
+    table = ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=["topic", "physical_offset"])
+    return sorted(((row["topic"], row["physical_offset"]) for row in table.to_pylist()), key=lambda row: row[1])
+
+
+def test_rebuild(machines: Cluster, tmp_path: Path) -> None:
+    root, here, there = golden.pristine(STORE), tmp_path / "here", tmp_path / "there"
+    run("rebuild", root, "--into", here)
+    run("rebuild", root, "--into", there, "--engine", "spark", "--master", machines.url, *_SETTINGS)
+    assert contents(there) == contents(here)
+    assert contents(here)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_diff(machines: Cluster) -> None:
+    stores = golden.pristine(STORE), golden.pristine("5.3.3-clean")
+    local, spread = (
+        json.loads(run("diff", *stores, "-o", "json", *more, code=1))
+        for more in ((), ("--engine", "spark", "--master", machines.url, *_SETTINGS))
+    )
+    assert local["summary"].pop("seconds") >= 0
+    assert spread["summary"].pop("seconds") >= 0
+    assert spread == local
+
+
+def test_the_line_of_submit_package(machines: Cluster, tmp_path: Path) -> None:
+    """Typed as printed, but for the names in capitals; the code on the driver too is that of the zip."""
+    line, out = run("pipeline", "submit-package", tmp_path / "deploy").strip(), tmp_path / "out"
+    for name, value in (("MASTER", machines.url), ("STORE", golden.pristine(STORE)), ("OUT", out)):
+        assert line.count(f" {name}") == 1
+        line = line.replace(f" {name}", f" {value}")
+    settings = [word for key, value in _CONF.items() for word in ("--conf", f"{key}={value}")]
+    program, *words = shlex.split(line)
+    home = Path(pyspark.__file__).parent
+    done = subprocess.run(
+        [home / "bin" / program, *settings, *words], cwd=tmp_path, capture_output=True, timeout=600, check=False,
+        env={**{k: v for k, v in machines.environment.items() if k != "PYTHONPATH"}, "SPARK_HOME": str(home)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert b"messages in" in done.stdout
+    assert exported(out) == [(row["topic"], row["physical_offset"]) for row in truths.expected(STORE)]
 
 
 def tree(directory: Path) -> dict[str, bytes]:

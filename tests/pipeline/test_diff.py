@@ -23,7 +23,7 @@ STORE = "5.1.4-crash"
 
 @pytest.fixture(autouse=True)
 def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparkSharing.__init__, "__defaults__", (20_000,))
+    monkeypatch.setattr(SparkSharing.__init__, "__defaults__", (50_000,))
 
 
 def both(rmqctl: Any, *arguments: object) -> tuple[int, str]:

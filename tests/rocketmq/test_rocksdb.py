@@ -159,3 +159,10 @@ def test_without_the_extra(args: tuple[str, ...], rmqctl: Any, monkeypatch: pyte
     assert INSTALL in result.stderr
     if command in {"info", "verify"}:
         assert result.stdout
+
+
+def test_a_unique_key_is_found_without_its_topic(rmqctl: Any) -> None:
+    """The topics that the index is asked for are those of the queues in the database."""
+    known = next(t for t in golden.truth(CLEAN) if t["kind"] == "msg" and t.get("uniqKey"))
+    result = rmqctl("query-id", golden.pristine(CLEAN), known["uniqKey"], "-o", "jsonl")
+    assert known["commitLogOffset"] in {json.loads(line).get("physical_offset") for line in result.stdout.splitlines()}

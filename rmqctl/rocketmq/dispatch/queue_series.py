@@ -13,7 +13,7 @@ from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
 from rmqctl.rocketmq.dispatch.dispatched import NO_EXTENSION, Dispatched, Key, Piece
 from rmqctl.rocketmq.dispatch.ext_units import ExtState
 from rmqctl.rocketmq.dispatch.queue_units import UNIT_SIZE, Appended, QueueState
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QUEUES_EXT, can_have_queues
 
 
 class QueueSink(Protocol):
@@ -80,10 +80,14 @@ class QueueSeries:
         self.extension: dict[Key, ExtState] = {}
 
     def apply(self, found: Dispatched) -> None:
-        """Append what a stretch of log dispatches; stretches come in log order."""
+        """Append what a stretch of log dispatches; stretches come in log order.
+
+        Topics that cannot name a directory have no queues.
+        """
         for piece in found.pieces:
-            self._append(piece)
-        for request in found.batches:
+            if can_have_queues(piece.key[0]):
+                self._append(piece)
+        for request in (r for r in found.batches if can_have_queues(r.topic)):
             key = request.topic, request.queue_id
             if key not in self.batch:
                 self.batch[key] = self._open_batch(key)

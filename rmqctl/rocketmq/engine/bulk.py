@@ -7,8 +7,9 @@ records that fits the file goes down with one write.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.engine.bulk_chunks import Chunk, Heads
-from rmqctl.rocketmq.engine.bulk_encode import Encoder
+from rmqctl.rocketmq.engine.bulk_encode import ROOMS, Encoder
 from rmqctl.rocketmq.engine.config import FlushMode
 from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.engine import StoreEngine
@@ -30,6 +31,8 @@ from rmqctl.rocketmq.variants import variant_of
 Ints = npt.NDArray[np.int64]
 _ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
 """Properties that send a message elsewhere than where it says."""
+
+_KEPT, _FORGOTTEN_AT_ONCE = 64 << 20, 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +66,33 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
 
 
 class _Writer:
-    """Appends what an encoder makes. While one chunk is written, the one before is dispatched and the next encoded."""
+    """Appends what an encoder makes. While one chunk is written, others are dispatched and encoded."""
 
     def __init__(self, engine: StoreEngine, encoder: Encoder, dispatch: Callable[[LogBlock], None]) -> None:
         self.engine, self.encoder, self._dispatch = engine, encoder, dispatch
+        self._end, self._is_alone = engine.log.wrote, True
+        self._forgotten = engine.log.wrote
 
     def run(self, count: int, helper: Executor) -> Iterator[Run]:
         """Write ``count`` messages, with a helper that does one thing after the other."""
-        written: list[tuple[Chunk, Block]] = []
-        first, encoded = 0, helper.submit(self._turn, written, 0, self._times(0, count))
-        while (chunk := encoded.result()) is not None:
-            first += len(chunk.heads)
-            encoded = helper.submit(self._turn, written, first, self._times(first, count))
-            written = []
-            for found in self._append_all(chunk):
-                written.append((chunk, found))
-                yield Run(len(found), len(found.data))
+        first, ahead = 0, deque[Future[Chunk | None]]()
+
+        def go_on(written: list[tuple[Chunk, Block]]) -> None:
+            nonlocal first
+            times = self._times(first, count)
+            ahead.append(helper.submit(self._turn, written, first, times))
+            first += len(times)
+
+        for _ in range(ROOMS):
+            go_on([])
+        while ahead:
+            chunk = ahead.popleft().result()
+            if chunk is not None:
+                written: list[tuple[Chunk, Block]] = []
+                for found in self._append_all(chunk):
+                    written.append((chunk, found))
+                    yield Run(len(found), len(found.data))
+                go_on(written)
 
     def _times(self, first: int, count: int) -> Ints:
         """Store times of the chunk that begins with number ``first``."""
@@ -86,10 +100,22 @@ class _Writer:
             return self.engine.config.clock.stamps(self.encoder.step(first, count - first))
 
     def _turn(self, written: list[tuple[Chunk, Block]], first: int, times: Ints) -> Chunk | None:
-        """Dispatch the chunk written last, whose room is then free, and encode the next; None behind the last."""
+        """Dispatch a chunk that was written, whose room is then free, and encode another; None behind the last."""
         for chunk, found in written:
             self._dispatch(chunk.log_block(found))
+        self._forget()
         return self.encoder.chunk(first, times) if len(times) else None
+
+    def _forget(self) -> None:
+        """Hand back memory that the system keeps for the log, but for the newest part.
+
+        A long run would else push out what other programs have there, for a log that nobody reads meanwhile.
+        """
+        log = self.engine.log
+        until = min(log.flushed, log.wrote - _KEPT)
+        if until - self._forgotten >= _FORGOTTEN_AT_ONCE:
+            log.files.forget(self._forgotten, until)
+            self._forgotten = until
 
     def _append_all(self, chunk: Chunk) -> Iterator[Block]:
         """Append a chunk, in as many parts as it touches files."""
@@ -104,6 +130,7 @@ class _Writer:
     def _append(self, chunk: Chunk, done: int) -> Block:
         """Append as many as the file takes, from message ``done`` of the chunk on; returns their records."""
         log = self.engine.log
+        self._is_alone &= log.wrote == self._end
         sizes = chunk.heads["total_size"][done:].astype(np.int64)
         start = log.room(int(sizes[0]))
         base = start - start % log.files.file_size
@@ -113,8 +140,11 @@ class _Writer:
         run = chunk.heads[part]
         run["physical_offset"] = start + ends[:count] - sizes[:count]
         run["queue_offset"], advance = self._queue_offsets(chunk.topic[part], run["queue_id"].astype(np.int64))
+        if not self._is_alone:  # others may have been given later times since these were taken
+            run["store_timestamp"] = np.maximum(run["store_timestamp"], log.store_timestamp)
         data = chunk.joined(part)
         log.append_bytes(data.data, start + int(ends[count - 1]), int(run["store_timestamp"][-1]))
+        self._end = log.wrote
         for key, number in advance:
             log.queues.advance(*key, number)
         return self._block(data, base, start - base, run, chunk.topic[part])

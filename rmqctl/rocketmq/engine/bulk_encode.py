@@ -6,6 +6,7 @@ texts are filled in as bytes.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,8 @@ CHUNK = 4096
 """Messages encoded together at most."""
 _CHUNK_BYTES = 8 << 20
 """Bytes of bodies encoded together, about."""
-_ROOMS = 2
-"""Chunks of one shape that are in use at a time: one is filled while the other is written."""
+ROOMS = 4
+"""Chunks that may be in use at a time: one is written while others are filled or dispatched."""
 _MOST_DIGITS = 19
 
 
@@ -64,14 +65,14 @@ class Encoder:
         self.run = record_plan(is_v2=False, hosts=self.sys_flag).runs[0]
         body = len(template.body or "") if template.sizes is None else template.sizes[1]
         self._most = min(CHUNK, max(_CHUNK_BYTES // max(body, 1), 1))
-        self._rooms = [_Room() for _ in range(_ROOMS)]
+        self._rooms = deque(_Room() for _ in range(ROOMS))
 
     def step(self, first: int, left: int) -> int:
         """How many of ``left`` messages to encode together from number ``first`` on: numbers of as many digits."""
         return min(self._most, left, 10 ** len(str(first)) - first)
 
     def chunk(self, first: int, times: Ints) -> Chunk:
-        """Messages from number ``first`` on, as many as there are times; at most two of the chunks may be in use.
+        """Messages from number ``first`` on, as many as there are times; at most `ROOMS` chunks may be in use.
 
         Raises:
             MessageRefused: the broker would not store one of them.
@@ -112,8 +113,8 @@ class Encoder:
         return found
 
     def _room(self, text: BulkText, digits: int, text_at: int) -> Matrix:
-        """A matrix for records whose number has so many digits, their constant bytes set: the other one each time."""
-        self._rooms.reverse()
+        """A matrix for records whose number has so many digits, their constant bytes set: the next in turn."""
+        self._rooms.rotate(1)
         room = self._rooms[0]
         if room.digits != digits or room.matrix is None:
             size = text.size(digits)
@@ -156,4 +157,4 @@ class Encoder:
         check_record(self.run.packer.size + body + topics + 2 + text, body, config)
 
 
-__all__ = ["CHUNK", "Encoder"]
+__all__ = ["CHUNK", "ROOMS", "Encoder"]

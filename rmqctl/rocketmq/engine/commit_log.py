@@ -215,7 +215,7 @@ class CommitLog:
             except IOFailure as error:
                 self.failure = error
                 raise
-            self.flushed = target
+            self.flushed = max(self.flushed, target)
         return self.flushed
 
     def mend_tail(self) -> None:

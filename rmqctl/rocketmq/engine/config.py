@@ -28,6 +28,9 @@ class FlushMode(StrEnum):
     ASYNC = "async"
 
 
+_V6_SIZE = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """An address and port as records hold them (spec 2.4)."""
@@ -50,7 +53,7 @@ class Host:
 
     @property
     def is_v6(self) -> bool:
-        return len(self.ip) == len(bytes(16))
+        return len(self.ip) == _V6_SIZE
 
 
 @dataclass(frozen=True, slots=True)

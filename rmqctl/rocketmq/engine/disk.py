@@ -75,6 +75,12 @@ class Disk:
         with _told("cannot flush to disk"):
             os.fdatasync(fd)
 
+    def forget(self, fd: int, begin: int, end: int) -> None:
+        """Tell the system that nobody will read these bytes soon, so that it need not keep them in memory."""
+        if hasattr(os, "posix_fadvise"):  # a hint: what is not on the disk yet stays, and no answer matters
+            with suppress(OSError):
+                os.posix_fadvise(fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
+
     def sync_directory(self, path: Path) -> None:
         """Make files created in or removed from a directory stay so; nothing where the system cannot."""
         with suppress(OSError):

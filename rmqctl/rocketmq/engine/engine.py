@@ -22,7 +22,8 @@ from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.dispatching import UNDISPATCHED, Dispatches
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import GroupCommit, Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.flush import Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
@@ -338,6 +339,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
 
     def _release(self) -> None:
         self._closed = True
+        self._group.close()
         self.reput.close()
         self.log.files.close()
         self.system.close()

@@ -1,8 +1,4 @@
-"""Flush and commit services: group commit for sync flush, intervals for async, commit for the pool (spec 7).
-
-Group commit has no thread of its own: the first writer that waits leads, syncs everything appended
-so far with one call, and answers all whose bytes are down; who came meanwhile is the next group.
-"""
+"""Flush and commit services: intervals for async flush, commit for the pool, dispatch beside writers (spec 7)."""
 
 from __future__ import annotations
 
@@ -21,44 +17,6 @@ MOST_FILES = 4
 """Log files that may wait for dispatch: fewer than a start after a kill looks at."""
 GROUP_COMMIT_MS = 10
 """How often the group commit service looks for work by itself."""
-
-
-class GroupCommit:
-    """Answers writers when their bytes are on the disk (GroupCommitService)."""
-
-    def __init__(self, log: CommitLog) -> None:
-        self._log = log
-        self._condition = threading.Condition()
-        self._leading = False
-
-    def wait(self, end: int, timeout_ms: int) -> bool:
-        """Wait until the log is flushed to ``end``; False when that took longer than the timeout.
-
-        Raises:
-            IOFailure: the disk failed, so nobody knows whether the bytes are down.
-        """
-        give_up = monotonic() + timeout_ms / 1000
-        with self._condition:
-            while self._log.flushed < end:
-                if self._log.failure is not None:
-                    raise self._log.failure
-                if not self._leading:
-                    self._lead()
-                elif not self._condition.wait(max(give_up - monotonic(), 0)) and monotonic() >= give_up:
-                    return self._log.flushed >= end
-            return True
-
-    def _lead(self) -> None:
-        """One sync for everybody who waits now; the condition is let go meanwhile."""
-        self._leading = True
-        self._condition.release()
-        try:
-            self._log.commit()
-            self._log.flush()
-        finally:
-            self._condition.acquire()
-            self._leading = False
-            self._condition.notify_all()
 
 
 class Service:

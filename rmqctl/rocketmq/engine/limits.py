@@ -47,6 +47,11 @@ def check_topic(topic: str, config: StoreConfig) -> None:
         )
 
 
+def is_topic(topic: str) -> bool:
+    """Whether some release accepts the name."""
+    return bool(_TOPIC.fullmatch(topic)) and len(topic) <= topic_limit(topic, _V2)
+
+
 def topic_limit(topic: str, release: Release) -> int:
     """Bytes a topic name may have: more than 127 only for retry topics from 5.1.0 on."""
     return RETRY_TOPIC_MAX if release >= _V2 and topic.startswith(RETRY_PREFIX) else TOPIC_MAX

@@ -129,8 +129,7 @@ class MappedFiles:
         directory = directories[base // self.file_size % len(directories)]
         path = directory / f"{base:0{OFFSET_DIGITS}d}"
         file = MappedFile(path, base, self.disk.open(path, self.file_size))
-        self.files.append(file)
-        self.files.sort(key=lambda f: f.base)
+        self.files = sorted([*self.files, file], key=lambda f: f.base)  # a new list: a flush may go through the old one
         return file
 
     def _with_room(self) -> list[Path]:
@@ -153,6 +152,13 @@ class MappedFiles:
         for file in self._between(begin, end):
             self.disk.sync(self._fd(file))
 
+    def forget(self, begin: int, end: int) -> None:
+        """Have the system drop ``[begin, end)`` from its memory; it is on the disk."""
+        for file in self._between(begin, end):
+            if file.fd >= 0:
+                first, last = max(begin - file.base, 0), min(end - file.base, self.file_size)
+                self.disk.forget(file.fd, first, last)
+
     def _between(self, begin: int, end: int) -> Iterator[MappedFile]:
         for file in reversed(self.files):
             if file.base + self.file_size <= begin:
@@ -170,7 +176,7 @@ class MappedFiles:
         self._close(file)
         self._last = None
         self.disk.remove(file.path)
-        self.files.remove(file)
+        self.files = [f for f in self.files if f is not file]
 
     def close_files(self, before: int) -> None:
         """Close the descriptors of files that end at an offset or in front of it; they open again when needed."""

@@ -9,7 +9,7 @@ more than three quarters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from formats.rocketmq.index import java_hash
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
@@ -22,11 +22,13 @@ _LAST_BATCH_TEXT = Release(5, 3, 3)
 CLIENT_BUCKETS = 16
 
 
+@cache
 def is_closed_by(release: Release) -> bool:
     """Whether a release ends the text with 0x02."""
     return not _FIRST_OPEN <= release <= _LAST_OPEN
 
 
+@cache
 def buckets_of(release: Release) -> int:
     """Buckets of the map a broker decodes properties into."""
     return 128 if release >= Release(5, 0, 0) else CLIENT_BUCKETS
@@ -77,7 +79,7 @@ def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
 
 def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
     names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
-    return _joined([(n, pairs[n]) for n in names], closed=closed, release=release)
+    return _joined([(raw, _utf8(pairs[name])) for name, raw in names], closed=closed, release=release)
 
 
 def ordered_text(pairs: Pairs, release: Release) -> bytes:
@@ -86,35 +88,38 @@ def ordered_text(pairs: Pairs, release: Release) -> bytes:
     Raises:
         MessageRefused: a name or value contains a separator.
     """
-    return _joined(list(pairs.items()), closed=is_closed_by(release), release=release)
+    raw = [(_utf8(name), _utf8(value)) for name, value in pairs.items()]
+    return _joined(raw, closed=is_closed_by(release), release=release)
 
 
-def _joined(pairs: list[tuple[str, str]], *, closed: bool, release: Release) -> bytes:
-    text = join_properties([(_utf8(name), _utf8(value)) for name, value in pairs], closed=closed)
+def _joined(pairs: list[tuple[bytes, bytes]], *, closed: bool, release: Release) -> bytes:
+    text = join_properties(pairs, closed=closed)
     count = len(pairs)
     if text.count(PAIR_END) != count - (not closed and count > 0) or text.count(NAME_END) != count:
         _refuse_separators(pairs, release)
     return text
 
 
-def _refuse_separators(pairs: list[tuple[str, str]], release: Release) -> None:
+def _refuse_separators(pairs: list[tuple[bytes, bytes]], release: Release) -> None:
     """Refuse what would be read as other properties; readers from 4.9.1 on take 0x01 in a value as it is."""
     for name, value in pairs:
-        bad = PAIR_END.decode() if PAIR_END.decode() in name + value else ""
-        if NAME_END.decode() in name or (NAME_END.decode() in value and release < _FIRST_OPEN):
-            bad = NAME_END.decode()
+        bad = PAIR_END if PAIR_END in name + value else b""
+        if NAME_END in name or (NAME_END in value and release < _FIRST_OPEN):
+            bad = NAME_END
         if bad:
+            shown = name.decode("utf-8", "surrogateescape")
             raise MessageRefused(
                 PutStatus.MESSAGE_ILLEGAL,
-                f"the property {name!r} has the separator 0x{ord(bad):02x} in its name or value; "
+                f"the property {shown!r} has the separator 0x{bad.hex()} in its name or value; "
                 "leave that character out",
-                f"properties.{name}",
+                f"properties.{shown}",
             )
 
 
 @lru_cache(maxsize=4096)
-def _ordered(names: tuple[str, ...], buckets: int) -> tuple[str, ...]:
-    return tuple(java_map_order(names, buckets))
+def _ordered(names: tuple[str, ...], buckets: int) -> tuple[tuple[str, bytes], ...]:
+    """Names in the order of the map, each with its bytes."""
+    return tuple((name, _utf8(name)) for name in java_map_order(names, buckets))
 
 
 def _utf8(text: str) -> bytes:

@@ -17,6 +17,7 @@ from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
 DELIVER_MS, DELAY_SEC, DELAY_MS, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_OUT_MS"
+_TIMES = {DELIVER_MS, DELAY_SEC, DELAY_MS}
 DELETE_KEY = "TIMER_DEL_UNIQKEY"
 _ONE_QUEUE = ("RMQ_SYS_TRANS_", "%RETRY%", "%DLQ%", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC")
 MAX_RECONSUME, FIRST_RETRY_LEVEL = 16, 3
@@ -32,15 +33,15 @@ def route(message: Message, config: StoreConfig, now_ms: int) -> Message:
     if message.is_stored or message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK):
         return message
     level = delay_level(message)
-    if config.is_5 and level <= 0 and any(n in message.properties for n in (DELIVER_MS, DELAY_SEC, DELAY_MS)):
+    if config.is_5 and level <= 0 and not _TIMES.isdisjoint(message.properties):
         return _timed(message, config, now_ms)
     return _scheduled(message, level, config) if level > 0 else message
 
 
 def delay_level(message: Message) -> int:
     """The message's delay level; 0 without one."""
-    text = message.properties.get(DELAY, "0")
-    return int(text) if text.isascii() and text.removeprefix("-").isdigit() else 0
+    text = message.properties.get(DELAY)
+    return int(text) if text is not None and text.isascii() and text.removeprefix("-").isdigit() else 0
 
 
 def moved(message: Message, topic: str, queue_id: int, config: StoreConfig, more: dict[str, str]) -> Message:

@@ -29,7 +29,7 @@ class TopicTable:
 
     def __init__(self, release: Release, document: dict[str, Any]) -> None:
         self._release, self._document = release, document
-        self.changed = False
+        self.changed, self._kept = False, dict[str, tuple[int | None, bool]]()
 
     @classmethod
     def of(cls, store: RocketMQStore | None, release: Release) -> TopicTable:
@@ -48,9 +48,22 @@ class TopicTable:
 
     def queues(self, topic: str) -> int | None:
         """Write queues of a topic, None if it is not known."""
-        found = self.topics.get(topic)
-        number = found.get("writeQueueNums") if isinstance(found, dict) else None
-        return number if isinstance(number, int) else None
+        return self._of(topic)[0]
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the topic's queues are batch queues (attribute queue.type)."""
+        return self._of(topic)[1]
+
+    def _of(self, topic: str) -> tuple[int | None, bool]:
+        """Queues and kind of a topic, kept because every put asks."""
+        kept = self._kept.get(topic)
+        if kept is None:
+            found = self.topics.get(topic)
+            number = found.get("writeQueueNums") if isinstance(found, dict) else None
+            attributes = found.get("attributes") if isinstance(found, dict) else None
+            is_batch = isinstance(attributes, dict) and attributes.get("queue.type") == BATCH_ATTRIBUTES["queue.type"]
+            kept = self._kept[topic] = number if isinstance(number, int) else None, is_batch
+        return kept
 
     def ensure(self, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:
         """Make a topic known, with at least so many queues."""
@@ -59,6 +72,7 @@ class TopicTable:
             if (self.queues(topic) or 0) < queues:
                 known["readQueueNums"] = known["writeQueueNums"] = queues
                 self.changed = True
+                self._kept.clear()
             return
         settings: dict[str, Any] = {"attributes": attributes or {}} if self._is_5 else {}
         settings |= {
@@ -67,12 +81,7 @@ class TopicTable:
         }  # fmt: skip
         self._document.setdefault(_TABLE, {})[topic] = settings
         self.changed = True
-
-    def is_batch(self, topic: str) -> bool:
-        """Whether the topic's queues are batch queues (attribute queue.type)."""
-        found = self.topics.get(topic)
-        attributes = found.get("attributes") if isinstance(found, dict) else None
-        return isinstance(attributes, dict) and attributes.get("queue.type") == BATCH_ATTRIBUTES["queue.type"]
+        self._kept.clear()
 
     @property
     def _is_5(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,11 @@ class Claims:
     def end(self) -> int:
         """Physical offset behind the last claimed record; 0 without one."""
         return max((claim.end for claims in self._at.values() for claim in claims), default=0)
+
+    @cached_property
+    def places(self) -> frozenset[tuple[str, int, int]]:
+        """Topic, queue and queue offset of every claim."""
+        return frozenset((c.topic, c.queue_id, c.queue_offset) for claims in self._at.values() for c in claims)
 
     def at(self, physical: int) -> list[Claim]:
         """Claims on the record at an offset; those of light queues last."""

@@ -18,10 +18,11 @@ from rmqctl.rocketmq.mend.placeholder import Setting
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.log import LogChecker
+from rmqctl.rocketmq.verify.log import LogChecker, LogPartial
 from rmqctl.rocketmq.verify.property_crc import NAME
 from rmqctl.rocketmq.verify.queue_rest import Missing
 from rmqctl.rocketmq.verify.queues import QueueChecker
+from rmqctl.rocketmq.verify.store_times import TimesJoin
 
 _GAPS = (kinds.LOG_BAD_RECORD, kinds.LOG_TORN_TAIL, kinds.LOG_BLANK)
 _RECORDS = (
@@ -110,10 +111,17 @@ class _Survey:
             holes.block(found)
             self._sort(findings, found.block)
             self._note(found.block)
+        self._sort_times(checker.finish())
         self.found.missing, self.found.holes = queues.partial().missing, holes.holes
         self.found.strayed = holes.strayed()
         self._merge()
         return self.found
+
+    def _sort_times(self, partial: LogPartial) -> None:
+        """Store times of the first records of the log and of the last, which no block judges."""
+        times = TimesJoin()
+        for finding in [*times.add(partial.times), *times.end()]:
+            self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
 
     def _sort(self, findings: list[Finding], block: Block) -> None:
         resumed = {g.position for g in block.gaps if g.resumed}

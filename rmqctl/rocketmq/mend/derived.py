@@ -32,6 +32,9 @@ _KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
 def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
     """Steps for the queues of every topic that has a finding.
 
+    Where any is built, so is what a killed broker had not dispatched: a queue built to the end of the log beside others
+    that lag would make those look as if they lacked units.
+
     Args:
         store: with the log as it will be.
         findings: of a verification of it.
@@ -41,17 +44,16 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     Raises:
         OSError: a file cannot be read or built.
     """
-    wrong = [f for f in findings if f.kind.id.startswith("queue.") and f.level is not Severity.NOTE]
-    first: dict[str, Finding] = {}
-    for finding in wrong:
-        if finding.kind is not kinds.QUEUE_ORPHAN and topic_of(finding):
-            first.setdefault(topic_of(finding), finding)
+    found = [f for f in findings if f.kind.id.startswith("queue.")]
+    wrong = [f for f in found if f.level is not Severity.NOTE]
+    first = _by_topic(f for f in wrong if f.kind is not kinds.QUEUE_ORPHAN)
     yield from (_rocksdb(f) for f in wrong if f.kind is kinds.QUEUE_DATABASE)
     if not first:
         return
     if store.is_rocksdb:
         yield _rocksdb(next(iter(first.values())))
         return
+    first = _by_topic(f for f in found if f.kind is kinds.QUEUE_UNDISPATCHED) | first
     damage = survey(store)
     for hole in damage.holes:
         if hole.topic in first and hole.missing > _LARGEST_HOLE:
@@ -70,6 +72,15 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
             why += f"; the messages of {ahead} units are behind the end of the log" if ahead else ""
             known, counted = min(ahead, counted), max(counted - ahead, 0)
             yield Step(kind, change.file, _what(change), why, edits, loses=ahead - known)
+
+
+def _by_topic(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """The first finding of each topic."""
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        if topic_of(finding):
+            first.setdefault(topic_of(finding), finding)
+    return first
 
 
 def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:

@@ -93,7 +93,7 @@ def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) ->
     lengths = _LENGTHS & set(fields)
     if lengths and not is_clean(bytes(record[layout.properties_at :])):
         return None
-    body = prove_body(record, layout, exact=len(lengths) > (1 if claim else 0))
+    body = prove_body(record, layout, exact="SYSFLAG" in fields or len(lengths) > (1 if claim else 0))
     if body is None:
         return None
     if "SYSFLAG" in fields:
@@ -130,7 +130,7 @@ def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis |
     """Whether body and BODYCRC fit each other, after correcting a flipped bit or a short burst; else None.
 
     Args:
-        exact: the body must fit as it is, because its length is a guess: two guesses do not prove each other.
+        exact: the body must fit as it is, because its place or length is a guess: two guesses do not prove each other.
     """
     body = bytes(record[layout.body_at : layout.body_at + layout.body_size])
     stored = int.from_bytes(record[8:12], "big")

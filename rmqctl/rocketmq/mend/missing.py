@@ -85,7 +85,9 @@ class _Filler:
 
     def steps(self, gaps: list[Finding]) -> Iterator[Step]:
         ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
-        self._claims, self._holes = claims_into(self.store, ranges), survey(self.store).holes
+        self._holes = survey(self.store).holes
+        beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
+        self._claims = claims_into(self.store, [*ranges, *beside])
         for gap, (begin, end) in zip(gaps, ranges, strict=True):
             for base in range(begin, end - self.size + 1, self.size):
                 name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
@@ -103,13 +105,12 @@ class _Filler:
     def _anew(self, name: str, base: int) -> Step:
         end = base + self.size
         claims = self._claims.inside(base, end - 8)
-        known = {(c.topic, c.queue_id, c.queue_offset) for c in claims}
         loose = [
             Claim(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
             for h in self._holes
             if h.after < base and h.before >= end
             for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
-            if (h.topic, h.queue_id, offset) not in known
+            if (h.topic, h.queue_id, offset) not in self._claims.places
         ]
         made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light)
         assert made is not None  # a whole file has room for a blank record
@@ -123,7 +124,8 @@ class _Filler:
         return [c for c in self._claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
 
     def _setting(self, base: int) -> Setting:
-        """From the first record behind the gap."""
+        """From the first record behind the gap that begins a file."""
         with LogReader(self.files) as log:
-            after = next((log.record(f.base) for f in self.files if f.base > base), None)
+            behind = (log.record(f.base) for f in self.files if f.base > base)
+            after = next((record for record in behind if record), None)
             return setting_of(after) if after else Setting()

@@ -49,6 +49,7 @@ class RepairOptions:
         replica: another store of the same group, to take bytes from.
         body_damage: what becomes of a body that nothing heals.
         neutralize: physical offsets of messages to be replaced by placeholders.
+        processes: that share the log where it is verified.
     """
 
     only: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class RepairOptions:
     replica: RocketMQStore | None = None
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
     neutralize: tuple[int, ...] = ()
+    processes: int = 1
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
@@ -110,6 +112,7 @@ class _Planner:
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
     _known: tuple[tuple[int, Level], list[Finding]] = field(default=((-1, Level.QUICK), []))
+    _undispatched: list[Finding] = field(default_factory=list)
 
     def run(self) -> Repair:
         before = self._findings("verify", Level.FULL)
@@ -141,7 +144,7 @@ class _Planner:
         found = self._findings("queues")
         self._take(expired_steps(self.store, found))
         cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
-        self._take(queue_steps(self.store, found, self._room(), cut))
+        self._take(queue_steps(self.store, [*found, *self._undispatched], self._room(), cut))
         self._take(index_steps(self.store, found, self._room()))
         before, found = found, self._findings("checkpoint and configuration")
         if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
@@ -174,8 +177,10 @@ class _Planner:
         known = (len(self.steps), level)
         if self._known[0] not in (known, (len(self.steps), Level.FULL)):
             self.advance(stage)
-            found = Verification(self.store, VerifyOptions(level)).findings()
+            options = VerifyOptions(level, processes=self.options.processes)
+            found = list(Verification(self.store, options).findings())
             self._known = known, [f for f in found if f.level is not Severity.NOTE]
+            self._undispatched = [f for f in found if f.kind is kinds.QUEUE_UNDISPATCHED]
         return self._known[1]
 
     def _room(self) -> Path:

@@ -7,7 +7,7 @@ on disk; here all count as being in memory, as they do for anyone who reads near
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.broker_conf import integer
@@ -183,9 +183,20 @@ class _Call:
             if unit.physical_offset < self.skip_before:
                 self.trace.add(self.file, f"unit {unit.queue_offset}", "its record is in the same log file; dropped")
             elif fits_tag(self.view, unit, self.tag, self.file, self.trace):
-                taken = _take(self.view, self.answer, unit, self.file, self.trace)
+                taken = _take(self.view, self.answer, self._as_read(unit), self.file, self.trace)
                 self.skip_before = -1 if taken else self._next_log_file(unit.physical_offset)
         self.trace.add(self.file, "end of the queue file", "the call ends")
+
+    def _as_read(self, unit: Unit) -> Unit:
+        """A broker looks for offset 0 in the first file of the log, whatever its name (``CommitLog.getMessage``).
+
+        So a unit of the very first message gives, where that has expired, as many bytes of the oldest file.
+        """
+        begin = self.view.log_begin
+        if unit.physical_offset or not begin:
+            return unit
+        self.trace.add(self.file, f"unit {unit.queue_offset}", f"offset 0 is read from the first file, at {begin}")
+        return replace(unit, physical_offset=begin)
 
     def _behind(self, examined: int, unit: Unit) -> int:
         """4.x counts the units it went through, 5.x takes the unit's own offset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqctl.errors import RmqctlError
 from rmqctl.rocketmq.config_files import read_config
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 
@@ -9,16 +10,27 @@ _NEAREST = 3
 
 
 def topic_names(store: RocketMQStore) -> list[str]:
-    """Names of queue directories and of topics.json, sorted; of a RocksDB store only the latter.
+    """Names of queues and of topics.json, sorted; those of queues in RocksDB where its package is installed.
 
     Raises:
         OSError: a directory cannot be read.
     """
     kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)
     names = {e.name for kind in kinds for e in store.tree.entries(kind, sizes=False) if e.is_directory}
+    names |= _in_database(store) if store.is_rocksdb else set()
     document = read_config(store, "topics.json").document
     table = document.get("topicConfigTable") if isinstance(document, dict) else None
     return sorted(names | (set(map(str, table)) if isinstance(table, dict) else set()))
+
+
+def _in_database(store: RocketMQStore) -> set[str]:
+    from rmqctl.rocketmq.rocksdb_queues import open_queues
+
+    try:
+        with open_queues(store) as queues:
+            return {topic for topic, _ in queues.queues()}
+    except RmqctlError:
+        return set()
 
 
 def nearest(name: str, names: list[str]) -> list[str]:

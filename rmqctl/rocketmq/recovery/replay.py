@@ -33,7 +33,7 @@ from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.recovery.start_file import Known, start_index
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, can_have_queues
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")
 _TAKE_EVERY = 1 << 18
@@ -189,13 +189,18 @@ class _Replay:
         self.result.last_store_timestamp = last_time
 
     def _dispatch(self, done: Dispatched) -> None:
-        """``doDispatch``: units into the queues, keys into the index."""
+        """``doDispatch``: units into the queues, keys into the index.
+
+        A topic that cannot name a directory has no queue here; a broker fails on its files, or puts them elsewhere.
+        """
         for piece in done.pieces:
+            if not can_have_queues(piece.key[0]):
+                continue
             units = piece.units
             offsets = piece.offsets if piece.offsets is not None else piece.first + np.arange(len(units))
             physical, size, tags = (units[name].astype(np.int64) for name in UNIT_FIELDS)
             self._image(QUEUES, *piece.key).put_many(physical, size, tags, offsets)
-        for request in done.batches:
+        for request in (r for r in done.batches if can_have_queues(r.topic)):
             image = self._image(BATCH_QUEUES, request.topic, request.queue_id)
             assert isinstance(image, BatchQueueImage)
             image.put(request)

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from formats.errors import DecodeError
 from formats.rocketmq.properties import split_properties
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.dispatch.request import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.engine.limits import is_topic
 from rmqctl.rocketmq.kinds_log import LOG_TORN_TAIL
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, queues_of
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, signed
@@ -25,7 +26,7 @@ from rmqctl.rocketmq.queue_range import LogRange, queue_range
 from rmqctl.rocketmq.rows.messages import crc_flags
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
-from rmqctl.rocketmq.verify.log import body_crc_finding, damaged_properties
+from rmqctl.rocketmq.verify.log import body_crc_finding, damaged_properties, topic_finding
 
 RECORD = np.dtype(
     [
@@ -158,16 +159,27 @@ def _columns(part: LogBlock, source: int, names: Names, bad: list[Finding]) -> R
         for row in np.flatnonzero(~ok).tolist()
     ]
     bad += damaged_properties(block, part.properties)
+    topics = part.topics(names.ids)
+    ok &= _accepted(block, topics, names, bad)
     records = np.zeros(len(block), RECORD)
     flags = block["sys_flag"]
     unqueued = np.isin(flags & TRANSACTION, (PREPARED, ROLLBACK))
-    queue = names.of(part.topics(names.ids), block["queue_id"])
+    queue = np.full(len(block), NO_QUEUE)
+    queue[ok] = names.of(topics[ok], block["queue_id"][ok])
     records["source"], records["physical"], records["size"] = source, block.physical, block.total_size
     records["queue"], records["queue_offset"] = np.where(unqueued, NO_QUEUE, queue), block["queue_offset"]
     records["messages"], records["store_timestamp"] = 1, block["store_timestamp"]
     for row in np.flatnonzero(flags & INNER_BATCH).tolist():
         records["messages"][row] = _inner_count(part, row)
     return records[ok]
+
+
+def _accepted(block: Block, topics: Ints, names: Names, bad: list[Finding]) -> npt.NDArray[np.bool_]:
+    """Which records have a topic that the engine takes; the others are noted: nothing here tells where they belong."""
+    odd = [n for n in np.unique(topics).tolist() if not is_topic(names.ids.texts[n].decode("utf-8", "replace"))]
+    accepted: npt.NDArray[np.bool_] = ~np.isin(topics, odd)
+    bad += [topic_finding(block, row, names.ids.texts[int(topics[row])]) for row in np.flatnonzero(~accepted).tolist()]
+    return accepted
 
 
 def _inner_count(part: LogBlock, row: int) -> int:

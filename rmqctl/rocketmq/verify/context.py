@@ -6,7 +6,11 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from rmqctl.release import Release
+from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.releases import ReleaseRange, release_range
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 
@@ -73,3 +77,12 @@ class LogContext:
         """Whether a damaged range overlaps ``[begin, end)``."""
         at = bisect_left(self.damaged, (begin, 0))
         return (at > 0 and self.damaged[at - 1][1] > begin) or (at < len(self.damaged) and self.damaged[at][0] < end)
+
+    def are_damaged(self, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
+        """The same of many stretches at once, shape (n,)."""
+        ranges = np.array(self.damaged, np.int64).reshape(-1, 2)
+        at = np.searchsorted(ranges[:, 0], begin)
+        before = (at > 0) & (np.append(ranges[:, 1], 0)[at - 1] > begin)
+        behind = (at < len(ranges)) & (np.append(ranges[:, 0], 0)[at] < end)
+        found: npt.NDArray[np.bool_] = before | behind
+        return found

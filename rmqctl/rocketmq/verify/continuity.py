@@ -21,6 +21,7 @@ from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 
 TRANSACTION = 0xC
+_LARGEST = (1 << 63) - 1
 _UNQUEUED = (0x4, 0xC)
 _INNER_BATCH = 0x80
 Key = tuple[bytes, int]
@@ -130,7 +131,7 @@ class Continuity:
             offset, expected, physical = int(offsets[row]), int(self._expected[number]), int(block.physical[row])
             other = -1
             if expected not in (-1, offset) and offset != self._other[number]:
-                other = expected + int(steps[row])
+                other = min(expected + int(steps[row]), _LARGEST)
                 before = int(self._physical[number])
                 if offset < expected or not _any_between(damaged, before, physical):
                     found = _break(block, row, expected, offset)
@@ -138,7 +139,7 @@ class Continuity:
                         self._pending[number] = found, offset
                     else:
                         findings.append(found)
-            self._expected[number], self._other[number] = offset + int(steps[row]), other
+            self._expected[number], self._other[number] = min(offset + int(steps[row]), _LARGEST), other
             self._physical[number] = physical
         return findings
 

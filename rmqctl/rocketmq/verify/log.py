@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block, head_offsets
+from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.columns import TextIds, Texts
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import body_crcs
@@ -30,6 +29,7 @@ from rmqctl.rocketmq.verify.continuity import (
     ContinuityPartial,
 )
 from rmqctl.rocketmq.verify.property_crc import property_crc_findings
+from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin, TimesPartial
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
@@ -47,8 +47,6 @@ class LogPartial:
     Attributes:
         damaged: physical ranges ``(begin, end)`` that findings cover, ascending.
         misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
-        first_time, second_time, last_time: store times of the split's first two records and of its last, in ms.
-        newest_time: the latest in front of a clock step, or the last; one record alone far ahead does not count.
         v2: physical offset of the first V2 record, or None.
     """
 
@@ -57,11 +55,7 @@ class LogPartial:
     damaged: list[tuple[int, int]] = field(default_factory=list)
     misplaced: list[int] = field(default_factory=list)
     continuity: ContinuityPartial = field(default_factory=ContinuityPartial)
-    first_time: int | None = None
-    second_time: int | None = None
-    last_time: int | None = None
-    newest_time: int | None = None
-    first_at: tuple[str, int, int] | None = None
+    times: TimesPartial = field(default_factory=TimesPartial)
     end: int | None = None
     v2: tuple[str, int, int] | None = None
     v2_count: int = 0
@@ -87,6 +81,7 @@ class LogChecker:
     ) -> None:
         self.bodies, self.max_message = bodies, max_message
         self.partial = LogPartial()
+        self._times = StoreTimes()
         self._continuity = Continuity(ids or TextIds(), queues or KeyNumbers())
 
     def block(self, found: LogBlock) -> list[Finding]:
@@ -98,7 +93,6 @@ class LogChecker:
         self._continuity.topics(found)
         findings += self._topics(block)
         findings += _sizes(block, self.max_message)
-        findings += self._store_times(block)
         if self.bodies:
             findings += [*_body_crc(block), *_compression(block), *_properties(block, found.properties)]
         self._note(block)
@@ -106,42 +100,25 @@ class LogChecker:
         breaks = self._continuity.block(found, self.partial.damaged)
         self._note_damage(found, breaks)
         findings += breaks
-        return sorted(findings, key=lambda f: f.offset)
+        late, own = _parted(self._times.block(block), block.file)
+        return late + sorted(findings + own, key=lambda f: f.offset)
 
     def finish(self) -> LogPartial:
         """What this split leaves for the join."""
+        self.partial.times = self._times.partial
         self.partial.continuity.spans = self._continuity.spans()
         return self.partial
-
-    def _store_times(self, block: Block) -> list[Finding]:
-        times = block["store_timestamp"]
-        known = self.partial.last_time
-        before = np.concatenate([times[:1] if known is None else [known], times[:-1]])
-        found = []
-        for row in time_breaks(times, before):
-            stays = is_clock_step(times, before, row)
-            if stays:
-                self.partial.newest_time = max(self.partial.newest_time or 0, int(before[row]))
-            found.append(_store_time(block, row, times, int(before[row]), Severity.NOTE if stays else None))
-        return found
 
     def _topics(self, block: Block) -> list[Finding]:
         """Names that no broker would accept, each looked at once."""
         findings = []
         for text, row in self._continuity.new_topics:
             if not 0 < len(text) <= 255 or not _TOPIC.fullmatch(text):
-                at, size = int(block.topic_at[row]) + block.start, len(text)
-                findings.append(_record_finding(kinds.LOG_TOPIC, block, row, at, size, f"the topic is {text!r}"))
+                findings.append(topic_finding(block, row, text))
         return findings
 
     def _note(self, block: Block) -> None:
         partial = self.partial
-        if partial.first_time is None:
-            partial.first_time = int(block["store_timestamp"][0])
-            partial.second_time = int(block["store_timestamp"][1]) if len(block) > 1 else None
-            partial.first_at = (block.file, int(block.position[0]), int(block.physical[0]))
-        partial.last_time = int(block["store_timestamp"][-1])
-        partial.newest_time = max(partial.newest_time or 0, partial.last_time)
         partial.messages += len(block)
         partial.bytes += int(block.total_size.sum())
         partial.end = int(block.physical[-1] + block.total_size[-1])
@@ -162,32 +139,10 @@ class LogChecker:
         self.partial.damaged = sorted([*self.partial.damaged, *ranges]) if ranges else self.partial.damaged
 
 
-def time_breaks(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64]) -> list[int]:
-    """Rows whose store time is before that of the record in front, or zero.
-
-    Where one value stands out above both its neighbours, that row is named and not the one behind it.
-    """
-    rows = np.flatnonzero((times < before) | (times == 0)).tolist()
-    return [i - 1 if i and before[i - 1] <= times[i] < times[i - 1] and times[i] else i for i in rows]
-
-
-def is_clock_step(times: npt.NDArray[np.int64], before: npt.NDArray[np.int64], row: int) -> bool:
-    """Whether the clock was set back: the record behind is early, too. One record alone is a damaged field."""
-    if not 0 < times[row] < before[row] or row + 1 >= len(times):
-        return False
-    return bool(times[row] <= times[row + 1] < before[row])
-
-
-def _store_time(
-    block: Block, row: int, times: npt.NDArray[np.int64], before: int, severity: Severity | None = None
-) -> Finding:
-    time = int(times[row])
-    at = int(block.position[row] + head_offsets("store_timestamp")[block.variant[row]])
-    if time >= before and time:
-        text = f"{time}, {time - int(times[row + 1])} ms after that of the record behind"
-    else:
-        text = f"{time}, {before - time} ms before that of the record in front"
-    return _record_finding(kinds.LOG_STORE_TIME, block, row, at, 8, f"the store time is {text}", severity)
+def _parted(findings: Iterable[Finding], file: str) -> tuple[list[Finding], list[Finding]]:
+    """Those of earlier files, and those of this one."""
+    found = list(findings)
+    return [f for f in found if f.file != file], [f for f in found if f.file == file]
 
 
 def _record_finding(
@@ -197,6 +152,12 @@ def _record_finding(
     return Finding(
         kind, block.file, offset, size, message, severity, physical_offset=int(block.physical[row]), topic=topic
     )
+
+
+def topic_finding(block: Block, row: int, text: bytes) -> Finding:
+    """The finding for a topic that no broker accepts; offset and size are those of the topic."""
+    at = int(block.topic_at[row]) + block.start
+    return _record_finding(kinds.LOG_TOPIC, block, row, at, len(text), f"the topic is {text!r}")
 
 
 def _body_crc(block: Block) -> list[Finding]:
@@ -253,8 +214,23 @@ def _compression(block: Block) -> list[Finding]:
         if magic is None or not head.startswith(magic):
             what = f"compression type {codec} is unknown" if magic is None else f"the body starts {head.hex(' ')}"
             message = f"sys_flag 0x{int(flags[row]):X} says compressed, but {what}"
-            findings.append(_record_finding(kinds.LOG_COMPRESSION, block, int(row), at + block.start, size, message))
+            severity = None
+            if _is_checked_half(block, int(row)):
+                severity, message = Severity.NOTE, f"{message}: old brokers store it so when they check the transaction"
+            findings.append(
+                _record_finding(kinds.LOG_COMPRESSION, block, int(row), at + block.start, size, message, severity)
+            )
     return findings
+
+
+def _is_checked_half(block: Block, row: int) -> bool:
+    """Whether the record is a half message that the broker put once more to check its transaction.
+
+    Old releases (seen in 4.4.0, no more in 4.7.1) put it with the body decompressed and the flags as they were.
+    """
+    at, size = int(block.properties_at[row]), int(block.properties_size[row])
+    checked = b"TRANSACTION_CHECK_TIMES\x01" in block.data[at : at + size].tobytes()
+    return checked and block.topic(row) == b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def gap_range(gap: Finding) -> tuple[int, int]:
@@ -269,8 +245,6 @@ class LogJoin:
     Attributes:
         messages: in all splits.
         end: physical offset behind the last record; None without one.
-        last_time: store time of the last record, in ms.
-        newest_time: as of :class:`LogPartial`; None without a record.
         damaged: physical ranges that cannot be trusted, ascending, missing files among them.
         misplaced: as of :class:`LogPartial`.
     """
@@ -278,11 +252,10 @@ class LogJoin:
     def __init__(self) -> None:
         self.messages = 0
         self.end: int | None = None
-        self.last_time: int | None = None
-        self.newest_time: int | None = None
         self.damaged: list[tuple[int, int]] = []
         self.misplaced: list[int] = []
         self._steps: list[Finding] = []
+        self._times = TimesJoin()
         self._breaks: list[Finding] = []
         self._continuity = ContinuityJoin()
         self._v2: tuple[str, int, int] | None = None
@@ -294,28 +267,24 @@ class LogJoin:
 
     def add(self, partial: LogPartial) -> None:
         """Take what the next split leaves."""
-        if self.last_time is not None and partial.first_time is not None and partial.first_at:
-            back = self.last_time - partial.first_time
-            if back > 0:
-                file, at, physical = partial.first_at
-                message = f"the store time is {partial.first_time}, {back} ms before that of the record in front"
-                stays = (
-                    partial.second_time is not None and 0 < partial.first_time <= partial.second_time < self.last_time
-                )
-                severity = Severity.NOTE if stays else None
-                self._steps.append(
-                    Finding(kinds.LOG_STORE_TIME, file, at, 8, message, severity, physical_offset=physical)
-                )
+        self._steps += self._times.add(partial.times)
         for found in partial.damaged:
             insort(self.damaged, found)
         self._breaks += self._continuity.add(partial.continuity, self.damaged)
         self.messages += partial.messages
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end
-        self.last_time = self.last_time if partial.last_time is None else partial.last_time
-        if partial.newest_time is not None:
-            self.newest_time = max(self.newest_time or 0, partial.newest_time)
         self._v2, self._v2_count = self._v2 or partial.v2, self._v2_count + partial.v2_count
+
+    @property
+    def last_time(self) -> int | None:
+        """Store time of the last record, in ms; None without one."""
+        return self._times.last
+
+    @property
+    def newest_time(self) -> int | None:
+        """The latest in front of a clock step, or the last: one record alone far ahead does not count."""
+        return max((t for t in (self._times.newest, self._times.last) if t is not None), default=None)
 
     def findings(self, as_release: Release | None = None) -> Iterator[Finding]:
         """What only shows across splits: clock steps and queue offsets at the seams, V2 records.
@@ -324,6 +293,7 @@ class LogJoin:
             as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
         """
         yield from self._steps
+        yield from self._times.end()
         yield from self._breaks
         if self._v2:
             message = f"{self._v2_count} records with a two-byte topic length, the first one here"

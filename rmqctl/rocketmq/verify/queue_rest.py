@@ -188,10 +188,30 @@ class _Rest:
             yield self._expired(expired)
         if live == self.claim.count and not self.missing:
             return
+        if live != self.claim.count + self._known():
+            for file in self.queue.files:
+                for first, units in self.queue.chunks(file):
+                    yield from self._unclaimed(file, first, units)
+        yield from self._missing()
+
+    def _known(self) -> int:
+        """Live units without a record that need no look at the log: they lead into damage, or were found wrong."""
+        wrong, misplaced, end = list(self._wrong), list(self.context.misplaced), self._end()
+        found = 0
         for file in self.queue.files:
             for first, units in self.queue.chunks(file):
-                yield from self._unclaimed(file, first, units)
-        yield from self._missing()
+                live, _ = live_and_expired(units, self.context.min_offset)
+                begin = units["physical_offset"].astype(np.int64)
+                known = self.context.are_damaged(begin, begin + np.maximum(units["size"], 1)) | np.isin(
+                    begin, misplaced
+                )
+                known &= begin < end
+                known |= np.isin(file.base // _SIZE + first + np.arange(len(units)), wrong)
+                found += int(np.count_nonzero(live & known))
+        return found
+
+    def _end(self) -> int:
+        return self.context.end if self.context.end is not None else self.context.limit
 
     def _count(self, units: Units) -> tuple[int, int]:
         """Live units, and units before the log."""
@@ -250,7 +270,7 @@ class _Rest:
 
     def _classify(self, rows: Ints, units: Units, number: Ints) -> Iterator[tuple[FindingKind, Ints]]:
         """Rows by what is wrong with them, as runs of neighbours; units at damaged records are none."""
-        end = self.context.end if self.context.end is not None else self.context.limit
+        end = self._end()
         kinds_of: list[tuple[int, FindingKind]] = []
         repeats = self._repeats(units, rows, number)
         for row in rows.tolist():

@@ -136,6 +136,13 @@ def test_a_sample_of_bursts(root: Path) -> None:
         check_burst(root, place, chance.randrange(8 * len(place.raw) - span), span, pattern)
 
 
+def test_a_body_beyond_healing_is_not_explained_by_another_layout(root: Path) -> None:
+    """A burst that is too long to be told from others, in a body whose shifted copies a short burst would mend."""
+    place = next(places(root, 1, random.Random(15)))
+    for first in range(8 * (len(place.raw) - 236), 8 * (len(place.raw) - 228)):
+        check_burst(root, place, first, 15, 0x4F09)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_bit_of_real_records(root: Path, seed: int) -> None:

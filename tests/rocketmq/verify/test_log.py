@@ -13,7 +13,7 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.store import StoreFile, sequence
-from rmqctl.rocketmq.verify.log import LogChecker, LogPartial, join_log
+from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial, join_log
 
 SHAPE = bulk.Bulk(log_bytes=3 << 16, file_size=1 << 16, body=100, topics=3, queues=2, queue_file_units=100)
 SIZE = bulk.record_size(SHAPE)
@@ -154,12 +154,28 @@ def test_a_clock_that_was_set_back_is_normal(first: int, log: Path) -> None:
     (log / LAST).write_bytes(data)
     for split in (None, 1 << 14):
         found, partials = check(log, split)
-        assert brief(found) == [("log.store-time", LAST, record(first) + (STORE_TIME_AT if first else 0))]
+        assert brief(found) == [("log.store-time", LAST, record(first) + STORE_TIME_AT)]
         assert found[0].level is Severity.NOTE
-        last = max(p.last_time for p in partials if p.last_time is not None)
-        assert max(p.newest_time for p in partials if p.newest_time is not None) >= last
+        joined = LogJoin()
+        for partial in partials:
+            joined.add(partial)
+        assert joined.last_time is not None
+        assert joined.newest_time is not None
+        assert 3_500_000 < joined.newest_time - joined.last_time < 3_600_000
     edit(log / LAST, record(first) + STORE_TIME_AT, bytes(8))
     assert Severity.WARNING in {f.level for f in check(log)[0]}
+
+
+@pytest.mark.parametrize(("late", "level"), [(14, Severity.NOTE), (5000, Severity.WARNING)])
+def test_a_client_batch_that_waited_for_the_lock(late: int, level: Severity, log: Path) -> None:
+    """It has the time at which it came; the message in front, which came later, was stored first (seen in 4.7.1)."""
+    data = (log / LAST).read_bytes()
+    place = record(9) + STORE_TIME_AT
+    before = int.from_bytes(data[record(8) + STORE_TIME_AT :][:8], "big")
+    edit(log / LAST, record(8) + STORE_TIME_AT, (before + late).to_bytes(8, "big"))
+    found = check(log)[0]
+    assert brief(found) == [("log.store-time", LAST, place - SIZE)]
+    assert found[0].level is level
 
 
 def test_old_records_behind_the_end_are_not_part_of_the_log(log: Path) -> None:
@@ -172,6 +188,16 @@ def test_old_records_behind_the_end_are_not_part_of_the_log(log: Path) -> None:
     found, partials = check(log)
     assert brief(found) == [("log.stale-tail", LAST, record(4))]
     assert partials[-1].messages == 4
+
+
+@pytest.mark.parametrize("value", [(1 << 63) - 1, (1 << 63) - 2, -(1 << 63)])
+def test_a_queue_offset_at_the_end_of_all_numbers(value: int, log: Path) -> None:
+    """Overwritten in the last record of a queue in a block, and in the one before it."""
+    for number in (5, 5 - SHAPE.topics * SHAPE.queues, ((1 << 16) - 8) // SIZE - 1):
+        if number >= 0:
+            edit(log / LAST, record(number) + QUEUE_OFFSET_AT, value.to_bytes(8, "big", signed=True))
+    for split in (None, 5000):
+        assert {f.kind.id for f in check(log, split)[0]} == {"log.queue-offset"}
 
 
 def test_a_queue_that_starts_again_is_a_warning(log: Path) -> None:

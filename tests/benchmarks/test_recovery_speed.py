@@ -1,0 +1,195 @@
+"""Recover and rebuild against the released store doing the same to the same files, and the memory recover takes.
+
+A store of 1 KiB messages with keys, in the broker's default sizes. The Java half needs Java 17 and Maven; only ``load()`` of
+a started JVM is measured; logs are made as a broker makes them, and thrown away. Sizes can be set with RMQCTL_BENCH_MIB
+(default 1024, the log in MiB). On a machine that is busy with other things RMQCTL_BENCH_CLOCK=cpu compares CPU seconds, of
+all threads and processes of each side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fixtures import bulk
+from rmqctl.open import open_store_at
+from rmqctl.release import Release
+from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.recovery.replay import recover
+from tests.benchmarks.ratio import Measured, Result, Work, compare, paired, timed
+from tests.benchmarks.references import body_places, read_and_crc
+from tests.interop.judge import PROJECT, class_path, has_java, java
+
+pytestmark = pytest.mark.slow
+
+SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
+MEMORY = 500 << 20
+RELEASES = ("4.9.8", "5.5.0")
+PARALLEL = 1.8
+"""How much faster two processes of pure CRC must be for the machine to judge by."""
+CPU = os.environ.get("RMQCTL_BENCH_CLOCK") == "cpu"
+LOGS = [f"-D{name}.configurationFile={PROJECT / 'console.xml'}" for name in ("logback", "rmq.logback")]
+"""Where a broker's log goes: 4.x and 5.x read the same configuration under different names."""
+RESULTS: list[Result] = []
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Two equal stores: one is only read, one is given to the broker.
+
+    Attributes:
+        messages: how many there are.
+        parallel: how much faster two processes of pure CRC are than one.
+    """
+
+    ours: Path
+    brokers: Path
+    messages: int
+    parallel: float
+
+    def ends(self, *, crashed: bool) -> None:
+        """Let both end cleanly or not."""
+        for root in (self.ours, self.brokers):
+            (root / "abort").touch() if crashed else (root / "abort").unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[None]:
+    """Print what was measured at the end, and how busy the machine was."""
+    yield
+    busy = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    sys.stdout.write("\n" + "\n".join([*(result.line() for result in RESULTS), f"load averages: {busy}"]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    directory = tmp_path_factory.mktemp("bench")
+    ours, brokers = directory / "ours", directory / "brokers"
+    count = bulk.make(ours, bulk.Bulk(log_bytes=SIZE, file_size=SIZE))
+    shutil.copytree(ours, brokers)
+    yield Stores(ours, brokers, count, _parallel(next((ours / "commitlog").iterdir())))
+    shutil.rmtree(directory)
+
+
+def _parallel(log: Path) -> float:
+    places = body_places(log)
+    half = len(places) // 2
+
+    def crc_of_two() -> None:
+        with ProcessPoolExecutor(2) as pool:
+            list(pool.map(read_and_crc, [log, log], [places[:half], places[half:]]))
+
+    RESULTS.append(compare("two processes of pure CRC, against one", crc_of_two, lambda: read_and_crc(log, places)))
+    return RESULTS[-1].ratio
+
+
+def seconds_of(work: Work) -> float:
+    """Seconds that one run takes, by the clock that was chosen."""
+    before = _cpu()
+    seconds = timed(work)
+    return _cpu() - before if CPU else seconds
+
+
+def _cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def recovered(stores: Stores, release: str, processes: int) -> float:
+    """Seconds of a dry run."""
+    found = []
+    options = Release.parse(release)
+    seconds = seconds_of(lambda: found.append(recover(open_store_at(str(stores.ours)), options, processes=processes)))
+    assert found[0].starts
+    assert not found[0].lost
+    return seconds
+
+
+def loaded(stores: Stores, release: str, compiled: Path, *, anew: bool = False) -> Measured:
+    """What measures seconds of the broker's load.
+
+    Args:
+        anew: without queues and index, which it has to dispatch from the whole log.
+    """
+    classes = class_path(release, compiled, "LoadSpeed")
+    root, answer = stores.brokers, compiled / "answer.json"
+    settings = [f"mappedFileSizeCommitLog={SIZE}"]
+
+    def run() -> float:
+        if anew:
+            shutil.rmtree(root / "consumequeue")
+            shutil.rmtree(root / "index")
+        command = java(classes, compiled / "home", "LoadSpeed", root, answer, *settings, memory="1g", options=LOGS)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+        found = json.loads(answer.read_text("utf-8"))
+        assert found["loaded"]
+        assert found["messages"] == stores.messages
+        return float(found["cpu" if CPU else "seconds"])
+
+    return run
+
+
+def noted(result: Result) -> bool:
+    """Keep a result for the table; whether it is as good as wanted."""
+    RESULTS.append(result)
+    return result.wanted is None or result.ratio >= result.wanted
+
+
+needs_java = pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH")
+
+
+@needs_java
+@pytest.mark.parametrize("release", RELEASES)
+def test_recover(release: str, stores: Stores, tmp_path: Path) -> None:
+    """A dry run: 7 times as fast as a load after a crash on one core, 10 times on two; 4 times after a clean exit."""
+    stores.ends(crashed=True)
+    two = 10.0 if stores.parallel >= PARALLEL else None
+    broker = loaded(stores, release, tmp_path)
+    fine = [
+        noted(paired(f"recover after a crash, {release}, against its load", lambda: recovered(stores, release, 1), broker, 7)),
+        noted(paired(f"the same, two processes, {release}", lambda: recovered(stores, release, 2), broker, two)),
+    ]  # fmt: skip
+    stores.ends(crashed=False)
+    name = f"recover after a clean exit, {release}, against its load"
+    fine.append(noted(paired(name, lambda: recovered(stores, release, 1), broker, 4)))
+    assert all(fine)
+
+
+@needs_java
+@pytest.mark.parametrize("release", RELEASES)
+def test_rebuild(release: str, stores: Stores, tmp_path: Path) -> None:
+    """Queues and index of the whole log: 5 times as fast as a load that has to dispatch it."""
+    stores.ends(crashed=True)
+    options = RebuildOptions(as_release=Release.parse(release))
+
+    def rebuilt() -> float:
+        shutil.rmtree(tmp_path / "into", ignore_errors=True)
+        return seconds_of(lambda: Rebuild(open_store_at(str(stores.ours)), options).run(tmp_path / "into"))
+
+    broker = loaded(stores, release, tmp_path, anew=True)
+    assert noted(paired(f"rebuild, {release}, against its load without queues and index", rebuilt, broker, 5))
+
+
+@pytest.mark.parametrize("crashed", [True, False], ids=["crash", "clean"])
+def test_memory(stores: Stores, *, crashed: bool) -> None:
+    """A process of its own stays below 500 MB."""
+    stores.ends(crashed=crashed)
+    with ProcessPoolExecutor(1) as pool:
+        seconds, size = pool.submit(_measured, stores).result()
+    RESULTS.append(Result(f"recover of {SIZE >> 20} MiB, {size >> 20} MiB of memory", seconds, seconds, 1.0, None))
+    assert size < MEMORY
+
+
+def _measured(stores: Stores) -> tuple[float, int]:
+    seconds = recovered(stores, "5.5.0", 1)
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
