@@ -34,6 +34,12 @@ BY_BROKER = {
     "blank in a key": (message(keys=["a b"]), "keys: 'a b' is empty or has a blank"),
     "separator in a key": (message(keys=["a\x02b"]), "keys: has the separator"),
 }
+LIGHT = {
+    "path": "%LMQ%../../../elsewhere",
+    "twice": "%LMQ%a,%LMQ%a",
+    "none": "%LMQ%a,,%LMQ%b",
+    "blank": "a b",
+}
 BY_FIELD = {
     "inner of a plain record": (message(inner=[]), "inner: but sys_flag has no 0x80"),
     "inner that is a number": (message(inner=5), "inner: not a list"),
@@ -77,6 +83,27 @@ def refused(line: str, words: str, options: tuple[str, ...], rmqctl: Rmqctl, tmp
     assert [row["body"] for row in dumped] == ["fine"] * len(dumped)
     topics = json.loads((store / "config" / "topics.json").read_text())["topicConfigTable"] if dumped else {"T": 0}
     assert list(topics) == ["T"]
+
+
+@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+@pytest.mark.parametrize("case", LIGHT)
+def test_light_queues_of_no_name(case: str, release: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    line = message(properties={"INNER_MULTI_DISPATCH": LIGHT[case]})
+    words = "properties.INNER_MULTI_DISPATCH: MESSAGE_ILLEGAL"
+    refused(line, words, ("--as-release", release), rmqctl, tmp_path)
+
+
+@pytest.mark.parametrize("release", ["4.9.8", "5.1.4", "5.5.0"])
+def test_further_queues(release: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    names = ("--property", "INNER_MULTI_DISPATCH=%LMQ%a,other")
+    made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--small", "--as-release", release, *names)
+    assert made.exit_code == (13 if release == "5.5.0" else 0), made.output
+    if made.exit_code:
+        assert "no light queue" in made.stderr
+        return
+    verified = rmqctl("verify", tmp_path / "s")
+    assert verified.exit_code == 0, verified.output
+    assert (tmp_path / "s" / "consumequeue" / "%LMQ%a" / "0").is_dir()
 
 
 def test_an_only_line_that_is_refused_leaves_a_sound_store(rmqctl: Rmqctl, tmp_path: Path) -> None:

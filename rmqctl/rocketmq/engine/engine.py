@@ -27,7 +27,7 @@ from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
-from rmqctl.rocketmq.engine.late import append_late, check_late, is_late
+from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
 from rmqctl.rocketmq.engine.lifecycle import StoreLock, process_id_of, remove_abort, write_abort
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
@@ -163,13 +163,15 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
             message = route(message, self.config, self.config.clock.now())
         late = is_late(message, self.config, self.topics)
         if late:
-            check_late(message, self.topics)
+            check_late(message, self.config, self.topics)
         record = prepare(message, self.config)  # refuses before anything of it is known
         if sent is not message:
             check_topic(sent.topic, self.config)
             self.know(sent.topic, sent.queue_id)
         self.know(message.topic, message.queue_id)
         if late:
+            for name in further_topics(message, self.config):
+                self.know(name, message.queue_id)
             record, appended = append_late(self.log, message, self.config, self.topics)
         else:
             appended = self.log.append([record], self.config.clock.stamp, _advance(message))

@@ -14,7 +14,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
-from rmqctl.rocketmq.engine.limits import RETRY_PREFIX
+from rmqctl.rocketmq.engine.limits import RETRY_PREFIX, is_topic_text
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 
@@ -61,12 +61,13 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
     return log.append_late(message.topic, message.queue_id, placed, config.clock.stamp, count)
 
 
-def check_late(message: Message, topics: TopicTable) -> None:
-    """Refuse an inner batch for a topic without batch queues, and a count without a batch.
+def check_late(message: Message, config: StoreConfig, topics: TopicTable) -> None:
+    """Refuse an inner batch for a topic without batch queues, a count without a batch, and further queues of no name.
 
     Raises:
         MessageRefused: MESSAGE_ILLEGAL.
     """
+    _check_names(message, config)
     is_batch = topics.is_batch(message.topic)
     is_inner = bool(message.sys_flag & _INNER_BATCH)
     if INNER_NUM in message.properties and not is_inner:
@@ -82,6 +83,28 @@ def check_late(message: Message, topics: TopicTable) -> None:
             "make the topic with queue.type=BatchCQ",
             "sys_flag",
         )
+
+
+def _check_names(message: Message, config: StoreConfig) -> None:
+    """Refuse names that are no directory of their own: brokers would skip them, or leave the store."""
+    names = message.properties.get(NAMES, "").split(",") if NAMES in message.properties else []
+    wrong = next((name for name in names if not is_topic_text(name) or names.count(name) > 1), None)
+    if config.release >= _LMQ_ONLY and not message.is_stored:  # others get no offset, so nothing gets into any queue
+        wrong = next((name for name in names if not name.startswith(LMQ_PREFIX)), wrong)
+    if wrong is not None:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL,
+            f"{NAMES} names the queue {wrong!r}, which is no name, no light queue, or comes twice; "
+            "give names such as %LMQ%a,%LMQ%b",
+            f"properties.{NAMES}",
+        )
+
+
+def further_topics(message: Message, config: StoreConfig) -> list[str]:
+    """Names of further queues that are topics of their own, which light queues are not."""
+    if config.release >= _LMQ_ONLY:
+        return []
+    return [name for name, _ in _extra(message, config) if not name.startswith(LMQ_PREFIX)]
 
 
 def _count(message: Message) -> int:

@@ -52,6 +52,11 @@ def is_topic(topic: str) -> bool:
     return bool(_TOPIC.fullmatch(topic)) and len(topic) <= topic_limit(topic, _V2)
 
 
+def is_topic_text(name: str) -> bool:
+    """Whether a name has only characters that topics may have, and not too many of them."""
+    return bool(_TOPIC.fullmatch(name)) and len(name) <= RETRY_TOPIC_MAX
+
+
 def topic_limit(topic: str, release: Release) -> int:
     """Bytes a topic name may have: more than 127 only for retry topics from 5.1.0 on."""
     return RETRY_TOPIC_MAX if release >= _V2 and topic.startswith(RETRY_PREFIX) else TOPIC_MAX

@@ -97,7 +97,7 @@ def _refused(engine: StoreEngine, group: list[Message]) -> Message:
     for message in group:
         try:
             if is_late(message, engine.config, engine.topics):
-                check_late(message, engine.topics)
+                check_late(message, engine.config, engine.topics)
             prepare(message, engine.config)
         except MessageRefused:
             return message
