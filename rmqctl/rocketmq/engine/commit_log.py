@@ -129,7 +129,12 @@ class CommitLog:
         return self._lock
 
     def room(self, size: int) -> int:
-        """Where a run of ``size`` bytes goes; ends the file with a blank record if it does not fit. Lock held."""
+        """Where a run of ``size`` bytes goes; ends the file with a blank record if it does not fit. Lock held.
+
+        Raises:
+            IOFailure: the log is unusable, or the blank record cannot be written.
+        """
+        self._check()
         return self._room(size)
 
     def _room(self, size: int) -> int:

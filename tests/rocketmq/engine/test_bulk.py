@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqctl.errors import IOFailure
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine, bulk_encode
 from rmqctl.rocketmq.engine import bulk as bulk_module
 from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
 from rmqctl.rocketmq.engine.bulk_encode import Encoder
-from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from rmqctl.rocketmq.engine.drafts import Template, counted
 from rmqctl.rocketmq.engine.flush import Pauses
 from rmqctl.rocketmq.engine.produce import ProduceOptions, produce
@@ -141,3 +143,42 @@ def test_only_what_is_on_the_disk_and_old_is_dropped_from_memory(tmp_path: Path)
     assert sum(end - begin for begin, end in dropped) > 20 << 20
     assert all(a[1] == b[0] for a, b in pairwise(sorted(dropped)))
     assert complaints(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "open"])
+def test_a_disk_that_fails_midway(call: str, tmp_path: Path) -> None:
+    class Failing(Disk):
+        is_bad = False
+
+        def _tell(self, name: str) -> None:
+            if self.is_bad and name == call:
+                raise IOFailure("cannot go on", OSError(errno.EIO, "Input/output error"))
+
+        def write(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
+            self._tell("write")
+            return super().write(fd, pieces, position)
+
+        def sync(self, fd: int) -> None:
+            self._tell("sync")
+            super().sync(fd)
+
+        def open(self, path: Path, size: int | None = None) -> int:
+            self._tell("open")
+            return super().open(path, size)
+
+    def run(engine: StoreEngine) -> None:
+        for run in produce_bulk(engine, Template(sizes=(500, 500)), 1_000_000, ProduceOptions(("T",))):
+            written.append(run.messages)
+            disk.is_bad = sum(written) > 2000
+
+    disk, written = Failing(), list[int]()
+    with StoreEngine.open(tmp_path, StoreConfig.small(flush_interval_ms=1), disk=disk) as engine:
+        with pytest.raises(IOFailure):
+            run(engine)
+        disk.is_bad = False
+        engine.abandon()
+    assert 2000 < sum(written) < 1_000_000
+    with StoreEngine.open(tmp_path, StoreConfig.small()) as engine:
+        assert sum(engine.offsets("T", queue)[1] for queue in range(4)) >= sum(written)
+    # as a broker's, an index that was never flushed is made again from the last files of the log only
+    assert [c for c in complaints(tmp_path) if "index.coverage" not in c] == []
