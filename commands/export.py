@@ -14,9 +14,9 @@ from commands._types import Size, refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.bodies import BodyOption
+    from rmqctl.pipeline.cluster import Cluster
     from rmqctl.pipeline.export import ExportChoices
     from rmqctl.pipeline.export_plan import Manifest
-    from rmqctl.pipeline.session import Cluster
 
 _PARTITIONS = ("topic", "day", "hour", "queue_id", "tags")
 

@@ -18,7 +18,7 @@ from commands._spark import spark_options, started, working
 from commands._types import refuse
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.session import Cluster
+    from rmqctl.pipeline.cluster import Cluster
     from rmqctl.release import Release
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
     from rmqctl.rocketmq.store import RocketMQStore

@@ -13,7 +13,7 @@ from commands._options import StoreOptions, as_release_option, output_option, pr
 from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.session import Cluster
+    from rmqctl.pipeline.cluster import Cluster
     from rmqctl.release import Release
     from rmqctl.rocketmq.store import RocketMQStore
     from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
