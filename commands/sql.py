@@ -17,8 +17,8 @@ from commands._spark import spark_options, started, working
 from commands._types import refuse
 
 if TYPE_CHECKING:
+    from rmqctl.pipeline.cluster import Cluster, SparkSession
     from rmqctl.pipeline.queries import Mounted
-    from rmqctl.pipeline.session import Cluster, SparkSession
 
 _NAMED = re.compile(r"([A-Za-z]\w*)=(.+)", re.DOTALL)
 _HISTORY = 1000

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def session(
     master: str = "local[*]", conf: Mapping[str, str] | None = None, *, remote: str | None = None
 ) -> SparkSession:
-    """A Spark session that knows the format ``rocketmq``; see :func:`rmqctl.pipeline.session.start`."""
-    from rmqctl.pipeline.session import Cluster, start
+    """A Spark session that knows the format ``rocketmq``; see :func:`rmqctl.pipeline.cluster.start`."""
+    from rmqctl.pipeline.cluster import Cluster, start
 
     return start(Cluster(master, conf or {}, remote))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rmqctl.errors import RmqctlError
-from rmqctl.pipeline.session import Cluster, SparkFailure, is_running, log_file, start
+from rmqctl.pipeline.cluster import Cluster, SparkFailure, is_running, log_file, start
 from rmqctl.pipeline.tally import Tally, counters
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def running(cluster: Cluster) -> Iterator[SparkSession]:
     """A session for the block; one that was there before stays, one made for it is stopped.
 
     Raises:
-        MissingExtra, SparkFailure: see :func:`rmqctl.pipeline.session.start`.
+        MissingExtra, SparkFailure: see :func:`rmqctl.pipeline.cluster.start`.
     """
     mine = not is_running()
     spark = start(cluster)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from rmqctl.pipeline.session import Cluster, start
+    from rmqctl.pipeline.cluster import Cluster, start
 
     made = start(Cluster("local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}, log_bytes=0))
     yield made

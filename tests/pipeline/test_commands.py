@@ -97,6 +97,19 @@ def test_sql(rmqctl: Any) -> None:
     assert [[r["topic"], r["n"], r["bytes"], r["last"]] for r in found] == [[t, *expected[t]] for t in sorted(expected)]
 
 
+def test_findings_in_sql_are_those_of_verify(rmqctl: Any, golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqctl.pipeline.verify.SPLIT_SIZE", 50_000)
+    root = golden(STORE)
+    log = max((root / "commitlog").iterdir())
+    log.write_bytes(log.read_bytes()[:300] + bytes(500) + log.read_bytes()[800:])
+    expected = output(rmqctl("verify", root, "-o", "json"), 1)["findings"]
+    rows = output(rmqctl("sql", root, "select * from findings where size >= 0", "-o", "json"))
+    assert [{k: v for k, v in row.items() if v is not None} for row in rows] == [
+        {k: v for k, v in found.items() if k != "kind"} for found in expected
+    ]
+    assert len(expected) > 1
+
+
 def test_sql_over_two_stores(rmqctl: Any) -> None:
     a, b = golden.pristine(STORE), golden.pristine("5.3.3-clean")
     query = "select (select count(*) from old_messages) o, (select count(*) from new_messages) n"

@@ -112,3 +112,15 @@ def test_a_master_that_does_not_answer(rmqctl: Any) -> None:
         result = rmqctl("stats", golden.pristine("5.3.3-clean"), *where)
         assert (result.exit_code, result.stdout) == (10, "")
         assert f"no answer from {where[1]}" in result.stderr
+
+
+def test_names_of_the_library_stay_functions() -> None:
+    """A module of the same name would take the place of a function once it is imported."""
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    from rmqctl import pipeline
+
+    assert not {module.name for module in iter_modules(pipeline.__path__)} & set(pipeline.__all__)
+    import_module("rmqctl.pipeline.cluster")
+    assert callable(pipeline.session)

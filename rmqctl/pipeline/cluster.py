@@ -174,16 +174,19 @@ def _launch(cluster: Cluster) -> SparkSession:
         return _submitted(cluster)
     _answers(cluster.master, "spark://", _STANDALONE_PORT)
     _environment(cluster)
-    log, late = _new_log(), threading.Event()
+    log, late, patience = log_file() or _new_log(), threading.Event(), _patience(cluster)
     conf = SparkConf().setMaster(cluster.master).setAll(list(_settings(cluster).items()))
     try:
-        with log.open("ab") as out:
-            gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
-        with nullcontext() if cluster.is_local else _at_most(_patience(cluster), gateway.proc, late):
+        gateway: Any = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier session, which PySpark uses again
+        if gateway is None:
+            with log.open("ab") as out:
+                gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
+        with nullcontext() if cluster.is_local else _at_most(patience, gateway.proc, late):
             context = SparkContext(gateway=gateway, conf=conf)
     except Exception as error:
         if late.is_set():
-            reason = f"it accepts connections, but no application within {_patience(cluster):g} s"
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - that JVM is gone
+            reason = f"it accepts connections, but no application within {patience:g} s"
             raise SparkFailure(f"no answer from {cluster.master}", reason, log) from error
         raise SparkFailure(f"Spark does not start on {cluster.master}", _first_line(error), log) from error
     if not cluster.is_local:
@@ -192,8 +195,16 @@ def _launch(cluster: Cluster) -> SparkSession:
 
 
 def _patience(cluster: Cluster) -> float:
-    """Seconds to wait for a cluster, first for its answer, then for an executor."""
-    return float(cluster.conf.get(EXECUTOR_WAIT, _EXECUTOR_WAIT_SECONDS))
+    """Seconds to wait for a cluster, first for its answer, then for an executor.
+
+    Raises:
+        SparkFailure: the setting is no number.
+    """
+    given = cluster.conf.get(EXECUTOR_WAIT, str(_EXECUTOR_WAIT_SECONDS))
+    try:
+        return float(given)
+    except ValueError:
+        raise SparkFailure(f"the setting {EXECUTOR_WAIT} is wrong", f"give seconds, not {given!r}") from None
 
 
 @contextmanager
