@@ -17,6 +17,8 @@ _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _FIELDS_SIZE = 24
 _LAZY_LOGICS = (5, 5, 0)
 _FIRST_FLUSH_MS = 60_000
+_FLUSH_MS = 1_000
+"""A flush of the queues puts back the time that it read at its start (FlushConsumeQueueService.doFlush)."""
 _INDEX_FLUSH_MS = 2_000
 """Of a full index file, which a thread of its own flushes."""
 
@@ -74,7 +76,8 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
     if behind:
         values = ", ".join(f"{n} {fields[n]}" for n in behind)
         settled = not (context.crashed or context.running)  # a clean stop writes logics with the last dispatched record
-        severity = Severity.WARNING if settled and _TIMES[1] in behind else None
+        late = _TIMES[1] in behind and last - fields[_TIMES[1]] > _FLUSH_MS
+        severity = Severity.WARNING if settled and late else None
         yield _finding(
             kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity
         )

@@ -71,6 +71,19 @@ def test_a_broker_killed_before_it_wrote_a_checkpoint(
     assert severities(rmqctl, root)[ZERO] == severity
 
 
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_broker_that_never_got_a_message(abort: bool, tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    """It leaves a checkpoint of zeros and a configuration, and no log (5.2.0)."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
+    (tmp_path / "checkpoint").write_bytes(bytes(4096))
+    if abort:
+        (tmp_path / "abort").touch()
+    assert set(severities(rmqctl, tmp_path).values()) <= {"note"}
+    (tmp_path / "checkpoint").write_bytes(bytes(7) + b"\1" + bytes(4088))
+    assert severities(rmqctl, tmp_path)["log.missing"] == "error"
+
+
 def test_a_clock_that_was_set_back(made: Callable[..., Path], rmqctl: Callable[..., Any]) -> None:
     """The index file ends before it begins, and the checkpoint may be later than the last record: no damage."""
     made("4.9.8", "--start-time", START, "--interval", "1s")

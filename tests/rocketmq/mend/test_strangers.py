@@ -1,0 +1,32 @@
+"""A file of a wrong name between the files of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fixtures import golden
+from rmqctl.findings import Severity
+from rmqctl.open import open_store_at
+from rmqctl.repair.run import apply
+from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+
+SIZE = 131072
+
+
+def test_garbage_between_two_files_goes_into_quarantine(tmp_path: Path) -> None:
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    (root / "commitlog" / f"{SIZE + 1:020d}").write_bytes(b"\xff\0\xff".ljust(SIZE, b"\0"))
+    apply(plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path).plan, journal_dir=tmp_path / "journal")
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
+    found = Verification(open_store_at(str(root)), VerifyOptions()).findings()
+    assert [f for f in found if f.level is not Severity.NOTE] == []
+
+
+def test_a_file_that_was_renamed_stays(tmp_path: Path) -> None:
+    """It holds messages of the place that is empty now."""
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    (root / "commitlog" / f"{SIZE:020d}").rename(root / "commitlog" / f"{SIZE + 1:020d}")
+    repair = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+    assert [step for step in repair.left if step.id == "log.file-name"]
