@@ -188,15 +188,18 @@ class _Planner:
         return room
 
 
-def complaints(store: RocketMQStore, repair: Repair) -> list[str]:
+def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list[str]:
     """What the store as it is now has wrong that the plan did not foresee, a sentence each.
+
+    Args:
+        processes: that share the log.
 
     Raises:
         OSError: a directory cannot be listed.
     """
     fresh = overlaid(store, ())
     expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
-    found = Verification(fresh, VerifyOptions()).findings()
+    found = Verification(fresh, VerifyOptions(processes=processes)).findings()
     return [
         f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
         for f in found
