@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
-from commands._apply import stop_if_pending
+from commands._apply import Manner, apply_options, carry_out, stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
 from commands._types import refuse
@@ -34,9 +34,6 @@ _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
 @click.option("--checkpoint", is_flag=True, help="Rebuild the checkpoint.")
 @click.option("--topic", "topics", multiple=True, help="Only the queues of this topic; repeatable.")
 @click.option("--into", metavar="DIR", help="Write to this new or empty directory and leave the store alone.")
-@click.option("--apply", is_flag=True, help="Carry the plan out; without it nothing of the store is changed.")
-@click.option("--journal", metavar="DIR", help="Where to keep the journal of --apply; default: beside the store.")
-@click.option("--force", is_flag=True, help="Go on though too little room seems to be free.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @click.option(
     "--engine",
@@ -47,6 +44,7 @@ _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
 )
 @spark_options
 @as_release_option
+@apply_options
 @output_option()
 def command(
     store: StoreOptions,
@@ -55,13 +53,11 @@ def command(
     checkpoint: bool,
     topics: tuple[str, ...],
     into: str | None,
-    apply: bool,
-    journal: str | None,
-    force: bool,
     processes: int | None,
     engine: str,
     cluster: Cluster,
     as_release: Release | None,
+    manner: Manner,
     out: Output,
 ) -> None:
     """Rebuild from the log what is derived from it, and compare it with what is there.
@@ -81,12 +77,12 @@ def command(
     from rmqctl.open import open_store_at
     from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
 
-    if into and apply:
+    if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
     if topics and (index or checkpoint):
         refuse("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    _check_state(found, apply=apply)
+    _check_state(found, apply=manner.is_real)
     wanted = RebuildOptions(
         queues=queues or not (index or checkpoint),
         index=index or not (queues or checkpoint or topics),
@@ -95,21 +91,21 @@ def command(
         as_release=as_release,
         processes=processes or processes_for(sum(f.size for f in found.log_files)),
     )
-    with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
-        if into:
-            _into(rebuild, Path(into), out, force=force)
-            return
-        if apply:
-            rebuild.check_in_place()
-        with _stage(found, beside=apply) as directory:
-            _check_room(rebuild, directory, force=force, told=apply)
+    with _stage(found, beside=manner.is_real) as directory:
+        with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
+            if into:
+                _into(rebuild, Path(into), out, force=manner.force)
+                return
+            if manner.is_real:
+                rebuild.check_in_place()
+            _check_room(rebuild, directory, force=manner.force, told=manner.is_real)
             rebuilt = rebuild.run(directory)
             _remark(rebuild, rebuilt)
-            _show(rebuilt, out)
-            _stop_if_nothing(found, wanted, rebuilt)
-            if apply:
-                _apply(rebuild, rebuilt, journal, force=force)
-                return
+        _show(rebuilt, out)
+        _stop_if_nothing(found, wanted, rebuilt)
+        if manner.is_real:
+            carry_out(rebuild.plan(rebuilt), manner)
+            return
     if not rebuilt.is_equal:
         in_place = "" if found.is_rocksdb and wanted.queues else "give --apply to put the new files in place, or "
         message(f"nothing was changed; {in_place}give --into DIR to have them there")
@@ -182,16 +178,10 @@ def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = 
 
 
 def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> None:
-    from rmqctl.errors import Refused
+    from rmqctl.files.new_directory import check_new_directory
+    from rmqctl.files.tree import LocalTree
 
-    inside = Path(os.path.realpath(rebuild.store.root)) in [
-        Path(os.path.realpath(directory)),
-        *Path(os.path.realpath(directory)).parents,
-    ]
-    if inside:
-        raise Refused(f"{directory} lies in the store itself; give a directory outside of it")
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise Refused(f"{directory} is not empty; give a new or empty directory")
+    check_new_directory(directory, [rebuild.store.root] if isinstance(rebuild.store.tree, LocalTree) else [])
     _check_room(rebuild, directory, force=force)
     directory.mkdir(parents=True, exist_ok=True)
     rebuilt = rebuild.run(directory)
@@ -237,13 +227,3 @@ _WORDS = {
     "replace": "different",
     "remove": "to be removed",
 }
-
-
-def _apply(rebuild: Rebuild, rebuilt: Rebuilt, journal: str | None, *, force: bool) -> None:
-    from rmqctl.repair.run import apply
-
-    done = apply(rebuild.plan(rebuilt), journal_dir=Path(journal) if journal else None, force=force)
-    if done.journal is None:
-        message("nothing had to be changed")
-    else:
-        message(f"{number_of(len(done.files), 'file')} changed; to take it back: {done.undo_command}")

@@ -14,7 +14,7 @@ import click
 
 from commands._app import Output, message
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, output_option, processes_for, store_options
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def command(
 
     found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     _check_state(found, manner)
-    options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize)
+    shared = processes_for(sum(f.size for f in found.log_files))
+    options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize, shared)
     _check_ids(options)
     with _stage(found, beside=manner.is_real) as directory:
         repair = plan_repair(found, options, directory)
@@ -79,7 +80,7 @@ def command(
         _show(repair, out)
         applied = None
         if repair.plan.steps:
-            applied = carry_out(repair.plan, manner, verify=lambda: complaints(found, repair))
+            applied = carry_out(repair.plan, manner, verify=lambda: complaints(found, repair, shared))
     if repair.after or (repair.plan.steps and (applied is None or applied.complaints)):
         raise SystemExit(1)
 

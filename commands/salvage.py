@@ -41,10 +41,11 @@ def command(
       rmqctl salvage /data/rocketmq/store /data/salvaged --replica /backup/store
     """
     from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
+    from rmqctl.rocketmq.salvage.salvage import SalvageOptions, check_target, salvage
 
     found = [open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)]
     found += [open_store_at(path, broker_conf=store.broker_conf) for path in replicas]
+    check_target(found, into)
     for one in found:
         if one.is_running:
             message(f"a broker holds the lock of {one.root}: what is read may be changing")

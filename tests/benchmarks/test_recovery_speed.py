@@ -34,7 +34,8 @@ pytestmark = pytest.mark.slow
 
 SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
 MEMORY = 500 << 20
-RELEASES = ("4.9.8", "5.5.0")
+RELEASES = ("4.9.7", "5.5.0")
+"""Whole brokers that Maven has, with the logging they bring; 4.9.8 was published without its broker."""
 PARALLEL = 1.8
 """How much faster two processes of pure CRC must be for the machine to judge by."""
 CPU = os.environ.get("RMQCTL_BENCH_CLOCK") == "cpu"

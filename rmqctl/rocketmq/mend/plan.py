@@ -14,7 +14,7 @@ from pathlib import Path
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
-from rmqctl.repair.edits import Edit, Plan, Step
+from rmqctl.repair.edits import Edit, Plan, Quarantine, Step
 from rmqctl.repair.overlay import Overlay
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
@@ -157,8 +157,9 @@ class _Planner:
 
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
-        taken = False
-        for step in list(steps):
+        taken, tree = False, self.below.tree
+        for wanted in list(steps):
+            step = _possible(wanted, tree)
             if self.options.wants(step):
                 if step.edits:
                     self.steps.append(step)
@@ -191,15 +192,32 @@ class _Planner:
         return room
 
 
-def complaints(store: RocketMQStore, repair: Repair) -> list[str]:
+def _possible(step: Step, tree: Tree) -> Step:
+    """The step, or that it is left where a directory lies in the place of a file to be made or changed.
+
+    Args:
+        tree: the store as it is on the disk.
+    """
+    for name in sorted({edit.file for edit in step.edits if not isinstance(edit, Quarantine)}):
+        entry = tree.stat(name)
+        if entry is not None and entry.is_directory:
+            why = f"{name} is a directory in the place of a file: when it is moved away, repair again"
+            return Step(step.id, step.file, f"left as it is: {step.what}", why)
+    return step
+
+
+def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list[str]:
     """What the store as it is now has wrong that the plan did not foresee, a sentence each.
+
+    Args:
+        processes: that share the log.
 
     Raises:
         OSError: a directory cannot be listed.
     """
     fresh = overlaid(store, ())
     expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
-    found = Verification(fresh, VerifyOptions()).findings()
+    found = Verification(fresh, VerifyOptions(processes=processes)).findings()
     return [
         f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
         for f in found

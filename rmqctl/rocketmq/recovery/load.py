@@ -41,15 +41,26 @@ def load_store(store: RocketMQStore, rules: RecoveryRules, geometry: Geometry) -
 
     Raises:
         LoadFailure: the broker does not start.
-        OSError: a directory cannot be read.
+        OSError: a directory cannot be read, or a file of the log cannot be opened: a broker maps them all.
     """
     _load_config(store)
     loaded = Loaded()
     loaded.log = _load_files(_log_entries(store), geometry.commit_log_file_size, rules, loaded.deleted)
+    for file in loaded.log:
+        _open(file)
     _load_queues(store, QUEUES, geometry.queue_file_size, rules, loaded)
     if rules.batch_queues:
         _load_queues(store, BATCH_QUEUES, geometry.batch_queue_file_size, rules, loaded)
     return loaded
+
+
+def _open(file: StoreFile) -> None:
+    """Raise what keeps a file from being read."""
+    source = file.open()
+    try:
+        source.read_at(0, 1)
+    finally:
+        source.close()
 
 
 def _log_entries(store: RocketMQStore) -> list[tuple[str, Entry, Tree]]:

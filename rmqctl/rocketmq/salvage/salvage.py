@@ -10,6 +10,7 @@ from typing import Any
 
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
+from rmqctl.files.new_directory import check_new_directory
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.config_files import read_config, table
@@ -103,7 +104,7 @@ def salvage(
         IOFailure: the system refuses.
         OSError: a directory of a source, or a remote one, cannot be read; a file that cannot be is a finding.
     """
-    _check_target(stores, into)
+    check_target(stores, into)
     names, stores = Names(), [forgiving(s) for s in stores]
     found = [gather(s, n, names, stale=options.stale, advance=progress) for n, s in enumerate(stores)]
     if not any(len(f.records) for f in found):
@@ -139,12 +140,14 @@ def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
     return ends
 
 
-def _check_target(stores: Sequence[RocketMQStore], into: Path) -> None:
-    if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise Refused(f"{into} is there already and not empty; give a new directory")
+def check_target(stores: Sequence[RocketMQStore], into: Path) -> None:
+    """Whether a new store can be made of these sources at ``into``.
+
+    Raises:
+        Refused: something is there already, it lies in a source, or a source has a DLedger log.
+    """
+    check_new_directory(into, [store.root for store in stores if isinstance(store.tree, LocalTree)])
     for store in stores:
-        if isinstance(store.tree, LocalTree) and into.resolve().is_relative_to(Path(store.tree.root).resolve()):
-            raise Refused(f"{into} lies in {store.root}, which is only read; give a directory outside of it")
         if any(file.lead for file in store.log_files):
             raise Refused(f"{store.root} has a DLedger log; export its messages instead")
 

@@ -15,10 +15,10 @@ from rmqctl.rocketmq.store import can_have_queues
 NAME, LENGTH = b"LabOrders", 1
 TOPICS = {
     "zero": b"Lab\0rders", "slash": b"Lab/rders", "up": b"../../../", "absolute": b"/tmp/evil",
-    "not text": b"\xff\xfe\xfdrders", "dot": b"Lab.rders", "spaces": b" " * 9,
+    "not text": b"\xff\xfe\xfdOrders", "dot": b"Lab.rders", "spaces": b" " * 9,
 }  # fmt: skip
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("verify",), ("topics",), ("lag",), ("stats",), ("dump",), ("recover",), ("recover", "--as-release", "4.9.8"), ("recover", "-o", "hex"),
+    ("verify",), ("topics",), ("lag",), ("dump",), ("recover",), ("recover", "--as-release", "4.9.8"), ("recover", "-o", "hex"),
     ("repair",), ("repair", "-o", "hex"), ("rebuild",), ("rebuild", "--into", "<out>/into"), ("salvage", "<out>/salvaged"),
 )  # fmt: skip
 

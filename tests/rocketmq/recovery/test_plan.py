@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,3 +98,21 @@ def _headers_of(result: dict[str, Any]) -> list[tuple[int, int, int, int]]:
 
 def _age(name: str) -> tuple[bool, str]:
     return name.startswith("<"), name
+
+
+def test_a_file_of_the_log_that_may_not_be_read_is_named(
+    tmp_path: Path, rmqctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk need not reach it: a broker maps every file when it loads."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    hidden, opens = str(sorted((root / "commitlog").iterdir())[1]), os.open
+
+    def refused(path: str, *words: Any, **given: Any) -> int:
+        if os.fspath(path) == hidden:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opens(path, *words, **given)
+
+    monkeypatch.setattr(os, "open", refused)
+    result = rmqctl("recover", root)
+    assert result.exit_code == 10
+    assert hidden in result.stderr

@@ -124,6 +124,7 @@ def test_the_command_says_what_it_could_not_read(tmp_path: Path, rmqctl: Any) ->
     assert [f["id"] for f in document["unreadable"]] == ["log.body-crc"]
     assert document["summary"]["placeholders"] == 1
     again = rmqctl("salvage", root, tmp_path / "into")
+    assert "writing" not in again.stderr  # refused before anything is announced
     assert again.exit_code == 13 and "not empty" in again.stderr
     assert rmqctl("salvage", root, root / "inside").exit_code == 13
 
