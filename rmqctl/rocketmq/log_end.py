@@ -38,7 +38,7 @@ def log_end(store: RocketMQStore) -> LogEnd:
     contexts = CommitLog(files, crashed=True).contexts()
     used = [c for c in contexts if c.followed] + [c for c in contexts if not c.followed][:1]
     for context in reversed(used):
-        state = _walked(context, _late_start(store, context.file))
+        state = _walked(context, late_start(store, context.file))
         if state.end is not None:
             return LogEnd(_behind_blank(files, context.file, state.end), state.store_timestamp)
     return LogEnd(files[0].base if files else 0)
@@ -81,7 +81,7 @@ def _walked(context: FileContext, start: int) -> LogState:
     return state
 
 
-def _late_start(store: RocketMQStore, file: StoreFile) -> int:
+def late_start(store: RocketMQStore, file: StoreFile) -> int:
     """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
     latest = 0
     if store.has_rocksdb:

@@ -101,6 +101,11 @@ class Disk:
         used = found.f_blocks - found.f_bfree
         return -(-100 * used // max(used + found.f_bavail, 1)) / 100
 
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and those above it; one that is there is fine."""
+        with _told(f"cannot create {path}"):
+            path.mkdir(parents=True, exist_ok=True)
+
     def remove(self, path: Path) -> None:
         """Delete a file; one that is missing is fine."""
         with _told(f"cannot delete {path}"):

@@ -28,7 +28,13 @@ from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
 from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
-from rmqctl.rocketmq.engine.lifecycle import StoreLock, process_id_of, remove_abort, write_abort
+from rmqctl.rocketmq.engine.lifecycle import (
+    StoreLock,
+    make_database_directory,
+    process_id_of,
+    remove_abort,
+    write_abort,
+)
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
@@ -73,6 +79,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         try:
             self._take_over(store, opened.state if opened is not None else None)
             self._save_checkpoint()
+            make_database_directory(root, disk, config.release)
             write_abort(root, disk, process_id_of(config))
         except BaseException:
             self._lock.release()

@@ -1,7 +1,8 @@
 """Index files as dispatch fills them (spec 4.3, 4.4; IndexService, IndexFile).
 
 Entries are written as they are made. Header and slots stay in memory until :meth:`IndexWriter.flush`,
-which writes the header in front of the slots: a file that a kill leaves between the two is younger than the
+which writes the header in front of the slots, and once soon after a file was begun: without either nothing in
+it tells how many slots it has. A file that a kill leaves between the two is younger than the
 checkpoint says, so recovery deletes it. Slots ahead of the header would make chains that lead to themselves.
 """
 
@@ -44,7 +45,7 @@ class IndexWriter:
         """
         self.directory, self.geometry, self.disk, self.checkpoint = directory, geometry, disk, checkpoint
         self.names = sorted(p.name for p in directory.iterdir() if p.name.isdigit()) if directory.is_dir() else []
-        self._fd, self._keeps_open = -1, False
+        self._fd, self._keeps_open, self._is_bare = -1, False, False
         self._changed = np.zeros(-(-geometry.slots // _PAGE_SLOTS), np.bool_)
         head, slots = self._load() if self.names else (None, None)
         self.series = IndexSeries(geometry, counts_slots=counts_slots, sink=self, head=head, slots=slots)
@@ -65,6 +66,8 @@ class IndexWriter:
         self.series.add(columns)
         if self.series.heads and self._fd < 0:  # made for a record without keys
             self._open(int(columns.store_timestamp[-1]))
+        if self._is_bare:
+            self.flush()
 
     def entries(self, first: int, entries: Entries) -> None:
         """Write entries of the current file."""
@@ -75,6 +78,7 @@ class IndexWriter:
 
     def close(self, head: IndexHead, slots: Slots) -> None:
         """Write header and slots of the current file; one that is complete goes to the disk and is closed."""
+        self._is_bare = False
         self.disk.write(self._fd, [head.pack()], 0)
         for begin, end in _runs(self._changed):
             piece = slots[begin * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(">i4").tobytes()
@@ -111,6 +115,7 @@ class IndexWriter:
         name = next_name(self.names[-1] if self.names else "", milliseconds)
         self._fd = self.disk.open(self.directory / name, self.geometry.file_size)
         self.names.append(name)
+        self._is_bare = True
 
 
 def _runs(changed: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

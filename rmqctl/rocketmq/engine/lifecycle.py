@@ -9,9 +9,11 @@ from pathlib import Path
 from formats.rocketmq.abort_lock import LOCK_TEXT
 from rmqctl.errors import StoreInUse
 from rmqctl.files.lock import LockHeldError, holding, is_locked
+from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 
+_FIRST_WITH_DATABASE = Release(5, 4, 0)
 ABORT, ABORT_BACKUP, LOCK = "abort", "abort.bak", "lock"
 
 
@@ -50,6 +52,18 @@ def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:
         disk.write_file(root / ABORT_BACKUP, b"")
     disk.write_file(root / ABORT, b"" if process_id is None else str(process_id).encode())
     disk.sync_directory(root)
+
+
+def make_database_directory(root: Path, disk: Disk, release: Release) -> None:
+    """Make the directory of a database that every broker from 5.4.0 on has; it fills it at its own start (spec 10.7).
+
+    Without it the store would look like one of an earlier release, whose index has other entries.
+
+    Raises:
+        IOFailure: it cannot be made.
+    """
+    if release >= _FIRST_WITH_DATABASE:
+        disk.make_directory(root / "rocksdbstore")
 
 
 def remove_abort(root: Path, disk: Disk) -> None:

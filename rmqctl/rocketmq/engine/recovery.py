@@ -12,6 +12,7 @@ from rmqctl.repair.may import refuse_pending
 from rmqctl.repair.run import Applied, apply
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.opening import OpenState, state_of
+from rmqctl.rocketmq.engine.torn_record import torn_record_plan
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
@@ -36,8 +37,8 @@ class Opened:
 def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     """Bring a store into the state in which its broker would go on writing.
 
-    After a clean stop nothing is changed. After a crash the recovery of the release is carried out, by plan
-    and journal.
+    After a clean stop nothing is changed. After a crash a half written last record is taken away and the
+    recovery of the release is carried out, each by plan and journal.
 
     Raises:
         TooDamaged: the broker would not start, or would give up messages.
@@ -49,6 +50,10 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     refuse_pending(Path(store.root))
     found = recover(store, config.release, index=store.has_abort)
     _refuse_damaged(store, found)
+    torn = torn_record_plan(store, found.end) if store.has_abort and found.end else None
+    if torn is not None:
+        apply(torn)
+        found = recover(store, config.release, index=True)
     applied = None
     if store.has_abort:
         now = datetime.fromtimestamp(config.clock.now() / 1000).astimezone().replace(tzinfo=None)

@@ -58,3 +58,19 @@ def test_puts_without_services(release: str, tmp_path: Path) -> None:
         engine.put(Message("T", b"x" * 900, number % 3))
     engine.abandon()
     check(tmp_path, release, engine)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 40])
+def test_a_record_that_was_being_written_is_not_served(cut: int, tmp_path: Path) -> None:
+    """The write stopped between two pages: head and body are there, the properties end in zeros."""
+    path, settings = tmp_path / "store", config("5.5.0", services=False)
+    engine = StoreEngine.open(path, settings)
+    last = [engine.put(Message("T", b"body", properties={"KEYS": f"k{n}", "TAGS": "a" * 50})) for n in range(3)][-1]
+    engine.abandon()
+    with next((path / "commitlog").iterdir()).open("r+b") as log:
+        log.seek(last.physical_offset + last.size - cut)
+        log.write(bytes(cut))
+    with StoreEngine.open(path, settings) as again:
+        assert again.get("T", 0, 0, 32).next_offset == 2
+        assert again.put(Message("T", b"next")).queue_offset == 2
+    assert complaints(path) == []
