@@ -45,7 +45,7 @@ BY_FIELD = {
     "inner that is a number": (message(inner=5), "inner: not a list"),
     "unknown": (message(delayLevel=3), "delayLevel: is no field of a message"),
     "misspelt": (message(tag="a"), "tag: is no field of a message"),
-    "kind": (message(kind="mesage"), "kind: is 'mesage'"),
+    "kind": (message(kind="letter"), "kind: is 'letter'"),
     "queue unit": ('{"kind":"queue_unit","topic":"T"}', "kind: is 'queue_unit'"),
     "shown, of another type": (message(size="12"), "size: not a whole number"),
     "a flag of another type": (message(body_crc_ok=1), "body_crc_ok: not true or false"),
