@@ -87,6 +87,10 @@ class LocalTree:
     def __init__(self, root: str | Path) -> None:
         self.root = os.fspath(root)
 
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which may have another working directory."""
+        return {**self.__dict__, "root": os.path.abspath(self.root)}
+
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
         try:
             with os.scandir(self.full(path)) as found:

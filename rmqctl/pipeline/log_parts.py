@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator
 
+from rmqctl.errors import IOFailure
+from rmqctl.files.tree import LocalTree
 from rmqctl.pipeline.tally import note
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 
 SPLIT_SIZE = 128 << 20
@@ -71,7 +75,25 @@ def walk_split(split: Split) -> Iterator[LogBlock]:
     Raises:
         OSError: the file cannot be read.
     """
+    file = split.context.file
+    check_reachable(file)
     state = resume_state(split.context, split.start) if split.start else LogState()
     for found in walk_file(split.context, state, start=split.start, stop=split.stop):
-        note(len(found.block), len(found.block.data))
+        note(len(found.block), 0)
         yield found
+    note(0, (file.size if split.stop is None else split.stop) - split.start)
+
+
+def check_reachable(file: StoreFile) -> None:
+    """Refuse to take a whole store that this machine does not have for an empty one.
+
+    Raises:
+        IOFailure: the directory of the file is not there.
+    """
+    tree = file.tree
+    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
+        raise IOFailure(
+            f"cannot read {tree.root} on {platform.node() or 'this machine'}",
+            "no such directory",
+            "every machine that runs tasks must have the store under the same path: mount it there, or give a URL",
+        )

@@ -137,14 +137,22 @@ def _watch(spark: SparkSession, group: str, report: Report, ended: threading.Eve
     while not is_over:
         is_over = ended.wait(_POLL_SECONDS)
         try:
-            jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
-            stages = [tracker.getStageInfo(s) for found in jobs if found is not None for s in found.stageIds]
+            known = list(_stages(tracker, group))
         except Exception:  # noqa: BLE001 - the gateway goes away when the session ends
             return
-        known = [stage for stage in stages if stage is not None]
         done, tasks = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
         read = Tally() if counted is None else counted.since(before)
         report(Status(done, tasks, read.messages, read.bytes))
+
+
+def _stages(tracker: Any, group: str) -> Iterator[Any]:
+    """Stages of a group's jobs, but those that a finished job passed over: their results were there."""
+    jobs = (tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group))
+    for found in (job for job in jobs if job is not None):
+        stages = (tracker.getStageInfo(number) for number in found.stageIds)
+        for stage in (stage for stage in stages if stage is not None):
+            if stage.numCompletedTasks or found.status != "SUCCEEDED":
+                yield stage
 
 
 def _cancel(spark: SparkSession, group: str) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rmqctl.pipeline.data_source import spark_schema
 from rmqctl.pipeline.export import cores_of
 from rmqctl.pipeline.frames import tasks
-from rmqctl.pipeline.log_parts import SPLIT_SIZE
+from rmqctl.pipeline.log_parts import SPLIT_SIZE, check_reachable
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.small_tables import FINDING_SCHEMA, finding_batches
 from rmqctl.pipeline.tally import note
@@ -47,6 +47,7 @@ def verification(
 
 def _shared(spark: SparkSession, job: Job, splits: list[Split]) -> Iterator[SplitResult]:
     def check(part: tuple[int, Split]) -> Iterator[pa.RecordBatch]:
+        check_reachable(part[1].context.file)
         checked, split = check_split(job, part[1]), part[1]
         note(checked.partials.log.messages, (split.stop or split.context.file.size) - split.start)
         result = pickle.dumps(checked, pickle.HIGHEST_PROTOCOL)
