@@ -15,14 +15,12 @@ from rmqctl.repair.overwrites import zeroed
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.dispatch.request import inner_batch
-from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
 from rmqctl.rocketmq.mend.damage import setting_of
 from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properties, with_store_time
 from rmqctl.rocketmq.mend.heal import heal
 from rmqctl.rocketmq.mend.mending import BodyDamage, Mending, left
 from rmqctl.rocketmq.mend.placeholder import bodiless, placeholder
-from rmqctl.rocketmq.mend.properties import evidence_of, heal_properties
 from rmqctl.rocketmq.verify.property_crc import SIZE
 
 _MOST_MOVED = 64
@@ -39,7 +37,6 @@ class RecordMender:
 
     def __init__(self, mending: Mending, suspects: frozenset[int] = frozenset()) -> None:
         self.mending, self.suspects = mending, suspects
-        self._rules = DispatchRules.of(mending.store)
         self._shifted = Counter(
             f.file for found in mending.damage.records.values() for f in found if f.kind is kinds.LOG_PHYSICAL_OFFSET
         )
@@ -122,9 +119,7 @@ class RecordMender:
         """
         finding = next((f for f in findings if f.kind is not kinds.LOG_PHYSICAL_OFFSET), None)
         kind = finding.kind.id if finding else kinds.QUEUE_UNIT_MISMATCH.id
-        mended = self._from_evidence(physical, raw, claim)
-        if mended is None and finding is not None and fresh:
-            mended = self._by_kind(finding, physical, raw, claim)
+        mended = self._by_kind(finding, physical, raw, claim) if finding is not None and fresh else None
         restored = (
             self.mending.restored(physical, physical + len(raw)) if mended is None or not mended.is_exact else None
         )
@@ -135,11 +130,6 @@ class RecordMender:
             yield self._step(kind, physical, raw, replace(mended, what=f"{mended.what} (record at {physical})"))
         elif finding is not None and fresh:
             yield left(finding, "nothing else in the store says what the bytes were")
-
-    def _from_evidence(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
-        topic = decode_record(raw)[0]["topic"]
-        evidence = evidence_of(self.mending.store, physical, topic, claim)
-        return heal_properties(raw, evidence, self._rules)
 
     def _by_kind(self, finding: Finding, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
         if finding.kind is kinds.LOG_PROPERTY_CRC:
