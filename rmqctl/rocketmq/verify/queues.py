@@ -8,13 +8,13 @@ read unit by unit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.block import Block, Ints
@@ -24,7 +24,7 @@ from rmqctl.rocketmq.database_queue import DatabaseQueue
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
-from rmqctl.rocketmq.rocksdb_queues import QueueDatabase, open_queues
+from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, QueueDatabase, open_queues
 from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
@@ -34,7 +34,7 @@ from rmqctl.rocketmq.verify.continuity import TRANSACTION
 from rmqctl.rocketmq.verify.even_queues import Claim
 from rmqctl.rocketmq.verify.queue_ext import ExtensionProblem, Extensions, extension_findings
 from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
-from rmqctl.rocketmq.verify.rocksdb_queues import can_open, finish_database
+from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
 _UNQUEUED = (0x4, 0xC)
 _MAX_EXT = -(1 << 31) - 1
@@ -77,7 +77,8 @@ class QueueChecker:
     def __init__(self, store: RocketMQStore, context: LogContext, ids: TextIds, numbers: KeyNumbers) -> None:
         self.store, self.context = store, context
         self._database = ExitStack()
-        self.enabled = not store.is_rocksdb or can_open(store)
+        self._units = self._opened()
+        self.enabled = not store.is_rocksdb or self._units is not None
         self._ids, self._numbers = ids, numbers
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
@@ -123,15 +124,18 @@ class QueueChecker:
         return self._queues[number]
 
     def _open(self, topic: str, queue_id: int) -> Queue:
-        if self.store.is_rocksdb:
+        if self._units is not None:
             return DatabaseQueue.of(self._units, topic, queue_id, self.store)
         path = f"{QUEUES}/{topic}/{queue_id}"
         return Queue.open(QueueFiles(QUEUES, topic, queue_id, path, self.store.tree))
 
-    @cached_property
-    def _units(self) -> QueueDatabase:
-        """The database, open as long as the split is checked."""
-        return self._database.enter_context(open_queues(self.store))
+    def _opened(self) -> QueueDatabase | None:
+        """The database, open as long as the split is checked; None where queues are files, or it cannot be read."""
+        if not self.store.is_rocksdb:
+            return None
+        with suppress(MissingExtra, DatabaseDamaged):
+            return self._database.enter_context(open_queues(self.store))
+        return None
 
     def _queued(self, block: Block, pairs: Pairs, topics: Ints) -> npt.NDArray[np.bool_] | None:
         """Which records have a unit in the simple queue of their topic, None for all; batches go to batch queues."""

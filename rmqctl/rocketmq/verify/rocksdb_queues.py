@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqctl.errors import MissingExtra
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.database_queue import DatabaseQueue, can_read
@@ -32,16 +31,3 @@ def finish_database(
             )
     except DatabaseDamaged as error:
         yield Finding(kinds.QUEUE_DATABASE, QUEUES, 0, 0, f"the database cannot be opened: {error.reason}")
-
-
-def can_open(store: RocketMQStore) -> bool:
-    """Whether the package is installed and opens the database.
-
-    Raises:
-        Refused: the store is remote.
-    """
-    try:
-        with open_queues(store):
-            return True
-    except (MissingExtra, DatabaseDamaged):
-        return False
