@@ -2,7 +2,7 @@
 
 One :class:`LogChecker` looks at one split of the log. Splits are checked in any order, in any
 process; what spans them is kept as a small :class:`LogPartial` and joined in log order by
-:func:`join_log`.
+:class:`LogJoin`.
 """
 
 from __future__ import annotations
@@ -300,15 +300,3 @@ class LogJoin:
             unreadable = as_release is not None and as_release < FIRST_WITH_V2
             severity = Severity.WARNING if unreadable else None
             yield Finding(kinds.LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
-
-
-def join_log(
-    partials: list[LogPartial], gaps: Iterable[Finding] = (), as_release: Release | None = None
-) -> Iterator[Finding]:
-    """The findings of :class:`LogJoin` over all splits; ``gaps`` are findings about files that are missing."""
-    joined = LogJoin()
-    for gap in gaps:
-        joined.gap(gap)
-    for partial in partials:
-        joined.add(partial)
-    return joined.findings(as_release)

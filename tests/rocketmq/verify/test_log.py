@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.store import StoreFile, sequence
-from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial, join_log
+from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial
 
 SHAPE = bulk.Bulk(log_bytes=3 << 16, file_size=1 << 16, body=100, topics=3, queues=2, queue_file_units=100)
 SIZE = bulk.record_size(SHAPE)
@@ -50,7 +50,17 @@ def check(directory: Path, split: int | None = None, crashed: bool = False) -> t
             for found in walk_file(context, state, start=start, stop=start + split if split else None):
                 findings += checker.block(found)
             partials.append(checker.finish())
-    return gaps + findings + list(join_log(partials, gaps)), partials
+    return gaps + findings + list(joined(partials, gaps).findings()), partials
+
+
+def joined(partials: list[LogPartial], gaps: Iterable[Finding] = ()) -> LogJoin:
+    """What the splits left, added up."""
+    join = LogJoin()
+    for gap in gaps:
+        join.gap(gap)
+    for partial in partials:
+        join.add(partial)
+    return join
 
 
 def brief(findings: list[Finding]) -> list[tuple[str, str, int]]:
@@ -156,12 +166,10 @@ def test_a_clock_that_was_set_back_is_normal(first: int, log: Path) -> None:
         found, partials = check(log, split)
         assert brief(found) == [("log.store-time", LAST, record(first) + STORE_TIME_AT)]
         assert found[0].level is Severity.NOTE
-        joined = LogJoin()
-        for partial in partials:
-            joined.add(partial)
-        assert joined.last_time is not None
-        assert joined.newest_time is not None
-        assert 3_500_000 < joined.newest_time - joined.last_time < 3_600_000
+        join = joined(partials)
+        assert join.last_time is not None
+        assert join.newest_time is not None
+        assert 3_500_000 < join.newest_time - join.last_time < 3_600_000
     edit(log / LAST, record(first) + STORE_TIME_AT, bytes(8))
     assert Severity.WARNING in {f.level for f in check(log)[0]}
 
@@ -230,4 +238,4 @@ def test_real_logs_give_nothing(name: str, split: int | None, tmp_path: Path) ->
                     for found in walk_file(context, LogState(), start=start, stop=start + split if split else None):
                         assert checker.block(found) == []
                     partials.append(checker.finish())
-            assert list(join_log(partials)) == []
+            assert list(joined(partials).findings()) == []
