@@ -15,9 +15,10 @@ from commands._types import PropertyFilter
 
 if TYPE_CHECKING:
     from commands._progress import Advance
-    from rmqctl.pipeline.cluster import Cluster, SparkSession
+    from rmqctl.pipeline.cluster import SparkSession
     from rmqctl.pipeline.options import TableOptions
     from rmqctl.pipeline.running import Status
+    from rmqctl.pipeline.settings import Cluster
 
 _OPTIONS = (
     click.option(
@@ -31,7 +32,7 @@ _OPTIONS = (
 
 
 def _cluster(master: str, conf: tuple[tuple[str, str], ...], remote: str | None) -> Cluster:
-    from rmqctl.pipeline.cluster import Cluster
+    from rmqctl.pipeline.settings import Cluster
 
     return Cluster(master, dict(conf), remote)
 

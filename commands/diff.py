@@ -14,7 +14,7 @@ from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
     from rmqctl.findings import Finding
-    from rmqctl.pipeline.cluster import Cluster
+    from rmqctl.pipeline.settings import Cluster
     from rmqctl.rocketmq.diff import Diff, DiffOptions, Side
 
 _COLUMNS = ("severity", "id", "file", "offset", "size", "message")

@@ -15,9 +15,9 @@ from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.bodies import BodyOption
-    from rmqctl.pipeline.cluster import Cluster
     from rmqctl.pipeline.export import ExportChoices
     from rmqctl.pipeline.export_plan import Manifest
+    from rmqctl.pipeline.settings import Cluster
 
 _PARTITIONS = ("topic", "day", "hour", "queue_id", "tags")
 

@@ -19,7 +19,7 @@ from commands._types import refuse
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.cluster import Cluster
+    from rmqctl.pipeline.settings import Cluster
     from rmqctl.release import Release
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
     from rmqctl.rocketmq.store import RocketMQStore

@@ -17,8 +17,9 @@ from commands._spark import spark_options, started, working
 from commands._types import refuse
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.cluster import Cluster, SparkSession
+    from rmqctl.pipeline.cluster import SparkSession
     from rmqctl.pipeline.queries import Mounted
+    from rmqctl.pipeline.settings import Cluster
 
 _NAMED = re.compile(r"([A-Za-z]\w*)=(.+)", re.DOTALL)
 _HISTORY = 1000

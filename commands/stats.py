@@ -13,7 +13,7 @@ from commands._spark import spark_options, started, table_options, working
 from commands._types import Size
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.cluster import Cluster
+    from rmqctl.pipeline.settings import Cluster
     from rmqctl.pipeline.stats import Stats
 
 _SHOWN = ("messages", "bytes", "size_p50", "size_p99", "latency_p50_ms", "latency_p99_ms", "compression_ratio")

@@ -14,7 +14,7 @@ from commands._spark import spark_options, started, working
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.cluster import Cluster
+    from rmqctl.pipeline.settings import Cluster
     from rmqctl.release import Release
     from rmqctl.rocketmq.store import RocketMQStore
     from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions

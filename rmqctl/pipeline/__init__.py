@@ -22,7 +22,8 @@ def session(
     master: str = "local[*]", conf: Mapping[str, str] | None = None, *, remote: str | None = None
 ) -> SparkSession:
     """A Spark session that knows the format ``rocketmq``; see :func:`rmqctl.pipeline.cluster.start`."""
-    from rmqctl.pipeline.cluster import Cluster, start
+    from rmqctl.pipeline.cluster import start
+    from rmqctl.pipeline.settings import Cluster
 
     return start(Cluster(master, conf or {}, remote))
 

@@ -11,18 +11,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import MissingExtra, RmqctlError
+from rmqctl.pipeline.settings import DEFAULTS, LOCAL, Cluster, prepare_environment, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
 
-LOCAL = "local[*]"
 EXECUTOR_WAIT = "spark.rmqctl.executorWaitSeconds"
 """Setting: how long to wait for a cluster's answer, and for its first executor."""
 _EXECUTOR_WAIT_SECONDS = 120.0
@@ -30,22 +30,6 @@ _CONNECT_SECONDS = 10.0
 _STANDALONE_PORT, _REMOTE_PORT = 7077, 15002
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _TAIL_LINES = 15
-_DEFAULTS = {
-    "spark.app.name": "rmqctl",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
-}
-_LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-_SHORT = 256 << 20
-"""Bytes of log up to which a session spends most of its time on starting."""
-_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_SHORT_DEFAULTS = {"spark.driver.extraJavaOptions": _QUICK_JVM, "spark.sql.shuffle.partitions": "1"}
-_SHUFFLE_PARTITIONS = 200
-_BYTES_OF_PARTITION = 1 << 30
 
 
 class SparkFailure(RmqctlError):
@@ -65,28 +49,6 @@ class SparkFailure(RmqctlError):
             _kept.add(log)
             lines += ["the last lines of " + os.fspath(log) + ":", *(f"  {line}" for line in tail)]
         super().__init__("\n".join(lines))
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where Spark runs.
-
-    Attributes:
-        master: as ``spark-submit --master`` takes it.
-        conf: settings of Spark; they win over those made here.
-        remote: address of a Spark Connect server; no JVM is started then.
-        log_bytes: bytes of log that are to be read; None when nobody knows.
-    """
-
-    master: str = LOCAL
-    conf: Mapping[str, str] = field(default_factory=dict)
-    remote: str | None = None
-    log_bytes: int | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether everything runs in one JVM on this machine."""
-        return self.remote is None and self.master.startswith("local") and not self.master.startswith("local-cluster")
 
 
 _logs: list[Path] = []
@@ -116,12 +78,12 @@ def start(cluster: Cluster) -> SparkSession:
         raise MissingExtra("this command", "spark", "pyspark")
     from pyspark.sql import SparkSession
 
-    from rmqctl.pipeline import data_source
-
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # writes each failed query with its trace
     spark = SparkSession.getActiveSession() if cluster.remote is None else None
     if spark is None:
         spark = _connect(cluster) if cluster.remote else _launch(cluster)
+    from rmqctl.pipeline import data_source
+
     data_source.register(spark)
     return spark
 
@@ -173,12 +135,13 @@ def _launch(cluster: Cluster) -> SparkSession:
     if _SUBMITTED in os.environ:
         return _submitted(cluster)
     _answers(cluster.master, "spark://", _STANDALONE_PORT)
-    _environment(cluster)
+    prepare_environment(cluster)
     log, late, patience = log_file() or _new_log(), threading.Event(), _patience(cluster)
-    conf = SparkConf().setMaster(cluster.master).setAll(list(_settings(cluster).items()))
+    conf = SparkConf().setMaster(cluster.master).setAll(list(settings(cluster).items()))
     try:
         gateway: Any = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier session, which PySpark uses again
         if gateway is None:
+            threading.Thread(target=_load, daemon=True).start()
             with log.open("ab") as out:
                 gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
         with nullcontext() if cluster.is_local else _at_most(patience, gateway.proc, late):
@@ -192,6 +155,13 @@ def _launch(cluster: Cluster) -> SparkSession:
     if not cluster.is_local:
         _await_executor(context, cluster, log)
     return SparkSession(context)
+
+
+def _load() -> None:
+    """Import what a session needs; done while the JVM starts, which takes longer."""
+    for name in ("pandas", "rmqctl.pipeline.data_source"):
+        with suppress(Exception):  # told by whoever needs it
+            import_module(name)
 
 
 def _patience(cluster: Cluster) -> float:
@@ -229,7 +199,7 @@ def _submitted(cluster: Cluster) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    conf = SparkConf().setAll(list((_DEFAULTS | dict(cluster.conf)).items()))
+    conf = SparkConf().setAll(list((DEFAULTS | dict(cluster.conf)).items()))
     return SparkSession(SparkContext.getOrCreate(conf))
 
 
@@ -270,34 +240,6 @@ def _await_executor(context: Any, cluster: Cluster, log: Path) -> None:
             reason = f"no executor came within {limit:g} s; is there a worker with free cores and memory?"
             raise SparkFailure(f"Spark has nobody to work on {cluster.master}", reason, log)
         time.sleep(0.2)
-
-
-def _settings(cluster: Cluster) -> dict[str, str]:
-    settings = dict(_DEFAULTS)
-    partitions = max((cluster.log_bytes or 0) // _BYTES_OF_PARTITION, _SHUFFLE_PARTITIONS)
-    settings["spark.sql.shuffle.partitions"] = str(partitions)
-    settings["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "rmqctl-spark-warehouse")
-    if cluster.is_local:
-        settings |= _LOCAL_DEFAULTS
-        if cluster.log_bytes is not None and cluster.log_bytes <= _SHORT:
-            settings |= _SHORT_DEFAULTS
-    else:
-        from rmqctl.pipeline.shipping import code_zip
-
-        settings["spark.submit.pyFiles"] = os.fspath(code_zip())
-    return settings | dict(cluster.conf)
-
-
-def _environment(cluster: Cluster) -> None:
-    """What the child processes of Spark read from the environment."""
-    from rmqctl.pipeline.java import find_java
-
-    os.environ["JAVA_HOME"] = os.fspath(find_java().home)
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JVM)  # of the JVM that only prints the command line
-    if "spark.pyspark.python" not in cluster.conf:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if cluster.is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
 def _new_log() -> Path:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqctl.pipeline.options import BadOption, TableOptions, stream_start, table_options
 from rmqctl.pipeline.stream import MessageStream
 from rmqctl.pipeline.tables import Table, table
+from rmqctl.pipeline.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +90,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePart):  # Spark's own where there is no part at all
             return
+        settle()
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         for batch in table(self._name, self._options).read(partition.value):
             yield conform(batch, wanted)

@@ -1,34 +1,45 @@
 """One task of an export: a stretch of the log in, its files out, and a note of what was done.
 
-Rows are gathered by partition and written in pieces, so that neither the stretch nor a partition
-is held as a whole. The note is written last: what has no note was not done.
+The records of each block are put in the order of their partitions before columns are made of them, so
+that the rows of a partition are slices. Slices are gathered and written in pieces: neither the stretch
+nor a partition is held as a whole. The note is written last: what has no note was not done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqctl.pipeline.bodies import BodyOption
 from rmqctl.pipeline.export_plan import DONE, STAGING, ExportedFile, Layout, Partition
 from rmqctl.pipeline.export_writers import Writer, writer
+from rmqctl.pipeline.message_batches import MessageBatches, message_schema
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.outputs import Output
+from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.verify.splits import Split
 
 ROW_GROUP = 16 << 20
 """Bytes of a partition that are gathered before they are written."""
 MOST_BYTES = 96 << 20
 """Bytes of all partitions that are gathered before the largest is written."""
+SHARED = 32 << 20
+"""Bytes of batches after which slices of them are copied: a small one would keep its whole batch in memory."""
 
 _ALWAYS = ("physical_offset", "store_timestamp")
+_CLOSING = 8
+"""Files that are brought to the disk at once."""
 NOTE_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 """What a task reports: its name, rows, and bytes written."""
 
@@ -55,7 +66,7 @@ class ExportTask:
         name = name_of(split)
         with ExitStack() as stack:
             files = _Files(self.layout, self.output, name, f"{STAGING}/files/{name}-{uuid4().hex}", stack)
-            for batch in self.messages.read(split):
+            for batch in self.messages.read(split, _Order(self.layout.partition_by)):
                 files.add(batch)
             done = files.finish()
         found = [ExportedFile(size=self.output.size(staged), **facts) for staged, facts in done]
@@ -80,6 +91,13 @@ class _Part:
     earliest: int | None = None
     latest: int | None = None
 
+    def own(self) -> None:
+        """Copy the rows that wait, so that the batches they are slices of can go."""
+        if len(self.tables) > 1:
+            self.tables = [pa.concat_tables(self.tables).combine_chunks()]
+        elif self.tables:
+            self.tables = [self.tables[0].take(pa.array(np.arange(self.tables[0].num_rows)))]
+
 
 class _Files:
     """The files of one stretch by partition."""
@@ -87,12 +105,13 @@ class _Files:
     def __init__(self, layout: Layout, output: Output, name: str, staging: str, stack: ExitStack) -> None:
         self.layout, self.output, self.name, self.staging, self.stack = layout, output, name, staging, stack
         self.parts: dict[tuple[Any, ...], _Part] = {}
-        self.waiting = 0
+        self.waiting = self.shared = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take the rows of a batch, each to its partition."""
         if not batch.num_rows:
             return
+        self.shared += batch.nbytes
         for values, rows in _partitions(batch, self.layout.partition_by):
             part = self.parts.setdefault(values, _Part())
             self._note(part, rows)
@@ -105,6 +124,10 @@ class _Files:
                 self._write(values, part)
         while self.waiting >= MOST_BYTES:
             self._write(*max(self.parts.items(), key=lambda item: item[1].waiting))
+        if self.shared >= SHARED:
+            self.shared = 0
+            for part in self.parts.values():
+                part.own()
 
     def _note(self, part: _Part, rows: pa.RecordBatch) -> None:
         offsets = rows.column("physical_offset")
@@ -131,12 +154,8 @@ class _Files:
     def finish(self) -> list[tuple[str, dict[str, Any]]]:
         """Complete all files; the staged name of each, and what there is to know of it."""
         done = []
+        self._close()
         for values, part in self.parts.items():
-            if part.tables:
-                self._write(values, part)
-            assert part.writer is not None
-            part.writer.close()
-            part.stack.close()
             facts = {
                 "path": self._path(values),
                 "rows": part.rows,
@@ -148,6 +167,15 @@ class _Files:
             done.append((self._staged(values), facts))
         return done
 
+    def _close(self) -> None:
+        for values, part in self.parts.items():
+            if part.tables:
+                self._write(values, part)
+            assert part.writer is not None
+            part.writer.close()
+        with ThreadPoolExecutor(_CLOSING) as pool:
+            list(pool.map(lambda part: part.stack.close(), self.parts.values()))
+
     def _path(self, values: tuple[Any, ...]) -> str:
         directory = self.layout.directory(values)
         return f"{directory}/{self.name}{self.layout.suffix}" if directory else f"{self.name}{self.layout.suffix}"
@@ -156,11 +184,31 @@ class _Files:
         return f"{self.staging}/{self._path(values)}"
 
 
+class _Order:
+    """Puts the records of a block in the order of their partitions, those of one in log order."""
+
+    def __init__(self, by: tuple[str, ...]) -> None:
+        self._by = by
+        named = [name for name in by if name not in {Partition.DAY, Partition.HOUR}]
+        self._columns = MessageBatches(message_schema((*named, "store_timestamp"), BodyOption.NONE), BodyOption.NONE)
+
+    def __call__(self, block: Block) -> Block:
+        for batch in self._columns.of(block) if self._by else ():
+            codes, values = _codes(batch, self._by)
+            return block.take(np.argsort(codes, kind="stable")) if len(values) > 1 else block
+        return block
+
+
 def _partitions(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """The rows of a batch by partition, in the order they come."""
-    if not by:
-        yield (), batch
-        return
+    """The rows of a batch in runs of one partition."""
+    codes, values = _codes(batch, by)
+    bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+    for begin, end in pairwise(bounds):
+        yield values[codes[begin]], batch.slice(begin, end - begin)
+
+
+def _codes(batch: pa.RecordBatch, by: tuple[str, ...]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+    """The partition of each row as a number, shape (n,), and what the numbers stand for."""
     codes, values = np.zeros(batch.num_rows, np.int64), [()]
     for name in by:
         encoded = _partition_column(batch, name).dictionary_encode(null_encoding="encode")
@@ -169,11 +217,7 @@ def _partitions(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tu
         few, codes = np.unique(codes, return_inverse=True)
         texts = encoded.dictionary.to_pylist()
         values = [(*values[code // size], texts[code % size]) for code in few.tolist()]
-    if len(values) == 1:
-        yield values[0], batch
-        return
-    for code, found in enumerate(values):
-        yield found, batch.take(pa.array(np.flatnonzero(codes == code)))
+    return codes, values
 
 
 def _partition_column(batch: pa.RecordBatch, name: str) -> Any:

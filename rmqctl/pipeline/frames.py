@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmqctl.pipeline.data_source import conform, spark_schema
 from rmqctl.pipeline.tables import Table
 from rmqctl.pipeline.tally import counters, taken
+from rmqctl.pipeline.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ def tasks(spark: SparkSession, parts: Sequence[Any], read: Callable[[Any], Batch
     def run(batches: Batches) -> Batches:
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        settle()
         wanted = to_arrow_schema(given, timezone="UTC")
         for batch in batches:
             for number in batch.column(0).to_pylist():

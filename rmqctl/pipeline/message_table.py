@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -43,15 +43,18 @@ class MessageTable:
         splits = log_splits(store, self.options.split_size)
         return needed(store, splits, wanted) if self.options.skip else splits
 
-    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, part: Split, order: Callable[[Block], Block] | None = None) -> Iterator[pa.RecordBatch]:
         """The wanted messages of one split.
+
+        Args:
+            order: gives the records of a block in another order.
 
         Raises:
             OSError: the file cannot be read.
         """
         batches = MessageBatches(self.schema(), self.options.body)
         for block in self.blocks(part):
-            yield from batches.of(block)
+            yield from batches.of(block if order is None else order(block))
 
     def blocks(self, part: Split) -> Iterator[Block]:
         """The wanted messages of one split as blocks.

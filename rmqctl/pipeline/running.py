@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rmqctl.errors import RmqctlError
-from rmqctl.pipeline.cluster import Cluster, SparkFailure, is_running, log_file, start
+from rmqctl.pipeline.cluster import SparkFailure, is_running, log_file, start
+from rmqctl.pipeline.settings import Cluster
 from rmqctl.pipeline.tally import Tally, counters
 
 if TYPE_CHECKING:

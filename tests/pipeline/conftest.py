@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from rmqctl.pipeline.cluster import Cluster, start
+    from rmqctl.pipeline.cluster import start
+    from rmqctl.pipeline.settings import Cluster
 
     made = start(Cluster("local[2]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}, log_bytes=0))
     yield made

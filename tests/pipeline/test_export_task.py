@@ -1,0 +1,66 @@
+"""One task of an export, without Spark: its files hold the rows of their partitions, in log order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from fixtures import golden
+from rmqctl.pipeline import export_task
+from rmqctl.pipeline.export import Export, ExportChoices
+from rmqctl.pipeline.export_task import ExportTask
+from rmqctl.pipeline.message_table import MessageTable
+from rmqctl.pipeline.options import table_options
+from rmqctl.pipeline.outputs import output_at
+
+LAYOUTS = ((), ("topic",), ("topic", "day"), ("queue_id", "tags", "hour"))
+
+
+def exported(name: str, out: Path, partition_by: tuple[str, ...]) -> Path:
+    """Run the only task of a small store; the directory of its staged files."""
+    work = Export(
+        table_options({"path": str(golden.pristine(name))}),
+        output_at(str(out)),
+        ExportChoices(partition_by=partition_by),
+    )
+    plan = work.plan(1)
+    for split in work.splits(plan):
+        list(ExportTask(MessageTable(work.options), plan.layout, work.output).run(split))
+    return out / "_staging" / "files"
+
+
+def sorted_rows(table: Any) -> list[dict[str, Any]]:
+    found = table.select(["physical_offset", "unique_key", "body", "properties"]).to_pylist()
+    return sorted(found, key=lambda row: row["physical_offset"])
+
+
+@pytest.mark.parametrize("partition_by", LAYOUTS, ids="-".join)
+@pytest.mark.parametrize("shared", [1, 1 << 30], ids=["copied", "shared"])
+@pytest.mark.parametrize("name", ["5.3.3-clean", "4.9.8-crash"])
+def test_files_hold_the_messages_of_their_partitions(
+    name: str, shared: int, partition_by: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_task, "SHARED", shared)
+    monkeypatch.setattr(export_task, "ROW_GROUP", 8 << 10)
+    staged = exported(name, tmp_path / "out", partition_by)
+    table = MessageTable(table_options({"path": str(golden.pristine(name))}))
+    messages = [row for part in table.parts() for batch in table.read(part) for row in batch.to_pylist()]
+    keys = ("physical_offset", "unique_key", "body", "properties")
+    assert sorted_rows(ds.dataset(staged, format="parquet", exclude_invalid_files=True).to_table()) == [
+        {key: row[key] for key in keys} for row in messages
+    ]
+    by_offset = {row["physical_offset"]: row for row in messages}
+    for file in staged.rglob("*.parquet"):
+        offsets = pq.read_table(file, columns=["physical_offset"], partitioning=None)["physical_offset"].to_pylist()
+        assert offsets == sorted(offsets)
+        values = {tuple(_value(by_offset[offset], column) for column in partition_by) for offset in offsets}
+        assert len(values) == 1
+
+
+def _value(row: dict[str, Any], column: str) -> Any:
+    forms = {"day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H"}
+    return row["store_timestamp"].strftime(forms[column]) if column in forms else row[column]
