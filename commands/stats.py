@@ -63,7 +63,7 @@ def command(
 
         with working(spark, f"stats of {store.path}", size if no_keys else 3 * size):
             stats = collect(spark, options, keys=not no_keys)
-    _show(stats, out, by)
+        _show(stats, out, by)  # before Spark is stopped, which takes a second
     if html is not None:
         from rmqctl.pipeline.stats_page import page
 

@@ -21,11 +21,25 @@ if TYPE_CHECKING:
 def session(
     master: str = "local[*]", conf: Mapping[str, str] | None = None, *, remote: str | None = None
 ) -> SparkSession:
-    """A Spark session that knows the format ``rocketmq``; see :func:`rmqctl.pipeline.cluster.start`."""
+    """A Spark session that knows ``spark.read.format("rocketmq")``; the one that is there, or a new one.
+
+    Args:
+        master: ``local[*]``, ``spark://host:7077``, ``yarn``, ``k8s://...``.
+        conf: settings of Spark.
+        remote: ``sc://host:port`` of a Spark Connect server, instead of ``master``.
+
+    Raises:
+        MissingExtra: PySpark or Java is not installed.
+        SparkFailure: Spark does not start.
+    """
     from rmqctl.pipeline.cluster import start
     from rmqctl.pipeline.settings import Cluster
 
-    return start(Cluster(master, conf or {}, remote))
+    spark = start(Cluster(master, conf or {}, remote))
+    from rmqctl.pipeline.data_source import register
+
+    register(spark)
+    return spark
 
 
 def messages(spark: SparkSession, path: str, **options: Any) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Starting Spark: quietly, with a Java that is there, the code on every executor and the source ``rocketmq`` known."""
+"""Starting Spark: quietly, with a Java that is there and the code on every executor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import MissingExtra, RmqctlError
-from rmqctl.pipeline.settings import DEFAULTS, LOCAL, Cluster, prepare_environment, settings
+from rmqctl.pipeline.settings import DEFAULTS, Cluster, prepare_environment, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession as SparkSession
@@ -55,25 +55,15 @@ _logs: list[Path] = []
 _kept: set[Path] = set()  # logs that a message speaks of
 
 
-def session(master: str = LOCAL, conf: Mapping[str, str] | None = None, *, remote: str | None = None) -> SparkSession:
-    """A Spark session that knows ``spark.read.format("rocketmq")``; the one that is there, or a new one.
+def start(cluster: Cluster) -> SparkSession:
+    """A Spark session: the one that is there, or a new one.
 
     What the JVM prints goes to a log file (:func:`log_file`).
-
-    Args:
-        master: ``local[*]``, ``spark://host:7077``, ``yarn``, ``k8s://...``.
-        conf: settings of Spark.
-        remote: ``sc://host:port`` of a Spark Connect server, instead of ``master``.
 
     Raises:
         MissingExtra: PySpark or Java is not installed.
         SparkFailure: Spark does not start.
     """
-    return start(Cluster(master, conf or {}, remote))
-
-
-def start(cluster: Cluster) -> SparkSession:
-    """The same for a :class:`Cluster`."""
     if find_spec("pyspark") is None:
         raise MissingExtra("this command", "spark", "pyspark")
     from pyspark.sql import SparkSession
@@ -82,9 +72,6 @@ def start(cluster: Cluster) -> SparkSession:
     spark = SparkSession.getActiveSession() if cluster.remote is None else None
     if spark is None:
         spark = _connect(cluster) if cluster.remote else _launch(cluster)
-    from rmqctl.pipeline import data_source
-
-    data_source.register(spark)
     return spark
 
 

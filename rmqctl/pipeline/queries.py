@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.pipeline.data_source import NAME
+from rmqctl.pipeline.data_source import NAME, register
 from rmqctl.pipeline.message_batches import MESSAGE_SCHEMA
 from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.tables import TABLES
@@ -49,6 +49,7 @@ def prefix_of(name: str) -> str:
 
 def mount(spark: SparkSession, stores: Iterable[Mounted]) -> list[str]:
     """Make the tables of the stores temporary views; returns the views' names."""
+    register(spark)
     names = []
     for store in stores:
         for table in TABLES:
