@@ -43,7 +43,7 @@ from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
-from rmqctl.rocketmq.engine.routing import route
+from rmqctl.rocketmq.engine.routing import may_move, route
 from rmqctl.rocketmq.engine.rules import dispatch_rules
 from rmqctl.rocketmq.engine.system_topics import SystemTopics
 from rmqctl.rocketmq.engine.topic_table import TopicTable
@@ -143,7 +143,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         return IndexWriter(self.root / INDEX, geometry, self.disk, self.checkpoint, counts_slots=counts)
 
     def _start(self) -> None:
-        self._group = GroupCommit(self.log)
+        self._group, self._most = GroupCommit(self.log), most_undispatched(self.log)
         self.reading = Reading(self.root, self.config)
         self.reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
@@ -163,26 +163,31 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
             MessageRefused: the broker would not store it; nothing was written.
             IOFailure: the system refused to write or flush it.
         """
+        record, appended = self._append(message)
+        return result_of(record, 0, appended, self._flushed_status(record.message, appended))
+
+    def _append(self, message: Message) -> tuple[Prepared, Appended]:
         self._check_open()
         self.housekeeping.check()
-        sent = message
-        if not message.is_stored:
-            message = route(message, self.config, self.config.clock.now())
-        late = is_late(message, self.config, self.topics)
+        config, sent = self.config, message
+        if may_move(message):
+            message = route(message, config, config.clock.now())
+        late = is_late(message, config, self.topics)
         if late:
-            check_late(message, self.config, self.topics)
-        record = prepare(message, self.config)  # refuses before anything of it is known
+            check_late(message, config, self.topics)
+        record = prepare(message, config)  # refuses before anything of it is known
         if sent is not message:
-            check_topic(sent.topic, self.config)
+            check_topic(sent.topic, config)
             self.know(sent.topic, sent.queue_id)
         self.know(message.topic, message.queue_id)
         if late:
-            for name in further_topics(message, self.config):
+            for name in further_topics(message, config):
                 self.know(name, message.queue_id)
-            record, appended = append_late(self.log, message, self.config, self.topics)
+            record, appended = append_late(self.log, message, config, self.topics)
         else:
-            appended = self.log.append([record], self.config.clock.stamp, _advance(message))
-        return self._results([record], appended)[0]
+            appended = self.log.append([record], config.clock.stamp, _advance(message))
+        self.keep_up(self._most)
+        return record, appended
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store messages of one topic and queue together: all in one log file, with one store time.
@@ -205,7 +210,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         return self._results(records, self.log.append(records, self.config.clock.stamp))
 
     def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
-        self.keep_up(most_undispatched(self.log))
+        self.keep_up(self._most)
         status = self._flushed_status(records[0].message, appended)
         return [result_of(r, n, appended, status) for n, r in enumerate(records)]
 
@@ -376,4 +381,4 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
 
 def _advance(message: Message) -> int | None:
     """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
-    return 0 if message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
+    return 0 if message.sys_flag and message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
