@@ -9,20 +9,56 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rmqctl.errors import RmqctlError
 from rmqctl.rocketmq.engine.message import PutStatus
 
 T = TypeVar("T")
+_PENDING, _FINISHED = "PENDING", "FINISHED"
+_MAKING = threading.Lock()
 
 
 class Answer(Future[T]):
-    """A future that cannot be cancelled: the message is in the log already."""
+    """A future that cannot be cancelled: the message is in the log already.
+
+    Making a condition takes longer than all the rest of a future, and most are answered before anyone asks. So the
+    condition is made when somebody asks too early.
+    """
+
+    def __init__(self) -> None:
+        self._made: threading.Condition | None = None
+        self._state = _PENDING
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[T]], object]] = []
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # asked for, never set
+        with _MAKING:
+            if self._made is None:
+                self._made = threading.Condition()
+            return self._made
 
     def cancel(self) -> bool:
         """Always False."""
         return False
+
+    def result(self, timeout: float | None = None) -> T:
+        """As that of every future."""
+        if self._state == _FINISHED and self._exception is None:
+            found: T = self._result
+            return found
+        return super().result(timeout)
+
+    def set_result(self, result: T) -> None:
+        """As that of every future."""
+        with _MAKING:
+            if self._made is None:
+                self._result, self._state = result, _FINISHED
+                return
+        super().set_result(result)
 
 
 class Waiter:

@@ -23,7 +23,7 @@ from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.message import PutStatus
 
 T = TypeVar("T")
-_FIRST, _SHORTEST, _GROWTH = 0.01, 20e-6, 1.05
+_FIRST, _SHORTEST, _GROWTH, _EARLY = 0.01, 20e-6, 1.05, 0.9
 """How long the first sync is thought to take and the shortest, seconds; by how much one may seem longer."""
 
 
@@ -111,7 +111,7 @@ class GroupCommit:
     def _sync(self) -> None:
         self._log.commit()
         begin = monotonic()
-        self._ends_at = begin + self._usual
+        self._ends_at = begin + _EARLY * self._usual
         self._let_go()
         self._log.flush()
         self._usual = max(min(monotonic() - begin, self._usual * _GROWTH), _SHORTEST)

@@ -111,7 +111,7 @@ class Puts(ABC):
             IOFailure: the system refused to write or flush them.
         """
         parts = self._append_batch(messages)
-        return _results(parts, self._flushed_status(parts)) if parts else []
+        return _results(parts, self._flushed_status(parts))
 
     def put_batch_async(self, messages: Sequence[Message]) -> Future[list[PutResult]]:
         """Append messages as :meth:`put_batch` does; one future for all of them, as that of :meth:`put_async`.
@@ -139,7 +139,9 @@ class Puts(ABC):
         return [(records, appended)]
 
     def _waits(self, parts: Sequence[Part]) -> bool:
-        return self.config.flush is FlushMode.SYNC and any(records[0].message.waits for records, _ in parts)
+        if self.config.flush is not FlushMode.SYNC or not parts:
+            return False
+        return parts[0][0][0].message.waits or any(records[0].message.waits for records, _ in parts)
 
     def _flushed_status(self, parts: Sequence[Part]) -> PutStatus:
         in_time = not self._waits(parts) or self.group_commit.wait(parts[-1][1].end)
