@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from construct import Bytes, Container, Int8ub, Int16ub, Int32sb, Int32ub, Int64sb, Struct
@@ -35,13 +36,19 @@ GrpcMessageId = Struct(
 
 GRPC_SIZE, GRPC_VERSION = 34, "01"
 """Characters of the ids of gRPC clients, and how they begin (MessageIdCodec of rocketmq-clients)."""
+_MASK = (1 << 64) - 1
 HEX_SIZES = (32, 56)
 """Characters of both kinds of id, for IPv4 and IPv6."""
 
 
 def offset_message_id(ip: bytes, port: int, physical_offset: int) -> str:
     """The id a broker gives a record: store host and offset in upper-case hex."""
-    return (ip + port.to_bytes(4, "big", signed=True) + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
+    return f"{_host(ip, port)}{physical_offset & _MASK:016X}"
+
+
+@lru_cache(maxsize=1024)
+def _host(ip: bytes, port: int) -> str:
+    return (ip + port.to_bytes(4, "big", signed=True)).hex().upper()
 
 
 def decode_offset_message_id(text: str) -> tuple[bytes, int, int]:

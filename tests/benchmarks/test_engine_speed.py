@@ -12,14 +12,16 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from rmqctl.rocketmq.engine import FlushMode, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.bulk import produce_bulk
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.drafts import Template
@@ -29,6 +31,7 @@ JAVA = Path(__file__).parents[1] / "interop" / "java"
 OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 ROUNDS = int(os.environ.get("RMQCTL_BENCH_ROUNDS", "3"))
 MESSAGES = int(os.environ.get("RMQCTL_BENCH_MESSAGES", "300000"))
+IN_FLIGHT, SYNCED = 64, 64 * 400
 BODY = bytes(range(256)) * 4
 
 pytestmark = pytest.mark.benchmark
@@ -118,57 +121,100 @@ def ratios(rounds: list[tuple[Taken, Taken, Taken]], which: int) -> str:
     return f"{rate:.2f} (by processor time {cpu:.2f})"
 
 
-def sync_rate(root: Path, writers: int, each: int) -> tuple[float, int]:
-    """Messages a second with sync flush, and how many syncs that took."""
+class Counting(Disk):
+    """Counts syncs and how long they take, seconds."""
 
-    class Counting(Disk):
-        syncs = 0
+    def __init__(self) -> None:
+        self.syncs, self.seconds = 0, 0.0
 
-        def sync(self, fd: int) -> None:
-            type(self).syncs += 1
-            super().sync(fd)
+    def sync(self, fd: int) -> None:
+        begin = time.perf_counter()
+        super().sync(fd)
+        self.syncs, self.seconds = self.syncs + 1, self.seconds + time.perf_counter() - begin
 
-    with StoreEngine.open(root, StoreConfig(flush=FlushMode.SYNC), disk=Counting()) as engine:
+
+@dataclass(frozen=True)
+class Synced:
+    """Messages a second with sync flush, how many share one, and how long one takes."""
+
+    rate: float
+    group: float
+    sync_us: float
+
+
+Writers = Callable[[StoreEngine, int], None]
+
+
+def sync_rate(root: Path, messages: int, write: Writers) -> Synced:
+    """How fast so many messages go down."""
+    disk = Counting()
+    with StoreEngine.open(root, StoreConfig(flush=FlushMode.SYNC), disk=disk) as engine:
         engine.make_topic("T", 4)
-        before, begin = Counting.syncs, time.perf_counter()
-
-        def work() -> None:
-            for n in range(each):
-                engine.put(Message("T", BODY, n % 4))
-
-        threads = [threading.Thread(target=work) for _ in range(writers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return writers * each / (time.perf_counter() - begin), Counting.syncs - before
+        write(engine, 64)  # threads are started, the first file is there
+        disk.syncs, disk.seconds = 0, 0.0
+        begin = time.perf_counter()
+        write(engine, messages)
+        seconds, syncs, slept = time.perf_counter() - begin, disk.syncs, disk.seconds
+    return Synced(messages / seconds, messages / syncs, slept / syncs * 1e6)
 
 
-def raw_rate(path: Path, syncs: int, messages: int) -> float:
+def one_writer(engine: StoreEngine, messages: int) -> None:
+    """Each message waits for its own sync."""
+    for n in range(messages):
+        engine.put(Message("T", BODY, n % 4))
+
+
+def threads(engine: StoreEngine, messages: int) -> None:
+    """64 writers that each wait for their message."""
+    workers = [threading.Thread(target=one_writer, args=(engine, messages // IN_FLIGHT)) for _ in range(IN_FLIGHT)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def asynchronous(engine: StoreEngine, messages: int) -> None:
+    """64 messages in flight from one thread."""
+    waiting = deque[Future[PutResult]]()
+    for n in range(messages):
+        if len(waiting) == IN_FLIGHT:
+            assert waiting.popleft().result().status is PutStatus.PUT_OK
+        waiting.append(engine.put_async(Message("T", BODY, n % 4)))
+    for future in waiting:
+        assert future.result().status is PutStatus.PUT_OK
+
+
+def raw_rate(path: Path, found: Synced, messages: int) -> float:
     """Messages a second of plain write and fdatasync in groups of the same size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(fd, 1 << 30)
-    group, begin = BODY * max(messages // syncs, 1), time.perf_counter()
-    for n in range(syncs):
+    size = round(found.group)
+    group, turns, begin = BODY * size, messages // size, time.perf_counter()
+    for n in range(turns):
         os.pwrite(fd, group, n * len(group))
         os.fdatasync(fd)
     seconds = time.perf_counter() - begin
     os.close(fd)
-    return messages / seconds
+    path.unlink()
+    return turns * size / seconds
 
 
 def test_group_commit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found: list[tuple[float, float, float]] = []
-    for _ in range(ROUNDS):
-        many, syncs = sync_rate(root / "many", 64, 60)
-        raw = raw_rate(root / "raw", syncs, 64 * 60)
-        one, _ = sync_rate(root / "one", 1, 200)
-        shutil.rmtree(root)
-        found.append((many / raw, many / one, 64 * 60 / syncs))
-    of_raw, of_one, group = (median(column) for column in zip(*found, strict=True))
+    kinds: dict[str, Writers] = {"64 threads": threads, "64 in flight": asynchronous}
+    rounds: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     with capsys.disabled():
-        rounds = ", ".join(f"{ratio:.2f}" for ratio, _, _ in found)
-        print(f"\n64 writers in groups of {group:.0f}: {of_raw:.2f} of raw ({rounds}; wanted 0.70);")
-        print(f"{of_one:.1f} times one writer (wanted 8 where a sync takes 1 ms or more);", end=" ")
-        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+        for _ in range(ROUNDS):
+            one = sync_rate(root / "one", 200, one_writer)
+            for name, write in kinds.items():
+                found = sync_rate(root / "many", SYNCED, write)
+                raw = raw_rate(root / "raw", found, SYNCED)
+                shutil.rmtree(root)
+                rounds[name].append((found.rate / raw, found.rate / one.rate))
+                print(f"\n{name}: {found.rate:,.0f}/s in groups of {found.group:.0f};", end=" ")
+                print(f"a sync takes {found.sync_us:.0f} us, of one writer {one.sync_us:.0f} us", end="")
+        for name, ratios_ in rounds.items():
+            of_raw, of_one = (median(column) for column in zip(*ratios_, strict=True))
+            print(f"\n{name}: {of_raw:.2f} of raw (wanted 0.70), {of_one:.1f} times one writer", end=" ")
+            print("(wanted 8 where a sync takes 1 ms or more)", end="")
+        print(f"; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from formats.rocketmq.message import BlankRecord, Magic
 from rmqctl.errors import IOFailure, RmqctlError
@@ -21,8 +21,7 @@ from rmqctl.rocketmq.engine.message import PutResult, PutStatus
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Where records went: the first one's queue offset, each one's physical offset, the end of the last."""
 
     queue_offset: int
@@ -68,7 +67,8 @@ class CommitLog:
             IOFailure: a file cannot be made or written; nothing was appended.
         """
         with self._lock:
-            self._check()
+            if self.failure is not None:
+                raise self.failure
             message = records[0].message
             first = self.queues.next(message.topic, message.queue_id) if advance != 0 else 0
             found = self._place(records, first, stamp, step=advance != 0)
@@ -81,7 +81,7 @@ class CommitLog:
             raise self.failure
 
     def _place(self, records: Sequence[Prepared], first: int, stamp: Callable[[], int], *, step: bool) -> Appended:
-        at = self._room(sum(record.size for record in records))
+        at = self._room(records[0].size if len(records) == 1 else sum(record.size for record in records))
         found = self._write(records, at, first, stamp, step=step)
         self.wrote = found.end
         if self._pool is None:
@@ -153,6 +153,9 @@ class CommitLog:
         store_timestamp = records[0].message.store_timestamp
         if store_timestamp is None:
             store_timestamp = stamp()
+        if len(records) == 1:
+            self._put(at, records[0].pieces(first, at, store_timestamp))
+            return Appended(first, (at,), at + records[0].size, store_timestamp)
         pieces: list[bytes] = []
         physical = []
         place = at

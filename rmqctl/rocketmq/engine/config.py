@@ -28,7 +28,7 @@ class FlushMode(StrEnum):
     ASYNC = "async"
 
 
-_V6_SIZE = 16
+IPV4_SIZE, _V6_SIZE = 4, 16
 
 
 @dataclass(frozen=True, slots=True)

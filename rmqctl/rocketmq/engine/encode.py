@@ -19,7 +19,7 @@ from formats.rocketmq.properties import PAIR_END, is_closed
 from formats.rocketmq.property_crc import SIZE as CRC_SIZE
 from formats.rocketmq.property_crc import property_crc_bytes
 from rmqctl.rocketmq.crc import MASK, crc32
-from rmqctl.rocketmq.engine.config import Host, StoreConfig
+from rmqctl.rocketmq.engine.config import IPV4_SIZE, Host, StoreConfig
 from rmqctl.rocketmq.engine.limits import (
     TOPIC_MAX,
     check_body_size,
@@ -42,12 +42,12 @@ _PROPERTIES_SIZE = struct.Struct(">h")
 
 
 @cache
-def _head(is_v2: bool, hosts: int) -> Callable[..., bytes]:
-    """Packs the fixed fields, BODYLEN last, in the order of the schema."""
+def _head(is_v2: bool, hosts: int) -> tuple[Callable[..., bytes], int]:
+    """Packs the fixed fields, BODYLEN last, in the order of the schema; and how many bytes they take."""
     run = record_plan(is_v2, hosts).runs[0]
     if run.names != _HEAD:
         raise AssertionError("the record schema and the encoder disagree")
-    return run.packer.pack
+    return run.packer.pack, run.packer.size
 
 
 @dataclass(slots=True)
@@ -97,34 +97,33 @@ def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> P
     Raises:
         MessageRefused: the broker would not store it, by its own status.
     """
-    text = message.property_bytes
+    text, body = message.property_bytes, message.body
     if text is None:
         text = property_text(message.properties, config.release)
     extra = CRC_SIZE if config.property_crc else 0
     if extra and text and not is_closed(text):
         text += PAIR_END
-    if checked:
-        check_body_size(len(message.body), config)
-        check_topic(message.topic, config)
-        check_host(message.born_host, config, "born_host")
-        check_host(message.store_host or config.store_host, config, "store_host")
-        check_properties(len(text) + extra)
-    prepared = _prepared(message, text, extra, config)
-    if checked:
-        check_record(prepared.size, len(message.body), config)
-    return prepared
-
-
-def _prepared(message: Message, text: bytes, extra: int, config: StoreConfig) -> Prepared:
-    magic, topic = topic_field(message.topic)
     host = message.store_host or config.store_host
     hosts = hosts_of(message.born_host, host)
-    pack = _head(magic == _V2, hosts)
+    if checked:
+        _check(message, hosts, len(text) + extra, config)
+    magic, topic = topic_field(message.topic)
     tail = topic + _PROPERTIES_SIZE.pack(len(text) + extra) + text
-    size = _head_size(hosts) + len(message.body) + len(tail) + extra
+    pack, head_size = _head(magic == _V2, hosts)
+    size = head_size + len(body) + len(tail) + extra
+    if checked:
+        check_record(size, len(body), config)
     sys_flag = message.sys_flag & ~(_BORN_V6 | _STORE_V6) | hosts
-    body_crc = crc32(message.body) & MASK
-    return Prepared(message, size, magic, body_crc, sys_flag, host, tail, pack, bool(extra))
+    return Prepared(message, size, magic, crc32(body) & MASK, sys_flag, host, tail, pack, bool(extra))
+
+
+def _check(message: Message, hosts: int, text_size: int, config: StoreConfig) -> None:
+    check_body_size(len(message.body), config)
+    check_topic(message.topic, config)
+    if hosts:
+        check_host(message.born_host, config, "born_host")
+        check_host(message.store_host or config.store_host, config, "store_host")
+    check_properties(text_size)
 
 
 @lru_cache(maxsize=4096)
@@ -138,13 +137,9 @@ def topic_field(topic: str) -> tuple[int, bytes]:
 
 def hosts_of(born: Host, store: Host) -> int:
     """The SysFlag bits that say which hosts are IPv6."""
+    if len(born.ip) == len(store.ip) == IPV4_SIZE:
+        return 0
     return (_BORN_V6 if born.is_v6 else 0) | (_STORE_V6 if store.is_v6 else 0)
-
-
-@cache
-def _head_size(hosts: int) -> int:
-    size: int = record_plan(is_v2=False, hosts=hosts).runs[0].packer.size
-    return size
 
 
 def _crc_of(*parts: Any) -> int:

@@ -6,28 +6,24 @@ One writer process at a time, held by the broker's own lock; any number of threa
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.repair.run import Applied
-from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
-from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
-from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.commit_log import CommitLog
+from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.dispatching import UNDISPATCHED, Dispatches
-from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.flush import Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.known_topics import KnownTopics
-from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
 from rmqctl.rocketmq.engine.lifecycle import (
     StoreLock,
     make_database_directory,
@@ -35,15 +31,14 @@ from rmqctl.rocketmq.engine.lifecycle import (
     remove_abort,
     write_abort,
 )
-from rmqctl.rocketmq.engine.limits import check_batch, check_topic
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
-from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
+from rmqctl.rocketmq.engine.message import Message, PutResult
 from rmqctl.rocketmq.engine.opening import OpenState, check_kind, existing, settings_of, settled
+from rmqctl.rocketmq.engine.putting import Puts
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import Reading, Reads
 from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
-from rmqctl.rocketmq.engine.routing import route
 from rmqctl.rocketmq.engine.rules import dispatch_rules
 from rmqctl.rocketmq.engine.system_topics import SystemTopics
 from rmqctl.rocketmq.engine.topic_table import TopicTable
@@ -54,7 +49,7 @@ from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine(KnownTopics, Dispatches, Reads):
+class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
     """A store that is open for writing.
 
     Attributes:
@@ -143,7 +138,8 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         return IndexWriter(self.root / INDEX, geometry, self.disk, self.checkpoint, counts_slots=counts)
 
     def _start(self) -> None:
-        self._group = GroupCommit(self.log)
+        self.group_commit = GroupCommit(self.log, self.config.sync_flush_timeout_ms)
+        self.most_undispatched = most_undispatched(self.log)
         self.reading = Reading(self.root, self.config)
         self.reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
         self._services: list[Service] = []
@@ -155,65 +151,6 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
                 self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
         if self.config.housekeeping:
             self._services += self.housekeeping.services()
-
-    def put(self, message: Message) -> PutResult:
-        """Store a message; with sync flush, answer when its bytes are down (or after the timeout, by status).
-
-        Raises:
-            MessageRefused: the broker would not store it; nothing was written.
-            IOFailure: the system refused to write or flush it.
-        """
-        self._check_open()
-        self.housekeeping.check()
-        sent = message
-        if not message.is_stored:
-            message = route(message, self.config, self.config.clock.now())
-        late = is_late(message, self.config, self.topics)
-        if late:
-            check_late(message, self.config, self.topics)
-        record = prepare(message, self.config)  # refuses before anything of it is known
-        if sent is not message:
-            check_topic(sent.topic, self.config)
-            self.know(sent.topic, sent.queue_id)
-        self.know(message.topic, message.queue_id)
-        if late:
-            for name in further_topics(message, self.config):
-                self.know(name, message.queue_id)
-            record, appended = append_late(self.log, message, self.config, self.topics)
-        else:
-            appended = self.log.append([record], self.config.clock.stamp, _advance(message))
-        return self._results([record], appended)[0]
-
-    def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
-        """Store messages of one topic and queue together: all in one log file, with one store time.
-
-        Messages whose text depends on their offsets (batch queues, light queues) are stored one by one.
-
-        Raises:
-            MessageRefused: the broker would not store one of them; nothing was written.
-            IOFailure: the system refused to write or flush them.
-        """
-        self._check_open()
-        self.housekeeping.check()
-        if any(is_late(message, self.config, self.topics) for message in messages):
-            return [self.put(message) for message in messages]
-        records = [prepare(message, self.config) for message in messages]
-        if not records:
-            return []
-        check_batch(sum(record.size for record in records), self.config)
-        self.know(messages[0].topic, messages[0].queue_id)
-        return self._results(records, self.log.append(records, self.config.clock.stamp))
-
-    def _results(self, records: list[Prepared], appended: Appended) -> list[PutResult]:
-        self.keep_up(most_undispatched(self.log))
-        status = self._flushed_status(records[0].message, appended)
-        return [result_of(r, n, appended, status) for n, r in enumerate(records)]
-
-    def _flushed_status(self, message: Message, appended: Appended) -> PutStatus:
-        if self.config.flush is not FlushMode.SYNC or not message.waits:
-            return PutStatus.PUT_OK
-        in_time = self._group.wait(appended.end, self.config.sync_flush_timeout_ms)
-        return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
     def prepare(self, message: Message, group: str) -> Half:
         """Store a transactional message as a half message, to be ended by :meth:`end`.
@@ -276,7 +213,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         Raises:
             IOFailure: the system refuses.
         """
-        self._check_open()
+        self.check_open()
         self._flush_log()
         self.dispatch()
         with self.reput_lock:
@@ -348,13 +285,18 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
 
     def _release(self) -> None:
         self._closed = True
-        self._group.close()
+        self.group_commit.close()
         self.reput.close()
         self.log.files.close()
         self.system.close()
         self._lock.release()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """
+        Raises:
+            Refused: the engine is closed.
+            IOFailure: a service could not write.
+        """
         if self._closed:
             raise Refused(f"the engine on {self.root} is closed; open the store again")
         for service in self._services:
@@ -372,8 +314,3 @@ class StoreEngine(KnownTopics, Dispatches, Reads):
         except RmqctlError:
             if error is None:
                 raise
-
-
-def _advance(message: Message) -> int | None:
-    """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
-    return 0 if message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None

@@ -3,59 +3,97 @@
 A writer that finds no sync running does it itself, so a single writer needs no other thread. Who comes meanwhile is the
 next group, and a thread of its own goes on syncing as long as such groups form: it answers one group and starts the
 next sync before the answered writers have run, so the disk does not wait for them.
+
+Asynchronous writers (:meth:`GroupCommit.submit`) leave all syncs to that thread. A thread of Python that never blocks
+would keep it from the interpreter for 5 ms at the end of each sync. So a writer that comes when a sync should
+have ended by what earlier ones took waits for that end, and the disk does not wait for it.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from typing import Any, TypeVar
 
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import Refused, RmqctlError
+from rmqctl.rocketmq.engine.answers import Answer, Promise, Waiter
 from rmqctl.rocketmq.engine.commit_log import CommitLog
+from rmqctl.rocketmq.engine.message import PutStatus
 
-
-@dataclass(slots=True)
-class _Waiter:
-    """A writer that waits until the log is flushed to ``end``; ``answered`` is let go then."""
-
-    end: int
-    answered: threading.Lock = field(default_factory=threading.Lock)
-    error: RmqctlError | None = None
-
-    def __post_init__(self) -> None:
-        self.answered.acquire()
+T = TypeVar("T")
+_FIRST, _SHORTEST, _GROWTH, _EARLY = 0.01, 20e-6, 1.05, 0.9
+"""How long the first sync is thought to take and the shortest, seconds; by how much one may seem longer."""
 
 
 class GroupCommit:
     """Answers writers when their bytes are on the disk."""
 
-    def __init__(self, log: CommitLog) -> None:
-        self._log = log
+    def __init__(self, log: CommitLog, timeout_ms: int) -> None:
+        """
+        Args:
+            timeout_ms: after how long writers are told that it took too long (syncFlushTimeout).
+        """
+        self._log, self._timeout = log, timeout_ms / 1000
         self._lock = threading.Lock()
-        self._waiters: list[_Waiter] = []
+        self._waiters: list[Waiter | Promise[Any]] = []
         self._syncing = False
-        self._thread: threading.Thread | None = None
-        self._work, self._closed = threading.Semaphore(0), False
+        self._threads: list[threading.Thread] = []
+        self._work, self._closed = threading.Semaphore(0), threading.Event()
+        self._turns: list[threading.Lock] = []
+        self._ends_at, self._usual = 0.0, _FIRST
 
-    def wait(self, end: int, timeout_ms: int) -> bool:
-        """Wait until the log is flushed to ``end``; False when that took longer than the timeout.
+    def wait(self, end: int) -> bool:
+        """Wait until the log is flushed to ``end``; False when that took too long.
 
         Raises:
             IOFailure: the disk failed, so nobody knows whether the bytes are down.
         """
         with self._lock:
-            if self._log.flushed >= end:
+            if self._is_flushed(end):
                 return True
-            if self._log.failure is not None:
-                raise self._log.failure
-            waiter = _Waiter(end) if self._syncing else None
+            waiter = Waiter(end) if self._syncing else None
             if waiter is not None:
                 self._waiters.append(waiter)
             self._syncing = True
         if waiter is None:
             self._lead()
-        elif waiter.answered.acquire(timeout=timeout_ms / 1000) and waiter.error is not None:
+        elif waiter.wait(self._timeout) and waiter.error is not None:
             raise waiter.error
+        return self._log.flushed >= end
+
+    def submit(self, end: int, result: Callable[[PutStatus], T]) -> Answer[T]:
+        """A future that is answered when the log is flushed to ``end``, or when that takes too long.
+
+        Args:
+            result: makes what it says, in the thread that answers.
+
+        Raises:
+            IOFailure: the disk failed before.
+        """
+        now = monotonic()
+        promise = Promise(end, now + self._timeout, result)
+        turn = None
+        with self._lock:
+            if self._is_flushed(end):
+                promise.answer(None)
+                return promise.future
+            self._waiters.append(promise)
+            syncing, self._syncing = self._syncing, True
+            if syncing and now >= self._ends_at:
+                turn = threading.Lock()
+                turn.acquire()
+                self._turns.append(turn)
+        if not syncing:
+            self._wake()
+        if turn is not None and not turn.acquire(timeout=2 * self._usual):
+            self._ends_at = inf  # a slow one: nobody else waits for it
+        return promise.future
+
+    def _is_flushed(self, end: int) -> bool:
+        if self._log.flushed < end and self._log.failure is not None:
+            raise self._log.failure
         return self._log.flushed >= end
 
     def _lead(self) -> None:
@@ -72,7 +110,18 @@ class GroupCommit:
 
     def _sync(self) -> None:
         self._log.commit()
+        begin = monotonic()
+        self._ends_at = begin + _EARLY * self._usual
+        self._let_go()
         self._log.flush()
+        self._usual = max(min(monotonic() - begin, self._usual * _GROWTH), _SHORTEST)
+
+    def _let_go(self) -> None:
+        """Those who waited for this turn go on while the disk works."""
+        with self._lock:
+            turns, self._turns = self._turns, []
+        for turn in turns:
+            turn.release()
 
     def _answer(self, failure: RmqctlError | None) -> bool:
         """Answer the writers whose bytes are down, or all where the disk failed; whether others wait."""
@@ -82,19 +131,21 @@ class GroupCommit:
             left = self._syncing = bool(self._waiters)
         for waiter in waiters:
             if failure is not None or waiter.end <= flushed:
-                waiter.error = failure
-                waiter.answered.release()
+                waiter.answer(failure)
+        if not left:
+            self._let_go()
         return left
 
     def _wake(self) -> None:
-        """Have the thread go on; it is started when it is first needed."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rmqctl-group-commit", daemon=True)
-            self._thread.start()
+        """Have the thread go on; it is started, with the one that watches deadlines, when it is first needed."""
+        if not self._threads:
+            for name, work in (("group-commit", self._run), ("flush-watcher", self._watch)):
+                self._threads.append(threading.Thread(target=work, name=f"rmqctl-{name}", daemon=True))
+                self._threads[-1].start()
         self._work.release()
 
     def _run(self) -> None:
-        while self._work.acquire() and not self._closed:
+        while self._work.acquire() and not self._closed.is_set():
             left = True
             while left:
                 failure = None
@@ -104,12 +155,27 @@ class GroupCommit:
                     failure = error
                 left = self._answer(failure)
 
+    def _watch(self) -> None:
+        """Answer futures at their deadlines; who comes while it sleeps has a later one than its next look."""
+        pause = self._timeout
+        while not self._closed.wait(pause):
+            now = monotonic()
+            with self._lock:
+                late = [w for w in self._waiters if w.deadline <= now]
+                self._waiters = [w for w in self._waiters if w.deadline > now]
+                pause = max(min((w.deadline for w in self._waiters), default=inf) - now, 0.001)
+            for waiter in late:
+                waiter.answer(None, in_time=False)
+            pause = min(pause, self._timeout)
+
     def close(self) -> None:
-        """End the thread, after the sync it is at."""
-        self._closed = True
-        if self._thread is not None:
-            self._work.release()
-            self._thread.join()
+        """End the threads, after the sync that runs; futures that it did not answer are told of the end."""
+        self._closed.set()
+        self._work.release()
+        for thread in self._threads:
+            thread.join()
+        self._answer(None)
+        self._answer(Refused("the engine was closed before the message was flushed; open the store and look for it"))
 
 
 __all__ = ["GroupCommit"]

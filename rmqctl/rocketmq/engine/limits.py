@@ -7,6 +7,7 @@ MessageExtEncoder.encode and CommitLog's DefaultAppendMessageCallback.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
@@ -29,6 +30,8 @@ def check_topic(topic: str, config: StoreConfig) -> None:
     Raises:
         MessageRefused: blank, too long, or with other characters than letters, digits, ``%|_-``.
     """
+    if _is_good(topic, config.release):
+        return
     if not topic.strip():
         raise MessageRefused(PutStatus.MESSAGE_ILLEGAL, "The specified topic is blank; give a topic name", "topic")
     if not _TOPIC.fullmatch(topic):
@@ -39,17 +42,21 @@ def check_topic(topic: str, config: StoreConfig) -> None:
             "topic",
         )
     longest = topic_limit(topic, config.release)
-    if len(topic) > longest:
-        raise MessageRefused(
-            PutStatus.MESSAGE_ILLEGAL,
-            f"putMessage message topic length too long {len(topic)}, at most {longest}; choose a shorter name",
-            "topic",
-        )
+    raise MessageRefused(
+        PutStatus.MESSAGE_ILLEGAL,
+        f"putMessage message topic length too long {len(topic)}, at most {longest}; choose a shorter name",
+        "topic",
+    )
 
 
 def is_topic(topic: str) -> bool:
     """Whether some release accepts the name."""
-    return bool(_TOPIC.fullmatch(topic)) and len(topic) <= topic_limit(topic, _V2)
+    return _is_good(topic, _V2)
+
+
+@lru_cache(maxsize=4096)
+def _is_good(topic: str, release: Release) -> bool:
+    return bool(_TOPIC.fullmatch(topic)) and len(topic) <= topic_limit(topic, release)
 
 
 def is_topic_text(name: str) -> bool:
@@ -82,7 +89,7 @@ def check_body_size(size: int, config: StoreConfig) -> None:
     Raises:
         MessageRefused: MESSAGE_ILLEGAL.
     """
-    if config.release >= _BODY_RULE and size > config.max_message_size:
+    if size > config.max_message_size and config.release >= _BODY_RULE:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
             f"message body size exceeded, msg body size: {size}, maxMessageSize: {config.max_message_size} (bytes); "
@@ -112,7 +119,7 @@ def check_record(size: int, body: int, config: StoreConfig) -> None:
     Raises:
         MessageRefused: MESSAGE_ILLEGAL.
     """
-    limit = record_limit(config)
+    limit = record_limit(config) if size > config.max_message_size else None
     if limit is not None and size > limit:
         raise MessageRefused(
             PutStatus.MESSAGE_ILLEGAL,
@@ -144,7 +151,7 @@ def check_batch(size: int, config: StoreConfig) -> None:
 
 
 def record_limit(config: StoreConfig) -> int | None:
-    """Bytes a record may have; None for 4.9.4, which looks at the body alone."""
+    """Bytes a record may have, at least those of a body; None for 4.9.4, which looks at the body alone."""
     if config.release <= _RECORD_RULE:
         return config.max_message_size
     return None if config.release == _BODY_RULE else config.max_message_size + _RECORD_EXTRA

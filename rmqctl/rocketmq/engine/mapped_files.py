@@ -2,7 +2,8 @@
 
 Files are made sparse at their full length. Nothing is memory-mapped: a positioned write tells of a
 full disk, a store into a map kills the process. What a killed process wrote stays in the page cache
-either way.
+either way. Nor would a map be faster: single records stored into windows of 4 MiB with their room
+allocated ahead took as long as positioned writes (ext4 of Linux 6.18), as each page costs a fault.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqctl.errors import Refused
 from rmqctl.rocketmq.engine.config import Host
@@ -86,8 +86,7 @@ class Message:
         return self.properties.get("WAIT") != "false"
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(NamedTuple):
     """Where a message went.
 
     Attributes:

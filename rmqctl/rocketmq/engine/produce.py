@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, islice
 from queue import Queue
 from time import monotonic, sleep
 
 from formats.rocketmq.message import SysFlag
+from rmqctl.errors import RmqctlError
 from rmqctl.rocketmq.engine.batching import client_batch, inner_batch
 from rmqctl.rocketmq.engine.compress import THRESHOLD, compress
+from rmqctl.rocketmq.engine.config import FlushMode
 from rmqctl.rocketmq.engine.drafts import Draft
 from rmqctl.rocketmq.engine.encode import prepare
 from rmqctl.rocketmq.engine.engine import StoreEngine
@@ -24,6 +29,7 @@ COMMIT, ROLLBACK, PENDING = "commit", "rollback", "pending"
 _COMPRESSION_BITS = 0x701
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _WAITING = 1024
+Answer = Future[PutResult] | Future[list[PutResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,9 @@ def produce(engine: StoreEngine, drafts: Iterable[Draft], options: ProduceOption
     make_topics(engine, options)
     maker = _Maker(engine, options)
     groups = maker.groups(_paced(drafts, options.rate))
+    if options.writers > 1 and _can_fly(engine, options):
+        yield from _in_flight(engine, groups, options)
+        return
     if options.writers > 1:
         yield from _parallel(engine, groups, options)
         return
@@ -85,8 +94,15 @@ def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
 
 
 def _put(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> list[PutResult]:
-    try:
+    with _told(engine, group):
         return _stored(engine, group, options)
+
+
+@contextmanager
+def _told(engine: StoreEngine, group: list[Message]) -> Iterator[None]:
+    """A refusal says where the message was written down that is the reason for it."""
+    try:
+        yield
     except MessageRefused as error:
         message = _refused(engine, group)
         raise (error.at(message.origin) if message.origin else error) from error
@@ -205,6 +221,34 @@ def _paced(drafts: Iterable[Draft], rate: float | None) -> Iterator[Draft]:
         if rate:
             sleep(max(start + number / rate - monotonic(), 0))
         yield draft
+
+
+def _can_fly(engine: StoreEngine, options: ProduceOptions) -> bool:
+    """Whether one thread does for several writers: they would wait for flushes, and for nothing else."""
+    return engine.config.flush is FlushMode.SYNC and not options.transaction and options.rate is None
+
+
+def _in_flight(engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions) -> Iterator[PutResult]:
+    """As many groups at a time as there are writers wait for their flush; where one is refused, the others are told."""
+    waiting = deque[Answer]()
+    try:
+        for group in groups:
+            with _told(engine, group):
+                waiting.append(engine.put_batch_async(group) if len(group) > 1 else engine.put_async(group[0]))
+            while waiting and (len(waiting) >= options.writers or waiting[0].done()):
+                yield from _results(waiting.popleft())
+        while waiting:
+            yield from _results(waiting.popleft())
+    except RmqctlError:
+        for answer in waiting:
+            if answer.exception() is None:
+                yield from _results(answer)
+        raise
+
+
+def _results(answer: Answer) -> list[PutResult]:
+    found = answer.result()
+    return found if isinstance(found, list) else [found]
 
 
 def _parallel(engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions) -> Iterator[PutResult]:

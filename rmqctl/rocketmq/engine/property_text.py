@@ -20,6 +20,7 @@ Pairs = Mapping[str, str]
 _FIRST_OPEN, _LAST_OPEN = Release(4, 9, 1), Release(5, 1, 4)
 _LAST_BATCH_TEXT = Release(5, 3, 3)
 CLIENT_BUCKETS = 16
+_NAME_MARK, _PAIR_MARK = NAME_END.decode(), PAIR_END.decode()
 
 
 @cache
@@ -79,7 +80,11 @@ def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
 
 def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
     names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
-    return _joined([(raw, _utf8(pairs[name])) for name, raw in names], closed=closed, release=release)
+    text = _PAIR_MARK.join([start + pairs[name] for name, start in names])
+    count = len(names)
+    if text.count(_PAIR_MARK) != max(count - 1, 0) or text.count(_NAME_MARK) != count:
+        return _joined([(_utf8(name), _utf8(pairs[name])) for name, _ in names], closed=closed, release=release)
+    return _utf8(text + _PAIR_MARK if closed and text else text)
 
 
 def ordered_text(pairs: Pairs, release: Release) -> bytes:
@@ -117,9 +122,9 @@ def _refuse_separators(pairs: list[tuple[bytes, bytes]], release: Release) -> No
 
 
 @lru_cache(maxsize=4096)
-def _ordered(names: tuple[str, ...], buckets: int) -> tuple[tuple[str, bytes], ...]:
-    """Names in the order of the map, each with its bytes."""
-    return tuple((name, _utf8(name)) for name in java_map_order(names, buckets))
+def _ordered(names: tuple[str, ...], buckets: int) -> tuple[tuple[str, str], ...]:
+    """Names in the order of the map, each with how its pair begins."""
+    return tuple((name, name + _NAME_MARK) for name in java_map_order(names, buckets))
 
 
 def _utf8(text: str) -> bytes:

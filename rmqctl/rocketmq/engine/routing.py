@@ -18,6 +18,7 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
 DELIVER_MS, DELAY_SEC, DELAY_MS, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_OUT_MS"
 _TIMES = {DELIVER_MS, DELAY_SEC, DELAY_MS}
+_MOVING = _TIMES | {DELAY}
 DELETE_KEY = "TIMER_DEL_UNIQKEY"
 _ONE_QUEUE = ("RMQ_SYS_TRANS_", "%RETRY%", "%DLQ%", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC")
 MAX_RECONSUME, FIRST_RETRY_LEVEL = 16, 3
@@ -36,6 +37,11 @@ def route(message: Message, config: StoreConfig, now_ms: int) -> Message:
     if config.is_5 and level <= 0 and not _TIMES.isdisjoint(message.properties):
         return _timed(message, config, now_ms)
     return _scheduled(message, level, config) if level > 0 else message
+
+
+def may_move(message: Message) -> bool:
+    """Whether :func:`route` has anything to look at; every put asks."""
+    return not message.is_stored and not _MOVING.isdisjoint(message.properties)
 
 
 def delay_level(message: Message) -> int:

@@ -32,11 +32,31 @@ for number in range(WRITERS):
     threading.Thread(target=work, args=(number,), daemon=True).start()
 threading.Event().wait()
 """.replace("WRITERS", str(_WRITERS))
+_IN_FLIGHT = """
+import sys, threading
+from rmqctl.rocketmq.engine import FlushMode, Message, StoreConfig, StoreEngine
+engine = StoreEngine.open(sys.argv[1], StoreConfig.small(flush=FlushMode.SYNC))
+room = threading.Semaphore(IN_FLIGHT)
+def told(future, number, n):
+    r = future.result()
+    sys.stdout.write(f"{r.topic} {r.queue_id} {r.queue_offset} {r.physical_offset} {number} {n}\\n")
+    sys.stdout.flush()
+    room.release()
+n = 0
+while True:
+    room.acquire()
+    number = n % 8
+    body = b"%d %d " % (number, n) + b"x" * (n * 37 % 900)
+    future = engine.put_async(Message("T%d" % (number % 2), body, number % 3, {"KEYS": "%d-%d" % (number, n)}))
+    future.add_done_callback(lambda future, number=number, n=n: told(future, number, n))
+    n += 1
+""".replace("IN_FLIGHT", "64")
+_CODES = {"threads": _CODE, "in flight": _IN_FLIGHT}
 
 
-def killed(root: Path, seconds: float) -> list[list[str]]:
+def killed(root: Path, seconds: float, code: str = _CODE) -> list[list[str]]:
     """Write until the kill; the lines of the acknowledged messages."""
-    with subprocess.Popen([sys.executable, "-c", _CODE, str(root)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         time.sleep(seconds)
@@ -61,9 +81,12 @@ def check(root: Path, acknowledged: list[list[str]]) -> None:
     assert [c for c in complaints(root) if not c.startswith("warning index.coverage")] == []
 
 
+@pytest.mark.parametrize("writers", list(_CODES))
 @pytest.mark.parametrize("run", range(2))
-def test_killed(run: int, tmp_path: Path) -> None:
-    check(tmp_path / "s", killed(tmp_path / "s", random.Random(run).uniform(0.0, 0.3)))
+def test_killed(run: int, writers: str, tmp_path: Path) -> None:
+    acknowledged = killed(tmp_path / "s", random.Random(run).uniform(0.0, 0.3), _CODES[writers])
+    assert acknowledged
+    check(tmp_path / "s", acknowledged)
 
 
 @pytest.mark.slow
@@ -72,3 +95,11 @@ def test_killed_200_times(run: int, tmp_path: Path) -> None:
     moments = random.Random(run)
     for _ in range(2):  # a store that was recovered is killed again
         check(tmp_path / "s", killed(tmp_path / "s", moments.uniform(0.0, 0.6)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", range(50))
+def test_killed_50_times_with_messages_in_flight(run: int, tmp_path: Path) -> None:
+    moments = random.Random(1000 + run)
+    for _ in range(2):
+        check(tmp_path / "s", killed(tmp_path / "s", moments.uniform(0.0, 0.6), _IN_FLIGHT))
