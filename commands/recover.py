@@ -42,7 +42,8 @@ def command(
     the same steps run on a view of the store, by the rules of the release asked for; nothing is written.
     --apply carries them out, so that a broker finds nothing left to do; files it would delete move to
     quarantine beside the journal, and `rmqctl undo JOURNAL` takes everything back. `rmqctl repair` loses
-    less. Exits 0 when the broker would start and lose nothing, 1 otherwise.
+    less. Messages that stay in the log but get into no queue are told apart from those that are cut.
+    Exits 0 when the broker would start, lose nothing and dispatch everything, 1 otherwise.
 
     \b
     Examples:

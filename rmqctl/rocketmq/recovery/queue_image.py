@@ -79,7 +79,7 @@ class QueueImage:
         max_physical: physical offset behind the record of the last unit; -1 without one.
         min_logic: byte of the sequence of the first unit that counts.
         removed: files on disk that the broker deletes.
-        appended: units appended by the replay.
+        appended: units appended by the replay, fillers apart.
         lost: physical offset and size of what the units say that a cut takes away.
     """
 
@@ -196,7 +196,7 @@ class QueueImage:
 
     def _write(self, found: Appended) -> None:
         position, data = found.position, found.data
-        self.appended += len(data) // self.unit_size
+        self.appended += int(np.count_nonzero(~is_pre_blank(np.frombuffer(data, self.dtype))))
         while data:
             file = self._file_for(position)
             room = file.size - file.wrote
