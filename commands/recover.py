@@ -92,7 +92,10 @@ def _compare(found: RocketMQStore, out: Output) -> int:
     from rmqctl.rocketmq.recovery.rules import FAMILIES
 
     replays = [recover(found, release) for release in FAMILIES]
-    out.show([report.comparison(replay) for replay in replays])
+    rows = [report.comparison(replay) for replay in replays]
+    if out.kind == "table" and not any(row["undispatched"] for row in rows):
+        rows = [{key: value for key, value in row.items() if key != "undispatched"} for row in rows]
+    out.show(rows)
     return 0 if all(replay.is_harmless for replay in replays) else 1
 
 
