@@ -50,13 +50,17 @@ def find_losses(result: Recovery) -> list[LostMessage]:
 
 
 def find_undispatched(result: Recovery) -> Undispatched:
-    """Messages in the range of the log that neither has queue units nor is dispatched.
+    """Messages in the range of the log that is not dispatched, and those whose queue refuses them.
 
     Raises:
         OSError: a file cannot be read.
     """
     begin, end = result.never_dispatched
     found, state, ids = Undispatched(), LogState(), TextIds()
+    for image in result.images:
+        if image.refused:
+            found.by_topic[image.key[1]] += len(image.refused)
+            found.bytes += sum(size for _, size in image.refused)
     if begin >= end:
         return found
     for context in CommitLog(result.log_files, crashed=True).contexts():

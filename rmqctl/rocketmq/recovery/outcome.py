@@ -107,6 +107,10 @@ class Recovery:
         """The broker starts, and no message is lost or kept from the consumers."""
         return self.starts and not self.lost and not self.undispatched.messages
 
+    def waits(self) -> dict[str, int]:
+        """Seconds that the start waits for queues that cannot take units, by queue: one for each unit."""
+        return {f"{i.key[1]}/{i.key[2]}": len(i.refused) for i in self.images if i.refused and self.starts}
+
     def ranges(self) -> Iterator[tuple[str, int, int, int]]:
         """Topic, queue id, first offset and next offset of every queue that is not new, by topic and id."""
         for image in sorted(self.images, key=lambda i: i.key[1:]):

@@ -30,6 +30,7 @@ def document(found: Recovery) -> Row:
         "index_deleted": sorted(found.index_deleted),
         "lost": lost(found),
         "undispatched": undispatched(found),
+        "waits": {"seconds": sum(found.waits().values()), "by_queue": found.waits()},
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
         "queues": {f"{t}/{q}": {"min_offset": low, "max_offset": high} for t, q, low, high in found.ranges()},
     }
@@ -116,6 +117,8 @@ def sentences(found: Recovery) -> Iterator[str]:
     yield f"  ends the log at {found.end:,}" + ("" if found.end_before else ": there is none")
     yield from _changes(found)
     yield from _losses(found)
+    for queue, seconds in found.waits().items():
+        yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
     entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"
     yield f"  dispatches {number_of(found.redispatched, 'queue unit')} and {entries} again"
 
