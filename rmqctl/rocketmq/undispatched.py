@@ -13,7 +13,8 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.continuity import TRANSACTION, inner_counts
 
-_UNQUEUED = (0x4, 0xC)
+UNQUEUED = (0x4, 0xC)
+"""SYSFLAG of half messages and rollbacks: they get no queue unit."""
 _INNER_BATCH = 0x80
 Key = tuple[str, int]
 
@@ -85,7 +86,7 @@ def _units(context: FileContext, state: LogState, start: int, ids: TextIds, stor
 def _own_units(found: LogBlock, ids: TextIds) -> Iterator[_Unit]:
     block, topics = found.block, found.topics(ids)
     counts = dict(inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)))
-    for row in np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, _UNQUEUED)).tolist():
+    for row in np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)).tolist():
         key = ids.texts[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
         offset, physical = int(block["queue_offset"][row]), int(block.physical[row])
         yield _Unit(key, offset, counts.get(row, 1), physical, int(block.total_size[row]))

@@ -109,7 +109,7 @@ class QueueState:
 
     def _all_appended(self, ends: Ints, offsets: Ints, first: int) -> bool:
         """Whether none of the rows is left out, if the first of them is appended at byte ``first``."""
-        placed = first // UNIT_SIZE + np.arange(len(ends))
+        placed = -(-first // UNIT_SIZE) + np.arange(len(ends))
         return bool(((offsets >= placed) | (offsets == 0)).all() and (ends[1:] > ends[:-1]).all())
 
     def _one_by_one(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:

@@ -14,6 +14,7 @@ from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.verify.queue_rest import Missing
 
 LIGHT_QUEUE = "%LMQ%"
 Range = tuple[int, int]
@@ -74,6 +75,16 @@ class Claims:
     def places(self) -> frozenset[tuple[str, int, int]]:
         """Topic, queue and queue offset of every claim."""
         return frozenset((c.topic, c.queue_id, c.queue_offset) for claims in self._at.values() for c in claims)
+
+    def without_false(self, missing: Iterable[Missing]) -> Claims:
+        """The same without units whose own message is a sound record elsewhere, to which no unit points.
+
+        Args:
+            missing: records whose units are not there, or point elsewhere; claims on them are among these.
+        """
+        carried = {(*m.key, m.offset): m.physical for m in missing if m.actual is not None and not self.at(m.physical)}
+        every = (claim for claims in self._at.values() for claim in claims)
+        return Claims(c for c in every if carried.get((c.topic, c.queue_id, c.queue_offset), c.physical) == c.physical)
 
     def at(self, physical: int) -> list[Claim]:
         """Claims on the record at an offset; those of light queues last."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
+from rmqctl.rocketmq.body import open_body
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.mend.claims import Claim
 from rmqctl.rocketmq.mend.layout import Layout, layouts
@@ -24,6 +25,9 @@ SMALLEST = 92
 _COMMIT = 0x8
 _YEARS = 10 * 365 * 86_400_000  # ms
 _CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
+_KNOWN = 0x7FF
+_TRANSACTION, _UNQUEUED = 0xC, (0x4, 0xC)
+_PLACE = {"QUEUEID", "QUEUEOFFSET", "TOPIC"}
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
 
@@ -96,6 +100,8 @@ def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) ->
     body = prove_body(record, layout, exact="SYSFLAG" in fields or len(lengths) > (1 if claim else 0))
     if body is None:
         return None
+    if claim is not None and not _PLACE & set(fields) and raw[39] & _TRANSACTION in _UNQUEUED:
+        fields += ["SYSFLAG"] if "SYSFLAG" not in fields else []  # what has its place in a queue is no half message
     if "SYSFLAG" in fields:
         set_flags(record, layout)
     if body.correction is not None:
@@ -150,11 +156,11 @@ def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis |
 def set_flags(record: bytearray, layout: Layout) -> None:
     """Put right a SYSFLAG whose host bits were wrong: every other bit has its counterpart in the record (spec 2.3).
 
-    Compression shows in the first bytes of the body, an inner batch has INNER_NUM, a committed message
+    Compression shows in the body, an inner batch has INNER_NUM, a committed message
     PREPAREDTRANSACTIONOFFSET; clients set no further bit.
     """
     stated, hosts = int.from_bytes(record[36:40], "big"), (layout.variant & 3) << HOST_SHIFT
-    body = bytes(record[layout.body_at : layout.body_at + 4])
+    body = bytes(record[layout.body_at : layout.body_at + layout.body_size])
     names = {name for name, _ in split_properties(bytes(record[layout.properties_at :]))}
     prepared = int.from_bytes(record[layout.body_at - 12 : layout.body_at - 4], "big", signed=True)
     flags = hosts | _compression(stated, body)
@@ -166,13 +172,15 @@ def set_flags(record: bytearray, layout: Layout) -> None:
 
 
 def _compression(stated: int, body: bytes) -> int:
-    """The bits of SYSFLAG about compression that go with the first bytes of a body."""
+    """The bits of SYSFLAG about compression that go with a body."""
     codec, compressed = stated >> 8 & 7, bool(stated & SysFlag.COMPRESSED)
     if compressed and codec in _CODECS and body.startswith(_CODECS[codec]):
         return codec << 8 | int(SysFlag.COMPRESSED)
     for number in (1, 2):  # their marks are four bytes long and no chance
         if body.startswith(_CODECS[number]):
             return number << 8 | int(SysFlag.COMPRESSED)
+    if stated & ~_KNOWN and open_body(body, int(SysFlag.COMPRESSED)).data is not None:
+        return int(SysFlag.COMPRESSED)  # bits that nobody sets: the whole field is gone, and the body is a zlib stream
     return 0
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.mend.claims import Claim
@@ -60,10 +60,12 @@ class HoleFinder:
 
     Attributes:
         breaks: found so far, each queue's in log order.
+        unqueued: records that say they get no queue unit and carry a queue offset that may be theirs.
     """
 
     def __init__(self, ids: TextIds) -> None:
         self.breaks: list[Break] = []
+        self.unqueued: list[Claim] = []
         self._ids = ids
         self._runs: dict[tuple[int, int], _Run] = {}
 
@@ -77,7 +79,10 @@ class HoleFinder:
         block = found.block
         if not len(block):
             return
-        rows = np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, _UNQUEUED))
+        unqueued = np.isin(block["sys_flag"] & TRANSACTION, _UNQUEUED)
+        if unqueued.any():
+            self._note_unqueued(found, np.flatnonzero(unqueued & (block["queue_offset"] >= 0)))
+        rows = np.flatnonzero(~unqueued)
         if not len(rows):
             return
         topics, queues = found.topics(self._ids)[rows], block["queue_id"][rows].astype(np.int64)
@@ -96,6 +101,14 @@ class HoleFinder:
             name = self._name((int(topics[i]), int(queues[i])))
             self.breaks.append(Break(*name, int(expected[i]), int(offset[i]), int(before[i]), int(physical[i])))
 
+    def _note_unqueued(self, found: LogBlock, rows: Ints) -> None:
+        """Offset 0 is what brokers write into them; it may be their own only before the queue has a message."""
+        for row in rows.tolist():
+            key = int(found.topics(self._ids)[row]), int(found.block["queue_id"][row])
+            offset = int(found.block["queue_offset"][row])
+            if offset or key not in self._runs:
+                self.unqueued.append(_claim(self._name(key), offset, int(found.block.physical[row])))
+
     def strayed(self) -> dict[int, Claim]:
         """Records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
 
@@ -110,11 +123,25 @@ class HoleFinder:
             elif behind is not None and behind.offset == own.expected:
                 homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
                 found.setdefault(own.before, []).extend(homes)
+        for lost in self.unqueued:
+            found.setdefault(lost.physical, []).extend(lost for hole in self.holes if _is_in(lost, hole))
+        for lost in self._at_ends():
+            found.setdefault(lost.physical, []).append(lost)
         for key, run in self._runs.items():
             if run.count == 1:
                 homes = self._homes(self._name(key), run.next - 1, run.first)
                 found.setdefault(run.first, []).extend(homes)
         return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
+
+    def _at_ends(self) -> Iterator[Claim]:
+        """Records without a unit behind the last of their queue, with the queue offsets that are due there."""
+        runs = {self._name(key): run for key, run in self._runs.items()}
+        due = {key: run.next for key, run in runs.items()}
+        for lost in self.unqueued:
+            key = lost.topic, lost.queue_id
+            if lost.queue_offset and due.get(key) == lost.queue_offset and lost.physical > runs[key].last:
+                due[key] += 1
+                yield lost
 
     def _homes(self, key: Key, offset: int, physical: int) -> Iterator[Claim]:
         """Queues in which exactly this record is missing at this place, but for its topic or its queue id."""
@@ -125,6 +152,12 @@ class HoleFinder:
 
     def _name(self, key: tuple[int, int]) -> Key:
         return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
+
+
+def _is_in(lost: Claim, hole: Break) -> bool:
+    """Whether a record lies where its own queue misses its own offset."""
+    is_own = (lost.topic, lost.queue_id) == (hole.topic, hole.queue_id)
+    return is_own and hole.expected <= lost.queue_offset < hole.offset and hole.after < lost.physical < hole.before
 
 
 def _is_flipped(own: Break) -> bool:

@@ -39,7 +39,8 @@ class LogMender:
         damage = survey(store)
         ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
-        self.mending = Mending(store, damage, claims_into(store, ranges), log, replica, body_damage)
+        claims = claims_into(store, ranges).without_false(damage.missing)
+        self.mending = Mending(store, damage, claims, log, replica, body_damage)
         self.suspects = suspects
 
     def steps(self) -> Iterator[Step]:

@@ -85,9 +85,11 @@ class _Filler:
 
     def steps(self, gaps: list[Finding]) -> Iterator[Step]:
         ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
-        self._holes = survey(self.store).holes
+        damage = survey(self.store)
+        self._holes = damage.holes
         beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
-        self._claims = claims_into(self.store, [*ranges, *beside])
+        sound = [(m.physical, m.physical + 1) for m in damage.missing]
+        self._claims = claims_into(self.store, [*ranges, *beside, *sound]).without_false(damage.missing)
         for gap, (begin, end) in zip(gaps, ranges, strict=True):
             for base in range(begin, end - self.size + 1, self.size):
                 name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from formats.rocketmq.message import SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
-from rmqctl.findings import Finding
+from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Step
 from rmqctl.repair.overwrites import zeroed
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -18,6 +18,7 @@ from rmqctl.rocketmq.dispatch.request import inner_batch
 from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
 from rmqctl.rocketmq.mend.damage import setting_of
 from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properties, with_store_time
+from rmqctl.rocketmq.mend.flags import mend_compression
 from rmqctl.rocketmq.mend.heal import heal
 from rmqctl.rocketmq.mend.mending import BodyDamage, Mending, left
 from rmqctl.rocketmq.mend.placeholder import bodiless, placeholder
@@ -48,7 +49,7 @@ class RecordMender:
             OSError: the log cannot be read.
         """
         damage = self.mending.damage
-        moved = {**damage.strayed, **self._moved()}
+        moved = {**damage.strayed, **self._moved(), **self._flagged()}
         retagged = {m.physical for m in damage.missing if m.actual and m.expected and m.actual[:2] == m.expected[:2]}
         contradicted = {*retagged, *self.suspects}
         contradicted = contradicted if len(contradicted) <= _MOST_CONTRADICTED else set()
@@ -63,6 +64,15 @@ class RecordMender:
             if own and (own.topic, own.queue_id, own.queue_offset) != (*missing.key, missing.offset):
                 found[missing.physical] = own
         return found if len(found) <= _MOST_MOVED else {}
+
+    def _flagged(self) -> dict[int, Claim]:
+        """Records whose flags say that they get no queue unit, and whose own place in a queue has one."""
+        found = {}
+        for record in sorted(self.mending.damage.unqueued, key=_is_first)[:_MOST_CONTRADICTED]:
+            unit = next((c for c in self.mending.claims.at(record.physical) if _same_place(c, record)), None)
+            if unit is not None:
+                found[record.physical] = unit
+        return found
 
     def _own_claim(self, physical: int, size: int) -> Claim | None:
         """The one unit that points to a record and has its size."""
@@ -136,6 +146,8 @@ class RecordMender:
             return heal_property_crc(raw)
         if finding.kind is kinds.LOG_PROPERTIES_LOST:
             return mend_properties(raw, closed=self._closes_properties(physical, raw))
+        if finding.kind is kinds.LOG_COMPRESSION and finding.level is Severity.ERROR:
+            return mend_compression(raw)
         return self._store_time(physical, raw, claim) if finding.kind is kinds.LOG_STORE_TIME else None
 
     def _closes_properties(self, physical: int, raw: bytes) -> bool:
@@ -185,6 +197,14 @@ class RecordMender:
             return left(bad, why)
         edits = self.mending.edits(physical, raw, record)
         return Step(bad.kind.id, bad.file, what, why, edits, loses=1)
+
+
+def _is_first(claim: Claim) -> bool:
+    return claim.queue_offset == 0
+
+
+def _same_place(one: Claim, other: Claim) -> bool:
+    return (one.topic, one.queue_id, one.queue_offset) == (other.topic, other.queue_id, other.queue_offset)
 
 
 def _bodiless(physical: int, raw: bytes) -> bytes | None:

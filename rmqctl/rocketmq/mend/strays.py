@@ -24,7 +24,7 @@ def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
     """
     for finding in FileCheck(store, geometry).findings():
         if finding.kind in _NAMES:
-            yield _name(store, finding, geometry)
+            yield _name(store, finding)
         elif finding.kind is kinds.FILE_EMPTY:
             yield _empty(store, finding, geometry)
         elif finding.kind in _LENGTHS:
@@ -34,26 +34,21 @@ def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
             yield Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
-def _name(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
+def _name(store: RocketMQStore, finding: Finding) -> Step:
     name = finding.file.rpartition("/")[2]
     if is_offset(name) and finding.kind is not kinds.FILE_STRAY:
-        if _is_beside_the_others(store, finding, _size(finding.file, geometry)):
-            why = "other files hold all offsets that its name claims, and nothing in it is what lies there"
+        if finding.kind is kinds.LOG_FILE_NAME and not _holds_records(store, finding.file):
+            why = "it lies off the grid of the other files of the log, and there is no record in it"
             return Step(finding.kind.id, finding.file, "move to quarantine", why, (Quarantine(finding.file),))
         why = "it may hold messages: give it its right name, or move it away, by hand"
         return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
     return Step(finding.kind.id, finding.file, "move to quarantine", finding.message, (Quarantine(finding.file),))
 
 
-def _is_beside_the_others(store: RocketMQStore, finding: Finding, size: int) -> bool:
-    """Whether a log file of a wrong name lies between two others that hold its range, and has no record of its own."""
-    own = next((f for f in store.log_files if f.name == finding.file), None)
-    if finding.kind is not kinds.LOG_FILE_NAME or own is None:
-        return False
-    bases = {f.base for f in store.log_files if f is not own}
-    rest = max(bases, default=0) % size
-    first = (own.base - rest) // size * size + rest
-    return {first, first + size} <= bases and not any(len(found.block) for found in CommitLog([own]).walk())
+def _holds_records(store: RocketMQStore, name: str) -> bool:
+    """Whether a record lies in a file of the log, be it one of another place."""
+    own = [f for f in store.log_files if f.name == name]
+    return not own or any(len(found.block) for found in CommitLog(own).walk())
 
 
 def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:

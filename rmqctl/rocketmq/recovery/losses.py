@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+import numpy as np
+
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.columns import TextIds
-from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogState, walk_file
+from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.recovery.log_replay import LogWalk
 from rmqctl.rocketmq.recovery.message_check import Verdict
-from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery
+from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery, Undispatched
 from rmqctl.rocketmq.store import StoreFile
+from rmqctl.rocketmq.undispatched import UNQUEUED
+from rmqctl.rocketmq.verify.continuity import TRANSACTION
 
 _CRC = "BODYCRC"
 _PEEK = 4096
@@ -43,6 +47,44 @@ def find_losses(result: Recovery) -> list[LostMessage]:
         return _from_units(result, {})
     found = {m.physical: m for m in _behind(result, result.log_cut)}
     return _from_units(result, found)
+
+
+def find_undispatched(result: Recovery) -> Undispatched:
+    """Messages in the range of the log that is not dispatched, and those whose queue refuses them.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    begin, end = result.never_dispatched
+    found, state, ids = Undispatched(), LogState(), TextIds()
+    for image in result.images:
+        if image.refused:
+            found.by_topic[image.key[1]] += len(image.refused)
+            found.bytes += sum(size for _, size in image.refused)
+    if begin >= end:
+        return found
+    for context in CommitLog(result.log_files, crashed=True).contexts():
+        first, behind = context.file.base, context.file.base + context.file.size
+        if behind > begin and first < end and not state.stale:
+            _add_queued(found, context, state, (max(begin - first, 0), min(end, behind) - first), ids)
+    return found
+
+
+def _add_queued(
+    found: Undispatched, context: FileContext, state: LogState, part: tuple[int, int], ids: TextIds
+) -> None:
+    """Add what dispatch would give to queues; half messages and rollbacks have none."""
+    for piece in walk_file(context, state, start=part[0], stop=part[1]):
+        block = piece.block.take(np.flatnonzero(~np.isin(piece.block["sys_flag"] & TRANSACTION, UNQUEUED)))
+        if not len(block):
+            continue
+        names, counts = np.unique(LogBlock(block).topics(ids), return_counts=True)
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+            found.by_topic[ids.texts[name].decode("utf-8", "replace")] += count
+        times = block["store_timestamp"]
+        first, last = int(times.min()), int(times.max())
+        found.bytes += int(block.total_size.sum())
+        found.first, found.last = min(found.first or first, first), max(found.last, last)
 
 
 def _behind(result: Recovery, cut: int) -> list[LostMessage]:

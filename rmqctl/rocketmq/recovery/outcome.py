@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -29,6 +30,26 @@ class LostMessage:
 
 
 @dataclass(slots=True)
+class Undispatched:
+    """Messages that the log keeps and no queue gets: consumers never see them.
+
+    Attributes:
+        by_topic: how many; bytes: of their records.
+        first, last: store times, ms; 0 without one.
+    """
+
+    by_topic: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    first: int = 0
+    last: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many of all topics."""
+        return self.by_topic.total()
+
+
+@dataclass(slots=True)
 class Recovery:
     """One broker start.
 
@@ -44,7 +65,8 @@ class Recovery:
         deleted: names of files that are gone afterwards, index files apart.
         cuts: files whose end moves.
         index_deleted: names of index files that loading deletes.
-        lost: messages given up, ascending by offset.
+        never_dispatched: physical offsets between which messages get no queue unit: the first of it and behind it.
+        lost: messages given up, ascending by offset; undispatched: messages kept that no queue gets.
         redispatched: units appended to queues; index_keys: index entries made.
         images: every queue as it is afterwards; index: the index, where it was to be built.
         log_files: the files of the log that the broker loads.
@@ -66,7 +88,9 @@ class Recovery:
     deleted: list[str] = field(default_factory=list)
     cuts: list[CutFile] = field(default_factory=list)
     index_deleted: list[str] = field(default_factory=list)
+    never_dispatched: tuple[int, int] = (0, 0)
     lost: list[LostMessage] = field(default_factory=list)
+    undispatched: Undispatched = field(default_factory=Undispatched)
     redispatched: int = 0
     index_keys: int = 0
     images: list[QueueImage] = field(default_factory=list)
@@ -80,8 +104,12 @@ class Recovery:
 
     @property
     def is_harmless(self) -> bool:
-        """The broker starts and no message is lost."""
-        return self.starts and not self.lost
+        """The broker starts, and no message is lost or kept from the consumers."""
+        return self.starts and not self.lost and not self.undispatched.messages
+
+    def waits(self) -> dict[str, int]:
+        """Seconds that the start waits for queues that cannot take units, by queue: one for each unit."""
+        return {f"{i.key[1]}/{i.key[2]}": len(i.refused) for i in self.images if i.refused and self.starts}
 
     def ranges(self) -> Iterator[tuple[str, int, int, int]]:
         """Topic, queue id, first offset and next offset of every queue that is not new, by topic and id."""

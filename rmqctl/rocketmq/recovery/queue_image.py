@@ -79,8 +79,9 @@ class QueueImage:
         max_physical: physical offset behind the record of the last unit; -1 without one.
         min_logic: byte of the sequence of the first unit that counts.
         removed: files on disk that the broker deletes.
-        appended: units appended by the replay.
+        appended: units appended by the replay, fillers apart.
         lost: physical offset and size of what the units say that a cut takes away.
+        refused: the same of units that the last file has no room for, and no other file is made for.
     """
 
     dtype: np.dtype[np.void] = UNIT
@@ -93,6 +94,7 @@ class QueueImage:
         self.removed: list[StoreFile] = []
         self.appended = 0
         self.lost: list[tuple[int, int]] = []
+        self.refused: list[tuple[int, int]] = []
 
     @property
     def unit_size(self) -> int:
@@ -195,14 +197,25 @@ class QueueImage:
         self.max_physical = state.max_physical
 
     def _write(self, found: Appended) -> None:
+        """Append to the last file and to new ones behind it.
+
+        A file whose write position is off the grid of units never becomes full: a broker then makes no new file, waits
+        a second for each unit that has no room, and goes on without it (``putMessagePositionInfoWrapper``).
+        """
         position, data = found.position, found.data
-        self.appended += len(data) // self.unit_size
         while data:
             file = self._file_for(position)
             room = file.size - file.wrote
-            file.overlay.append((file.wrote, data[:room]))
-            file.wrote += len(data[:room])
-            position, data = position + len(data[:room]), data[room:]
+            part = data[: room - room % self.unit_size]
+            units = np.frombuffer(part or data, self.dtype)
+            real = units[~is_pre_blank(units)]
+            if not part:
+                self.refused += zip(real["physical_offset"].tolist(), real["size"].tolist(), strict=True)
+                return
+            self.appended += len(real)
+            file.overlay.append((file.wrote, part))
+            file.wrote += len(part)
+            position, data = position + len(part), data[len(part) :]
 
     def _file_for(self, position: int) -> FileImage:
         """The last file, or the one that follows it when it is full."""

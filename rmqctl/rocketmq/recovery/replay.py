@@ -23,7 +23,7 @@ from rmqctl.rocketmq.recovery.batch_queue_image import BatchQueueImage
 from rmqctl.rocketmq.recovery.index_image import IndexImage
 from rmqctl.rocketmq.recovery.load import Loaded, LoadFailure, load_store
 from rmqctl.rocketmq.recovery.log_replay import LogWalk, replay_log
-from rmqctl.rocketmq.recovery.losses import find_losses, stop_finding
+from rmqctl.rocketmq.recovery.losses import find_losses, find_undispatched, stop_finding
 from rmqctl.rocketmq.recovery.message_check import Verdict
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.proof import LEAST, Job, proven
@@ -153,8 +153,24 @@ class _Replay:
         self.result.start_file = files[walk.index].name
         above = queues_end if self.result.normal else None
         dispatches = not self.result.normal or self.rules.dispatches_behind_queues
+        scanned = files[walk.index].base
         self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
+        self._note_undispatched(queues_end, scanned, dispatches=dispatches)
         self._cut(files, walk, self._queues_end() if self.rules.cuts_late else queues_end)
+
+    def _note_undispatched(self, queues_end: int, scanned: int, *, dispatches: bool) -> None:
+        """Between the end of the queues and what is dispatched lies what no queue gets, until the log is rebuilt.
+
+        Of a normal recovery the record exactly at the end of the queues is part of it: the test is ``>``. Batch queues
+        give the start of their last record for its end.
+        """
+        ends = (i.max_physical for i in self.images.values() if isinstance(i, BatchQueueImage))
+        known = queues_end in ends
+        above = queues_end + 1 if self.result.normal and queues_end >= 0 else 0
+        behind = max(scanned, above) if dispatches else self.result.end_before
+        if self.rules.reput_from_queues and self.result.normal:
+            behind = 0
+        self.result.never_dispatched = max(queues_end + known, self.result.log_begin), behind
 
     def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
         """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
@@ -289,6 +305,9 @@ class _Replay:
         result.deleted = sorted({*result.deleted, *removed, *gone} - made)
         result.cuts = [*self._log_cuts(), *(c for image in result.images for c in image.cuts())]
         result.lost = find_losses(result)
+        begin, behind = result.never_dispatched
+        result.never_dispatched = begin, min(behind, result.end or 0)
+        result.undispatched = find_undispatched(result)
 
     def _log_cuts(self) -> Iterable[CutFile]:
         for before, after in zip(self.result.log_files, self._kept_log(), strict=False):

@@ -29,6 +29,8 @@ def document(found: Recovery) -> Row:
         "cut_files": [{"file": c.file, "from": c.from_size, "to": c.to_size} for c in found.cuts],
         "index_deleted": sorted(found.index_deleted),
         "lost": lost(found),
+        "undispatched": undispatched(found),
+        "waits": {"seconds": sum(found.waits().values()), "by_queue": found.waits()},
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
         "queues": {f"{t}/{q}": {"min_offset": low, "max_offset": high} for t, q, low, high in found.ranges()},
     }
@@ -45,6 +47,19 @@ def lost(found: Recovery) -> Row:
     }
     if times:
         summary |= {"first_store_timestamp": min(times), "last_store_timestamp": max(times)}
+    return summary
+
+
+def undispatched(found: Recovery) -> Row:
+    """How many messages stay in the log and get into no queue, in the form of :func:`lost`."""
+    left = found.undispatched
+    summary: Row = {
+        "messages": left.messages,
+        "bytes": left.bytes,
+        "by_topic": dict(sorted(left.by_topic.items())),
+    }
+    if left.last:
+        summary |= {"first_store_timestamp": left.first, "last_store_timestamp": left.last}
     return summary
 
 
@@ -70,6 +85,7 @@ def comparison(found: Recovery) -> Row:
         "scan_from": found.start_file,
         "log_end": found.end,
         "lost_messages": len(found.lost),
+        "undispatched": found.undispatched.messages,
         "deleted_files": len(found.deleted) if found.starts else 0,
         "index_deleted": len(found.index_deleted),
         "redispatched": found.redispatched,
@@ -101,6 +117,8 @@ def sentences(found: Recovery) -> Iterator[str]:
     yield f"  ends the log at {found.end:,}" + ("" if found.end_before else ": there is none")
     yield from _changes(found)
     yield from _losses(found)
+    for queue, seconds in found.waits().items():
+        yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
     entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"
     yield f"  dispatches {number_of(found.redispatched, 'queue unit')} and {entries} again"
 
@@ -114,10 +132,18 @@ def _changes(found: Recovery) -> Iterator[str]:
 
 
 def _losses(found: Recovery) -> Iterator[str]:
-    total = lost(found)
+    total, left = lost(found), undispatched(found)
     if not found.lost:
-        yield "  loses no message"
-        return
-    yield f"  LOSES {number_of(total['messages'], 'message')}, {total['bytes']:,} bytes:"
-    for topic, count in total["by_topic"].items():
+        yield "  loses no message" + (" of the log" if left["messages"] else "")
+    else:
+        yield f"  LOSES {number_of(total['messages'], 'message')}, {total['bytes']:,} bytes:"
+        yield from _by_topic(total)
+    if left["messages"]:
+        count = number_of(left["messages"], "message")
+        yield f"  NEVER DISPATCHES {count}, {left['bytes']:,} bytes: they stay in the log, and no consumer gets them:"
+        yield from _by_topic(left)
+
+
+def _by_topic(summary: Row) -> Iterator[str]:
+    for topic, count in summary["by_topic"].items():
         yield f"    {count:>8,}  {topic}"

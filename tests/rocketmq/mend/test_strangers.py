@@ -1,8 +1,10 @@
-"""A file of a wrong name between the files of the log."""
+"""A file of a wrong name beside the files of the log."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from fixtures import golden
 from rmqctl.findings import Severity
@@ -14,10 +16,14 @@ from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 SIZE = 131072
 
 
-def test_garbage_between_two_files_goes_into_quarantine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [100, SIZE])
+@pytest.mark.parametrize("files", [1, 4])
+def test_garbage_between_two_files_or_behind_the_last_goes_into_quarantine(
+    files: int, length: int, tmp_path: Path
+) -> None:
     root = golden.unpack("4.9.8-clean", tmp_path)
     before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
-    (root / "commitlog" / f"{SIZE + 1:020d}").write_bytes(b"\xff\0\xff".ljust(SIZE, b"\0"))
+    (root / "commitlog" / f"{files * SIZE + 1:020d}").write_bytes(b"\xff\0\xff".ljust(length, b"\0"))
     apply(plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path).plan, journal_dir=tmp_path / "journal")
     assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
     found = Verification(open_store_at(str(root)), VerifyOptions()).findings()
