@@ -56,7 +56,10 @@ def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry |
     for entry in files:
         if entry.is_directory or entry.size <= HEADER.packer.size:
             continue
-        source = tree.open(entry.path)
+        try:
+            source = tree.open(entry.path)
+        except PermissionError:  # another file may tell
+            continue
         try:
             found = geometry_of_file(source, entry.size)
         except FileNotFoundError:

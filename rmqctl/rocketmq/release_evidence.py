@@ -138,7 +138,10 @@ def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
     from rmqctl.rocketmq.index_files import IndexFile
 
     for entry in reversed([e for e in store.index_files if not e.is_directory]):
-        file = IndexFile.open(store.tree, entry, index_geometry(store))
+        try:
+            file = IndexFile.open(store.tree, entry, index_geometry(store))
+        except (FileNotFoundError, PermissionError):  # another file may tell
+            continue
         try:
             if not (file.count and file.is_whole):
                 continue

@@ -7,9 +7,15 @@ from dataclasses import dataclass, field, replace
 
 from rmqctl.rocketmq.mend.claims import Claim
 from rmqctl.rocketmq.mend.heal import SMALLEST
+from rmqctl.rocketmq.mend.loose import Loose
 from rmqctl.rocketmq.mend.placeholder import Setting, blank, filler, placeholder
+from rmqctl.rocketmq.verify.property_crc import SIZE
 
 LARGEST_FILLER = 1 << 20
+_LEAST_TEXT = 24
+"""Bytes of the shortest property that marks a placeholder, with some to spare."""
+_TEXT = 160
+"""Bytes for all that a placeholder says where there is room, properties of the broker's own topics included."""
 Light = Callable[[int], Sequence[Claim]]
 
 
@@ -39,6 +45,7 @@ def bridge(
     *,
     at_end: bool,
     light: Light,
+    known: Sequence[Claim] = (),
 ) -> Bridge | None:
     """Fill ``[begin, end)`` of the log; None if it is too small for any record.
 
@@ -47,9 +54,10 @@ def bridge(
         loose: messages known to be missing here, but not where.
         at_end: the range reaches to the end of its file, where a blank record may stand.
         light: further places of the record at an offset in light queues.
+        known: more records whose places in log and queue are known; what is loose goes where its queue's order allows.
     """
     spans = _spans(begin, end, claims, at_end=at_end)
-    rest, made = list(loose), Bridge(b"")
+    rest, made = Loose(loose, [*claims, *known] if loose else ()), Bridge(b"")
     pieces: list[bytes] = []
     for at, stop, claim in spans:
         if claim is not None:
@@ -64,7 +72,7 @@ def bridge(
         if record is None:
             return None
         pieces.append(record)
-    made.data, made.unplaced = b"".join(pieces), made.unplaced + rest
+    made.data, made.unplaced = b"".join(pieces), made.unplaced + rest.unplaced()
     return made
 
 
@@ -90,15 +98,15 @@ def _spans(begin: int, end: int, claims: Sequence[Claim], *, at_end: bool) -> li
     return spans
 
 
-def _free(at: int, end: int, loose: list[Claim], made: Bridge, setting: Setting, *, is_end: bool) -> bytes | None:
+def _free(at: int, end: int, loose: Loose, made: Bridge, setting: Setting, *, is_end: bool) -> bytes | None:
     """Records for a stretch that nothing points to: placeholders of missing messages, then filler or blank."""
     pieces: list[bytes] = []
-    while loose:
-        size = _size_of(loose[0], end - at, is_end=is_end, last=len(loose) == 1)
-        record = placeholder(replace(loose[0], physical=at), size, setting) if size else None
+    while (claim := loose.first(at, end)) is not None:
+        size = _size_of(claim, end - at, loose.ready, setting, is_end=is_end)
+        record = placeholder(replace(claim, physical=at), size, setting) if size else None
         if record is None:
             break
-        made.placed.append(replace(loose.pop(0), physical=at, size=size))
+        made.placed.append(replace(loose.take(), physical=at, size=size))
         pieces.append(record)
         at += size
     if at == end:
@@ -116,11 +124,18 @@ def _free(at: int, end: int, loose: list[Claim], made: Bridge, setting: Setting,
     return b"".join(pieces)
 
 
-def _size_of(claim: Claim, room: int, *, is_end: bool, last: bool) -> int:
-    """Bytes for one placeholder: enough for what it says; the rest of the stretch where less could not be filled."""
-    wanted = SMALLEST + len(claim.topic_bytes) + 160 + (22 * claim.batch if claim.batch else 0)
+def _size_of(claim: Claim, room: int, count: int, setting: Setting, *, is_end: bool) -> int:
+    """Bytes for the next of ``count`` placeholders; 0 where there is no room.
+
+    Enough for what it says, less where the room must do for many; the rest of the stretch where less could not be
+    filled.
+    """
+    least = SMALLEST + len(claim.topic_bytes) + (22 * claim.batch if claim.batch else 0)
+    wanted = least + _TEXT
+    if room < count * wanted:
+        wanted = max(room // count, least + _LEAST_TEXT + SIZE * setting.property_crc)
     if is_end:
         return wanted if room >= wanted + 8 else 0
-    if (last and room < LARGEST_FILLER) or room < wanted + SMALLEST:
+    if (count == 1 and room < LARGEST_FILLER) or room < wanted + SMALLEST:
         return room
     return wanted

@@ -76,6 +76,10 @@ class Claims:
         """Topic, queue and queue offset of every claim."""
         return frozenset((c.topic, c.queue_id, c.queue_offset) for claims in self._at.values() for c in claims)
 
+    def every(self) -> list[Claim]:
+        """All claims."""
+        return [claim for claims in self._at.values() for claim in claims]
+
     def without_false(self, missing: Iterable[Missing]) -> Claims:
         """The same without units whose own message is a sound record elsewhere, to which no unit points.
 
@@ -83,8 +87,9 @@ class Claims:
             missing: records whose units are not there, or point elsewhere; claims on them are among these.
         """
         carried = {(*m.key, m.offset): m.physical for m in missing if m.actual is not None and not self.at(m.physical)}
-        every = (claim for claims in self._at.values() for claim in claims)
-        return Claims(c for c in every if carried.get((c.topic, c.queue_id, c.queue_offset), c.physical) == c.physical)
+        return Claims(
+            c for c in self.every() if carried.get((c.topic, c.queue_id, c.queue_offset), c.physical) == c.physical
+        )
 
     def at(self, physical: int) -> list[Claim]:
         """Claims on the record at an offset; those of light queues last."""

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from formats.rocketmq.message import decode_record
-from formats.rocketmq.properties import PAIR_END
+from formats.rocketmq.properties import NAME_END, PAIR_END
 from rmqctl.rocketmq.block import head_offsets, head_sizes
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.mend.syndrome import LONGEST_BURST, MOST_CANDIDATES, diagnose, span_of
@@ -49,6 +49,10 @@ def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:
         return Mended(
             resealed(raw[:-1] + PAIR_END), "put the last separator of the properties back", why, is_exact=True
         )
+    separated = PAIR_END.join(_separated(piece) for piece in text.split(PAIR_END))
+    if b"\0" not in separated:
+        why = "every pair has one 0x01 between name and value, and one 0x02 behind it"
+        return Mended(resealed(raw[:at] + separated), "put a separator of the properties back", why, is_exact=True)
     if b"\0\0" not in text:  # a single byte may be a flipped bit: blanking the whole pair would lose more
         return None
     pieces = [PAIR_END * len(p) if b"\0" in p else p for p in text.split(PAIR_END)]
@@ -56,6 +60,17 @@ def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:
     why = "nothing proves what they were; the body is sound, and every decoder passes over empty pairs"
     what = f"blank {lost} destroyed {'property' if lost == 1 else 'properties'}"
     return Mended(resealed(raw[:at] + PAIR_END.join(pieces)), what, why, is_exact=False)
+
+
+def _separated(piece: bytes) -> bytes:
+    """What stands between two ends of pairs, with a zero byte that must have been a separator put right."""
+    zero, names = piece.find(0), piece.count(NAME_END)
+    if piece.count(0) != 1 or zero == 0:
+        return piece
+    if names == 0:
+        return piece.replace(b"\0", NAME_END)
+    is_between = piece.find(NAME_END) < zero < piece.rfind(NAME_END) - 1
+    return piece.replace(b"\0", PAIR_END) if names == 2 and is_between else piece
 
 
 def resealed(record: bytes) -> bytes:

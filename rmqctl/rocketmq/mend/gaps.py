@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from formats.rocketmq.message import Magic
 from rmqctl.repair.edits import Step
@@ -120,7 +121,8 @@ class GapMender:
         loose = self._missing_in(begin, end, claims)
         at_end = gap.ends_file and end == gap.end
         setting = replace(gap.setting, keeps_tags_code=self.mending.store.is_rocksdb)
-        made = bridge(begin, end, claims, loose, setting, at_end=at_end, light=self._light)
+        known = self.mending.claims.every() if loose else ()
+        made = bridge(begin, end, claims, loose, setting, at_end=at_end, light=self._light, known=known)
         if made is None:
             yield left(gap.finding, f"{end - begin} bytes at {begin} are too few for any record")
             return
@@ -129,7 +131,7 @@ class GapMender:
 
     def _missing_in(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
         """Missing messages of holes that span the range and that no claim of it accounts for."""
-        known = {(c.topic, c.queue_id, c.queue_offset) for c in claims}
+        known = {(c.topic, c.queue_id, c.queue_offset) for c in claims} | self._claimed
         taken = []
         for hole in self.mending.damage.holes:
             if hole.after < begin and hole.before >= end:
@@ -138,6 +140,13 @@ class GapMender:
                     if key not in known and key not in self._placed:
                         taken.append(Claim(*key, physical=-1, source="hole in the queue offsets of the log"))
         return taken
+
+    @cached_property
+    def _claimed(self) -> set[tuple[str, int, int]]:
+        """Places in queues of all messages whose place in a gap is known."""
+        damage, claims = self.mending.damage, self.mending.claims
+        inside = (claim for gap in damage.gaps for claim in claims.inside(gap.begin, gap.end))
+        return {(c.topic, c.queue_id, c.queue_offset) for c in inside}
 
     def _bridged(self, gap: Gap, begin: int, end: int, made: Bridge) -> Step:
         raw = self.mending.log.read(begin, len(made.data))

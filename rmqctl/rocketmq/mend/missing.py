@@ -114,7 +114,8 @@ class _Filler:
             for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
             if (h.topic, h.queue_id, offset) not in self._claims.places
         ]
-        made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light)
+        known = self._claims.every() if loose else ()
+        made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light, known=known)
         assert made is not None  # a whole file has room for a blank record
         count = len(made.placed)
         what = f"make the file anew with {number_of(count, 'placeholder')}"

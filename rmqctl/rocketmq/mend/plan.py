@@ -29,6 +29,7 @@ from rmqctl.rocketmq.mend.missing import missing_steps
 from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import stray_steps
+from rmqctl.rocketmq.mend.unreadable import not_made_anew, unreadable_steps
 from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 
@@ -115,12 +116,21 @@ class _Planner:
     _undispatched: list[Finding] = field(default_factory=list)
 
     def run(self) -> Repair:
-        before = self._findings("verify", Level.FULL)
-        geometry = geometry_of(self.below)
+        refused: OSError | None = None
+        try:
+            before = self._findings("verify", Level.FULL)
+        except OSError as error:
+            refused = error
+            if not self._take(unreadable_steps(self.below)):
+                raise
+            before = self._findings("verify", Level.FULL)
+        geometry = geometry_of(self.store)
         if before or self.options.neutralize:
             self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
         if self.store.log_files and (before or self.steps):
             self._derived()
+        if refused is not None and not_made_anew(self.store, self.steps):
+            raise refused
         after = self._findings("verify the result", Level.FULL) if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry)

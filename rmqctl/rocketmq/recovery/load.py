@@ -94,18 +94,24 @@ def _load_files(
     for number, (shown, entry, tree) in enumerate(entries):
         if entry.is_directory and rules.skips_directories:
             continue
-        if entry.size == 0 and not entry.is_directory and number == len(entries) - 1 and rules.drops_empty_last:
+        if entry.size <= 0 and not entry.is_directory and number == len(entries) - 1 and rules.drops_empty_last:
             deleted.append(StoreFile(shown, 0, 0, tree, entry.path, entry.mtime_ms))
             continue
         if entry.is_directory or entry.size != size:
             if rules.wrong_length is WrongLength.IGNORE_REST:
                 break
-            what = "is a directory" if entry.is_directory else f"has {entry.size} bytes, not {size}"
-            raise LoadFailure(f"{shown} {what}")
+            raise LoadFailure(f"{shown} {_wrong(entry, size)}")
         if not _NUMBER.fullmatch(entry.name) or int(entry.name) >= 1 << 63:
             raise LoadFailure(f"the name of {shown} is no offset")
         files.append(StoreFile(shown, int(entry.name), entry.size, tree, entry.path, entry.mtime_ms))
     return files
+
+
+def _wrong(entry: Entry, size: int) -> str:
+    """What is wrong with the length of a file; a link that leads nowhere has none (``File.length`` gives 0)."""
+    if entry.is_directory:
+        return "is a directory"
+    return f"has {entry.size} bytes, not {size}" if entry.size >= 0 else "is a link that leads nowhere"
 
 
 def _load_config(store: RocketMQStore) -> None:

@@ -17,7 +17,7 @@ from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.geometry import geometry_of
-from rmqctl.rocketmq.index_files import index_files
+from rmqctl.rocketmq.index_files import IndexFile, index_entries
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.recovery.batch_queue_image import BatchQueueImage
 from rmqctl.rocketmq.recovery.index_image import IndexImage
@@ -103,7 +103,13 @@ class _Replay:
     def _load_index(self) -> None:
         """``IndexService.load``: after a crash, files with entries younger than the checkpoint are deleted."""
         geometry, last = IndexGeometry(self.geometry.index_slots, self.geometry.index_entries), None
-        for file in index_files(self.store, geometry):
+        for entry in index_entries(self.store):
+            try:
+                file = IndexFile.open(self.store.tree, entry, geometry)
+            except OSError as error:  # what was loaded so far stays, where the broker goes on
+                if self.rules.index_error_stops:
+                    raise LoadFailure(f"{entry.path} cannot be read: {error.strerror or error}") from error
+                break
             file.close()
             if not self.result.normal and file.header["end_timestamp"] > self.checkpoint["index_msg_timestamp"]:
                 self.result.index_deleted.append(file.path)

@@ -78,6 +78,35 @@ def test_missing_messages_without_a_place_are_put_where_room_is(size: int, count
     assert len(offsets) == count or size < 400 * count
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 0, 150, 700]), st.booleans()), max_size=12),
+    st.integers(0, 2000),
+    st.booleans(),
+)
+def test_what_has_no_place_goes_between_its_neighbours_in_the_queue(
+    parts: list[tuple[int, bool]], tail: int, at_end: bool
+) -> None:
+    """Placeholders out of order would shift the queue: brokers append units in the order of the log."""
+    claims, loose, at = [], [], BEGIN
+    for number, (free, is_known) in enumerate(parts):
+        if is_known:
+            claims.append(Claim("Orders", 1, number, at + free, SMALLEST + 40))
+            at = claims[-1].end
+        else:
+            loose.append(Claim("Orders", 1, number, -1))
+    if at + tail - BEGIN < SMALLEST:
+        return
+    found = fill(at + tail, claims, loose, at_end=at_end)
+    offsets = [r["queue_offset"] for r in found if r["sys_flag"] == 0]
+    assert offsets == sorted(offsets)
+
+
+def test_room_that_must_do_for_many_is_shared() -> None:
+    loose = [Claim("Orders", 0, n, -1) for n in range(10)]
+    found = fill(BEGIN + 1800, [], loose)
+    assert [r["queue_offset"] for r in found if r["sys_flag"] == 0] == list(range(10))
+
+
 def test_a_range_too_small_for_any_record_is_refused() -> None:
     assert bridge(0, SMALLEST - 1, [], [], SETTING, at_end=False, light=lambda physical: ()) is None
 

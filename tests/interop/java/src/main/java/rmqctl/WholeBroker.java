@@ -37,7 +37,17 @@ public final class WholeBroker {
     private static final long SILENCE_MS = 3_000;
     private static final long PATIENCE_MS = 60_000;
 
-    public static void main(String[] args) throws Exception {
+    /** Threads of a broker that failed half way keep the process alive: without a halt it would only run into its time limit. */
+    public static void main(String[] args) {
+        try {
+            run(args);
+        } catch (Throwable problem) {
+            problem.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] args) throws Exception {
         PrintStream out = System.out;
         System.setOut(System.err); // the broker may print, too
         Properties given = new Properties();
