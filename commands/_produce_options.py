@@ -96,7 +96,13 @@ _HOW = (
     click.option(
         "--flush", type=click.Choice(["sync", "async"]), default="async", show_default=True, help="flushDiskType."
     ),
-    click.option("--writers", type=click.IntRange(1, 256), default=1, show_default=True, help="Writers at a time."),
+    click.option(
+        "--writers",
+        type=click.IntRange(1, 256),
+        default=1,
+        show_default=True,
+        help="Writers at a time; with --flush sync: messages in flight.",
+    ),
     click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most."),
     click.option(
         "--damage",

@@ -7,58 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from rmqctl.errors import RmqctlError
-from rmqctl.rocketmq.engine.message import PutStatus
+from rmqctl.rocketmq.engine.commit_log import CommitLog
 
 T = TypeVar("T")
 _PENDING, _FINISHED = "PENDING", "FINISHED"
 _MAKING = threading.Lock()
-
-
-class Answer(Future[T]):
-    """A future that cannot be cancelled: the message is in the log already.
-
-    Making a condition takes longer than all the rest of a future, and most are answered before anyone asks. So the
-    condition is made when somebody asks too early.
-    """
-
-    def __init__(self) -> None:
-        self._made: threading.Condition | None = None
-        self._state = _PENDING
-        self._result: Any = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Callable[[Future[T]], object]] = []
-
-    @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]  # asked for, never set
-        with _MAKING:
-            if self._made is None:
-                self._made = threading.Condition()
-            return self._made
-
-    def cancel(self) -> bool:
-        """Always False."""
-        return False
-
-    def result(self, timeout: float | None = None) -> T:
-        """As that of every future."""
-        if self._state == _FINISHED and self._exception is None:
-            found: T = self._result
-            return found
-        return super().result(timeout)
-
-    def set_result(self, result: T) -> None:
-        """As that of every future."""
-        with _MAKING:
-            if self._made is None:
-                self._result, self._state = result, _FINISHED
-                return
-        super().set_result(result)
 
 
 class Waiter:
@@ -88,22 +47,73 @@ class Waiter:
         self._answered.release()
 
 
-class Promise(Generic[T]):
-    """What the future of an asynchronous put will say when the log is flushed to ``end``, or at the deadline."""
+class Answer(Future[T]):
+    """The future of an asynchronous put; it cannot be cancelled, since the message is in the log already.
 
-    __slots__ = ("_result", "deadline", "end", "future")
+    It looks at the log itself, so who flushes has nothing to do for it unless somebody waits or wants to be called.
+    Only then it has a condition, too, which takes longer to make than all the rest of a future.
 
-    def __init__(self, end: int, deadline: float, result: Callable[[PutStatus], T]) -> None:
+    Attributes:
+        deadline: when it took too long, in seconds of `time.monotonic`.
+    """
+
+    def __init__(self, log: CommitLog, end: int, result: T, late: Callable[[T], T], deadline: float = inf) -> None:
         """
         Args:
-            result: makes what the future says.
+            result: what it says when the log is flushed to ``end``.
+            late: makes of that what it says at the deadline.
         """
-        self.end, self.deadline, self._result = end, deadline, result
-        self.future: Answer[T] = Answer()
+        self.end, self.deadline, self._log, self._late = end, deadline, log, late
+        self._made: threading.Condition | None = None
+        self._state = _PENDING
+        self._result: Any = result
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[T]], object]] = []
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # asked for, never set
+        """Who waits or looks asks for it first, who flushes looks for it behind the flush: one sees the other."""
+        with _MAKING:
+            if self._made is None:
+                self._made = threading.Condition()
+                self._look()
+            return self._made
+
+    def _look(self) -> bool:
+        """Take notice of the flush; without a condition nobody needs to be told."""
+        if self._state == _PENDING and self._log.flushed >= self.end:
+            self._state = _FINISHED
+        return self._state == _FINISHED
 
     def answer(self, failure: RmqctlError | None, *, in_time: bool = True) -> None:
-        """Complete the future, which runs its callbacks."""
-        if failure is not None:
-            self.future.set_exception(failure)
-        else:
-            self.future.set_result(self._result(PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT))
+        """Say that the log is flushed, that it never will be, or that it took too long; the first one counts."""
+        with _MAKING:
+            if self._made is None and failure is None and in_time:
+                return
+        with suppress(InvalidStateError):  # it has seen the flush meanwhile
+            if failure is not None:
+                self.set_exception(failure)
+            else:
+                is_late = not in_time and self._log.flushed < self.end
+                self.set_result(self._late(self._result) if is_late else self._result)
+
+    def cancel(self) -> bool:
+        """Always False."""
+        return False
+
+    def done(self) -> bool:
+        """As that of every future."""
+        with _MAKING:
+            return self._look() if self._made is None else self._state == _FINISHED
+
+    def result(self, timeout: float | None = None) -> T:
+        """As that of every future."""
+        return self._result if self._is_quick() else super().result(timeout)
+
+    def _is_quick(self) -> bool:
+        with _MAKING:
+            return self._made is None and self._look()
+
+
+__all__ = ["Answer", "Waiter"]

@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 _ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
 """Properties that send a message elsewhere than where it says."""
 
-_KEPT, _FORGOTTEN_AT_ONCE = 64 << 20, 16 << 20
+_KEPT, _FORGOTTEN_AT_ONCE, _UNFLUSHED = 32 << 20, 16 << 20, 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,8 @@ class _Writer:
     def _forget(self) -> None:
         """Hand back memory that the system keeps for the log, but for the newest part.
 
-        A long run would else push out what other programs have there, for a log that nobody reads meanwhile.
+        A long run would else push out what other programs have there, for a log that nobody reads meanwhile. It is
+        also faster: the system gets its memory from what was handed back, rather than new from the machine.
         """
         log = self.engine.log
         until = min(log.flushed, log.wrote - _KEPT)
@@ -125,6 +126,7 @@ class _Writer:
                 found = self._append(chunk, done)
             done += len(found)
             self.engine.keep_up()
+            self.engine.flush_soon(_UNFLUSHED)
             yield found
 
     def _append(self, chunk: Chunk, done: int) -> Block:

@@ -170,8 +170,8 @@ class CommitLog:
         if self._pool is not None:
             self.files.file_at(at)
             self._pool.append(b"".join(pieces))
-            if at % self.files.file_size + len(self._pool[-1]) < self.files.file_size and _is_blank(pieces):
-                self._pool.append(bytes(self.files.file_size - at % self.files.file_size - len(self._pool[-1])))
+            if len(pieces) == 1 and _is_blank(pieces):
+                self._pool.append(bytes(self.files.file_size - at % self.files.file_size - len(pieces[0])))
             return
         try:
             self.files.write(at, pieces)

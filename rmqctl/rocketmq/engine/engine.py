@@ -19,7 +19,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.dispatching import UNDISPATCHED, Dispatches
 from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.flush import Pauses, Service, most_undispatched, services_of
+from rmqctl.rocketmq.engine.flush import FLUSH, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
@@ -219,6 +219,13 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         with self.reput_lock:
             self.reput.flush()
         self._save_checkpoint()
+
+    def flush_soon(self, most: int) -> None:
+        """Have the flush service go to work now, if there is one, when more than ``most`` bytes wait for it."""
+        if self.log.committed - self.log.flushed > most:
+            for service in self._services:
+                if service.name == FLUSH:
+                    service.wake()
 
     def _flush_log(self) -> None:
         self.log.commit()

@@ -11,7 +11,7 @@ from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.reput import Reput
 
-PAGE = 4096
+PAGE, FLUSH = 4096, "flush"
 MUCH, LONG_SECONDS = 32 << 20, 0.5
 MOST_FILES = 4
 """Log files that may wait for dispatch: fewer than a start after a kill looks at."""
@@ -23,10 +23,12 @@ class Service:
     """A thread that calls ``work`` every ``interval_ms`` until it is stopped.
 
     Attributes:
+        name: what it does.
         error: what made it end early; the owner tells it at close.
     """
 
     def __init__(self, name: str, interval_ms: int, work: Callable[[], object]) -> None:
+        self.name = name
         self.error: RmqctlError | None = None
         self._interval, self._work = interval_ms / 1000, work
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -152,7 +154,7 @@ def services_of(log: CommitLog, config: StoreConfig, note: Callable[[int], None]
     """The threads that a configuration wants for its log."""
     found = []
     if config.flush is FlushMode.ASYNC:
-        found.append(Service("flush", config.flush_interval_ms, AsyncFlush(log, config, note)))
+        found.append(Service(FLUSH, config.flush_interval_ms, AsyncFlush(log, config, note)))
     if config.transient_pool:
         found.append(Service("commit", config.commit_interval_ms, Commit(log, config)))
     elif config.waits_in_memory:  # what nobody waits for: messages with WAIT=false

@@ -18,12 +18,11 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from rmqctl.errors import Refused, RmqctlError
-from rmqctl.rocketmq.engine.answers import Answer, Promise, Waiter
+from rmqctl.rocketmq.engine.answers import Answer, Waiter
 from rmqctl.rocketmq.engine.commit_log import CommitLog
-from rmqctl.rocketmq.engine.message import PutStatus
 
 T = TypeVar("T")
-_FIRST, _SHORTEST, _GROWTH, _EARLY = 0.01, 20e-6, 1.05, 0.9
+_FIRST, _SHORTEST, _GROWTH = 0.01, 20e-6, 1.05
 """How long the first sync is thought to take and the shortest, seconds; by how much one may seem longer."""
 
 
@@ -37,7 +36,7 @@ class GroupCommit:
         """
         self._log, self._timeout = log, timeout_ms / 1000
         self._lock = threading.Lock()
-        self._waiters: list[Waiter | Promise[Any]] = []
+        self._waiters: list[Waiter | Answer[Any]] = []
         self._syncing = False
         self._threads: list[threading.Thread] = []
         self._work, self._closed = threading.Semaphore(0), threading.Event()
@@ -63,23 +62,22 @@ class GroupCommit:
             raise waiter.error
         return self._log.flushed >= end
 
-    def submit(self, end: int, result: Callable[[PutStatus], T]) -> Answer[T]:
-        """A future that is answered when the log is flushed to ``end``, or when that takes too long.
+    def submit(self, end: int, result: T, late: Callable[[T], T]) -> Answer[T]:
+        """A future that says ``result`` when the log is flushed to ``end``.
 
         Args:
-            result: makes what it says, in the thread that answers.
+            late: makes of that what it says when the flush takes too long.
 
         Raises:
             IOFailure: the disk failed before.
         """
         now = monotonic()
-        promise = Promise(end, now + self._timeout, result)
+        answer = Answer(self._log, end, result, late, now + self._timeout)
         turn = None
         with self._lock:
             if self._is_flushed(end):
-                promise.answer(None)
-                return promise.future
-            self._waiters.append(promise)
+                return answer
+            self._waiters.append(answer)
             syncing, self._syncing = self._syncing, True
             if syncing and now >= self._ends_at:
                 turn = threading.Lock()
@@ -89,7 +87,7 @@ class GroupCommit:
             self._wake()
         if turn is not None and not turn.acquire(timeout=2 * self._usual):
             self._ends_at = inf  # a slow one: nobody else waits for it
-        return promise.future
+        return answer
 
     def _is_flushed(self, end: int) -> bool:
         if self._log.flushed < end and self._log.failure is not None:
@@ -111,7 +109,7 @@ class GroupCommit:
     def _sync(self) -> None:
         self._log.commit()
         begin = monotonic()
-        self._ends_at = begin + _EARLY * self._usual
+        self._ends_at = begin + self._usual
         self._let_go()
         self._log.flush()
         self._usual = max(min(monotonic() - begin, self._usual * _GROWTH), _SHORTEST)
@@ -130,7 +128,9 @@ class GroupCommit:
             self._waiters = [] if failure is not None else [w for w in waiters if w.end > flushed]
             left = self._syncing = bool(self._waiters)
         for waiter in waiters:
-            if failure is not None or waiter.end <= flushed:
+            if waiter.end <= flushed:
+                waiter.answer(None)
+            elif failure is not None:
                 waiter.answer(failure)
         if not left:
             self._let_go()

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.engine.answers import Answer
 from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
@@ -76,7 +77,7 @@ class Puts(ABC):
             IOFailure: the system refused to write it, or to flush what came before it.
         """
         part = records, appended = self._append(message)
-        return self._promised([part], lambda status: result_of(records[0], 0, appended, status))
+        return self._promised([part], result_of(records[0], 0, appended, PutStatus.PUT_OK), _late)
 
     def _append(self, message: Message) -> Part:
         self.check_open()
@@ -121,7 +122,7 @@ class Puts(ABC):
             IOFailure: the system refused to write them, or to flush what came before them.
         """
         parts = self._append_batch(messages)
-        return self._promised(parts, lambda status: _results(parts, status))
+        return self._promised(parts, _results(parts, PutStatus.PUT_OK), lambda found: [_late(one) for one in found])
 
     def _append_batch(self, messages: Sequence[Message]) -> list[Part]:
         """Append messages together, or where that cannot be one by one; the last part is the last in the log."""
@@ -147,13 +148,15 @@ class Puts(ABC):
         in_time = not self._waits(parts) or self.group_commit.wait(parts[-1][1].end)
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
-    def _promised(self, parts: Sequence[Part], result: Callable[[PutStatus], T]) -> Future[T]:
+    def _promised(self, parts: Sequence[Part], result: T, late: Callable[[T], T]) -> Future[T]:
         """The future of what was appended."""
         if self._waits(parts):
-            return self.group_commit.submit(parts[-1][1].end, result)
-        done: Future[T] = Future()
-        done.set_result(result(PutStatus.PUT_OK))
-        return done
+            return self.group_commit.submit(parts[-1][1].end, result, late)
+        return Answer(self.log, 0, result, late)
+
+
+def _late(result: PutResult) -> PutResult:
+    return result._replace(status=PutStatus.FLUSH_DISK_TIMEOUT)
 
 
 def _results(parts: Sequence[Part], status: PutStatus) -> list[PutResult]:

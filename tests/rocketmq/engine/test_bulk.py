@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
@@ -142,6 +143,20 @@ def test_only_what_is_on_the_disk_and_old_is_dropped_from_memory(tmp_path: Path)
     assert min(dropped)[0] == 0
     assert sum(end - begin for begin, end in dropped) > 20 << 20
     assert all(a[1] == b[0] for a, b in pairwise(sorted(dropped)))
+    assert complaints(tmp_path) == []
+
+
+def test_much_is_flushed_before_its_time(tmp_path: Path) -> None:
+    config = StoreConfig.small(commit_log_file_size=3 << 20, flush_interval_ms=600_000)
+    with pytest.MonkeyPatch.context() as patch, StoreEngine.open(tmp_path, config) as engine:
+        patch.setattr(bulk_module, "_UNFLUSHED", 1 << 20)
+        for _ in produce_bulk(engine, Template(sizes=(1000, 1000)), 5000, ProduceOptions(("T",))):
+            pass
+        for _ in range(400):
+            if engine.log.flushed:
+                break
+            sleep(0.01)
+        assert engine.log.flushed > 0
     assert complaints(tmp_path) == []
 
 
