@@ -104,7 +104,7 @@ LOG_FILE_NAME = declare(
     "log.file-name",
     _E,
     "A name in the log's directory is not a file offset, or not a multiple of the file size.",
-    "Move the file out of the directory.",
+    "Run `rmqctl repair`: a file whose records say where it belongs gets its name back, others are moved away.",
     broker="A name that is no number stops the broker at load.",
     see="spec 1.2, 14.28",
 )

@@ -45,10 +45,12 @@ class LogReader:
 
     def file_of(self, physical: int) -> StoreFile | None:
         """The file that holds an offset, None if none does."""
+        number = self._number_of(physical)
+        return self.files[number] if number is not None else None
+
+    def _number_of(self, physical: int) -> int | None:
         at = bisect_right(self._bases, physical) - 1
-        if at < 0 or physical >= self.files[at].base + self.files[at].size:
-            return None
-        return self.files[at]
+        return at if at >= 0 and physical < self.files[at].base + self.files[at].size else None
 
     def read(self, physical: int, size: int) -> bytes:
         """Up to ``size`` bytes at an offset, inside one file; empty where no file holds it.
@@ -56,14 +58,20 @@ class LogReader:
         Raises:
             OSError: the file cannot be read.
         """
-        file = self.file_of(physical)
-        if file is None or size <= 0:
-            return b""
-        source = self._open.get(file.base)
+        number = self._number_of(physical)
+        return self.read_from(number, physical, size) if number is not None and size > 0 else b""
+
+    def read_from(self, number: int, physical: int, size: int) -> bytes:
+        """The same from file ``number`` of the log, where the names of several claim that offset.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        file, source = self.files[number], self._open.get(number)
         if source is None:
             if len(self._open) >= 64:
                 self.close()
-            source = self._open[file.base] = file.open()
+            source = self._open[number] = file.open()
         return source.read_at(physical - file.base, size)
 
     def head(self, physical: int) -> tuple[int, bytes] | None:

@@ -6,7 +6,7 @@ are handed on for `verify` to judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
@@ -114,6 +114,12 @@ class RocketMQStore:
     def log_strays(self) -> list[Entry]:
         """What lies in the commit log's directories under a name that is no offset."""
         return self._log[1]
+
+    def with_log(self, files: Iterable[StoreFile]) -> RocketMQStore:
+        """The same store with other files as its log."""
+        made = replace(self)
+        made.__dict__["_log"] = sorted(files, key=lambda f: (f.base, f.name)), self.log_strays
+        return made
 
     def queues(self, kind: str = QUEUES) -> Iterator[QueueFiles]:
         """Queues of a kind by topic and id; names that are no queue id are left out."""

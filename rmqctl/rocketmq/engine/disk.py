@@ -18,6 +18,7 @@ Buffer = bytes | bytearray | memoryview
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _MAX_PIECES = 512
 _MODE = 0o644
+_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 
 class Disk:
@@ -33,7 +34,7 @@ class Disk:
                 fd, is_new = os.open(path, _FLAGS), False
             except FileNotFoundError:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                fd, is_new = os.open(path, _FLAGS | os.O_CREAT, _MODE), True
+                fd, is_new = self._new(path, size or 0), True
             try:
                 if size is not None and os.fstat(fd).st_size < size:
                     self.resize(fd, size)
@@ -43,6 +44,28 @@ class Disk:
                     path.unlink()
                 raise
             return fd
+
+    def _new(self, path: Path, size: int) -> int:
+        """A new file that is there at its full length or not at all, whenever the process is killed.
+
+        No broker starts on a queue or log file of another length. Where the system cannot make a file without a
+        name, it is made by its name and extended by the caller.
+        """
+        try:
+            nameless = os.open(path.parent, _FLAGS | os.O_TMPFILE, _MODE)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_NAMELESS:
+                raise
+            return os.open(path, _FLAGS | os.O_CREAT, _MODE)
+        try:
+            self.resize(nameless, size)
+            # with a directory, though an absolute path needs none, Python makes the call that follows links
+            os.link(f"/proc/self/fd/{nameless}", path, src_dir_fd=nameless)
+        except FileNotFoundError:  # no /proc
+            return os.open(path, _FLAGS | os.O_CREAT, _MODE)
+        finally:
+            os.close(nameless)
+        return os.open(path, _FLAGS)
 
     def resize(self, fd: int, size: int) -> None:
         """Set a file's length."""

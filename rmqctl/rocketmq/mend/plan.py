@@ -25,6 +25,7 @@ from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
 from rmqctl.rocketmq.mend.expired import expired_steps
 from rmqctl.rocketmq.mend.log import LogMender
 from rmqctl.rocketmq.mend.mending import BodyDamage
+from rmqctl.rocketmq.mend.misplaced import misplaced_steps
 from rmqctl.rocketmq.mend.missing import missing_steps
 from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
@@ -138,6 +139,7 @@ class _Planner:
     def _log(self, geometry: Geometry, suspects: list[int]) -> None:
         self.advance("files")
         replica = Replica(self.options.replica) if self.options.replica else None
+        self._take(misplaced_steps(self.below, geometry))
         self._take(stray_steps(self.store, geometry))
         self._take(missing_steps(self.store, geometry, replica))
         for _ in range(_ROUNDS):

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
-from rmqctl.repair.edits import Create, Edit
+from rmqctl.repair.edits import Create, Edit, Extend
 from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
@@ -85,6 +85,9 @@ class IndexImage:
         """Overwrites of the file that was there, only where bytes differ."""
         if not written.entries:
             return
+        size = last.size
+        if size < self.geometry.file_size:  # a kill between making the file and giving it its length
+            yield Extend(last.path, size, self.geometry.file_size)
         parts = [(0, written.head), (HEADER_SIZE, written.slots), *written.entries]
         for offset, data in parts:
             for start in range(0, len(data), _PIECE):

@@ -31,6 +31,7 @@ from rmqctl.rocketmq.verify.log import body_crc_finding, damaged_properties, top
 RECORD = np.dtype(
     [
         ("source", np.int16),
+        ("file", np.int32),  # its number in the log of the source: names of several may claim one offset
         ("physical", np.int64),
         ("size", np.int32),
         ("queue", np.int32),
@@ -100,7 +101,7 @@ def gather(
             found.unreadable.append(gap)
         for part in walk_file(context, state):
             found.unreadable += filter(_tells_loss, part.findings)
-            parts.append(_columns(part, source, names, found.unreadable))
+            parts.append(_columns(part, (source, at), names, found.unreadable))
         advance(context.file.size)
         if state.stale:
             break
@@ -130,11 +131,11 @@ def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
 
 def _stale(store: RocketMQStore, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
     """Records behind the end of the log that lie where they say they lie: what a cut left behind."""
-    for context in CommitLog(store.log_files, crashed=True).contexts():
+    for at, context in enumerate(CommitLog(store.log_files, crashed=True).contexts()):
         if context.file.base + context.file.size <= end:
             continue
         for part in _behind(context, max(end - context.file.base, 0)):
-            columns = _columns(part, source, names, bad)
+            columns = _columns(part, (source, at), names, bad)
             columns["stale"] = True
             yield columns
 
@@ -149,7 +150,12 @@ def _behind(context: FileContext, start: int) -> Iterator[LogBlock]:
         source.close()
 
 
-def _columns(part: LogBlock, source: int, names: Names, bad: list[Finding]) -> Records:
+def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Finding]) -> Records:
+    """The records of a block.
+
+    Args:
+        origin: numbers of the source, and of the file in its log.
+    """
     block = part.block
     if not len(block):
         return np.zeros(0, RECORD)
@@ -166,7 +172,8 @@ def _columns(part: LogBlock, source: int, names: Names, bad: list[Finding]) -> R
     unqueued = np.isin(flags & TRANSACTION, (PREPARED, ROLLBACK))
     queue = np.full(len(block), NO_QUEUE)
     queue[ok] = names.of(topics[ok], block["queue_id"][ok])
-    records["source"], records["physical"], records["size"] = source, block.physical, block.total_size
+    records["source"], records["file"] = origin
+    records["physical"], records["size"] = block.physical, block.total_size
     records["queue"], records["queue_offset"] = np.where(unqueued, NO_QUEUE, queue), block["queue_offset"]
     records["messages"], records["store_timestamp"] = 1, block["store_timestamp"]
     for row in np.flatnonzero(flags & INNER_BATCH).tolist():

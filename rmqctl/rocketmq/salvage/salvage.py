@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.new_directory import check_new_directory
-from rmqctl.files.tree import LocalTree
+from rmqctl.files.tree import LocalTree, join
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.config_files import read_config, table
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
@@ -19,6 +19,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.misplaced import homecoming, misplaced_files
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.salvage.config import bring_back_offsets, copy_config
 from rmqctl.rocketmq.salvage.gather import Gathered, Names, gather
@@ -50,7 +51,8 @@ class Salvaged:
     """What became of it.
 
     Attributes:
-        sources: roots of the stores read, with the number of records found in each.
+        sources: roots of the stores read, with the number of records found in each; a file of the log that another
+            file has the place of is a source of its own.
         unreadable: findings for what could not be read, each with the number of its source.
         duplicates, conflicts, stale: records left out, those of them that differ, records from behind the end.
         config: configuration files copied.
@@ -106,7 +108,8 @@ def salvage(
     """
     check_target(stores, into)
     names, stores = Names(), [forgiving(s) for s in stores]
-    found = [gather(s, n, names, stale=options.stale, advance=progress) for n, s in enumerate(stores)]
+    parts = [part for store in stores for part in _parts(store)]
+    found = [gather(s, n, names, stale=options.stale, advance=progress) for n, (_, s) in enumerate(parts)]
     if not any(len(f.records) for f in found):
         raise TooDamaged(stores[0].root, "not one message can be read")
     merged = merge([f.records for f in found])
@@ -114,21 +117,37 @@ def salvage(
     _check_room(into, needed)
     with StoreEngine.open(into, _config(found)) as engine:
         _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
-        writer = Writer(engine, names.queues(), [s.log_files for s in stores], keep=not options.renumber)
+        writer = Writer(engine, names.queues(), [s.log_files for _, s in parts], keep=not options.renumber)
         try:
             writer.write(merged.records, advance=progress)
             writer.write(merged.repeats, keep=False, advance=progress)
             writer.fill_to(_ends(found))
         finally:
             writer.close()
-    result = Salvaged(into, [(f.store.root, len(f.records)) for f in found], writer.written)
+    paths = [path for path, _ in parts]
+    result = Salvaged(into, [(p, len(f.records)) for p, f in zip(paths, found, strict=True)], writer.written)
     result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
-    result.unreadable += [(n, finding) for n, store in enumerate(stores) for finding in unreadable_files(store)]
+    result.unreadable += [(paths.index(s.root), finding) for s in stores for finding in unreadable_files(s)]
     result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
     result.stale = int(merged.records["stale"].sum())
     result.config = copy_config(stores[0], into, renumbered=options.renumber)
     result.offsets = bring_back_offsets(into)
     return result
+
+
+def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
+    """The store with the files of its log in their places, and each file whose place another has; with their paths.
+
+    Raises:
+        OSError: a remote file cannot be read.
+    """
+    found = misplaced_files(store, geometry_of(store).commit_log_file_size)
+    moved, wrong = homecoming(store, found), {one.file.name for one in found}
+    files = [f for f in store.log_files if f.name not in wrong]
+    yield store.root, store.with_log([*files, *(one.at_home() for one in moved)]) if found else store
+    for one in found:
+        if one not in moved:
+            yield join(store.root, one.file.name), store.with_log([one.at_home()])
 
 
 def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
@@ -184,7 +203,8 @@ def _has_property_crc(found: Gathered) -> bool:
         return False
     with LogReader(found.store.log_files) as log:
         first = found.records[0]
-        return stored_property_crc(log.read(int(first["physical"]), int(first["size"]))) is not None
+        record = log.read_from(int(first["file"]), int(first["physical"]), int(first["size"]))
+        return stored_property_crc(record) is not None
 
 
 def _make_topics(engine: StoreEngine, store: RocketMQStore, keys: Sequence[tuple[str, int]]) -> None:

@@ -76,10 +76,10 @@ class Writer:
             OSError: a source cannot be read.
         """
         keep = self.keep if keep is None else keep
-        names = ("source", "physical", "size", "queue", "queue_offset", "messages", "store_timestamp")
+        names = ("source", "file", "physical", "size", "queue", "queue_offset", "messages", "store_timestamp")
         for row in zip(*(records[name].tolist() for name in names), strict=True):
             self._record(*row, keep=keep)
-            advance(row[2])
+            advance(row[3])
         self._flush()
 
     def fill_to(self, ends: Mapping[tuple[str, int], int]) -> None:
@@ -107,9 +107,19 @@ class Writer:
             reader.close()
 
     def _record(
-        self, source: int, physical: int, size: int, queue: int, offset: int, messages: int, time: int, *, keep: bool
+        self,
+        source: int,
+        file: int,
+        physical: int,
+        size: int,
+        queue: int,
+        offset: int,
+        messages: int,
+        time: int,
+        *,
+        keep: bool,
     ) -> None:
-        data = _with_sound_properties(bytearray(self.readers[source].read(physical, size)))
+        data = _with_sound_properties(bytearray(self.readers[source].read_from(file, physical, size)))
         self._time = time
         if queue != NO_QUEUE:
             data = self._numbered(data, queue, offset, messages, keep=keep)

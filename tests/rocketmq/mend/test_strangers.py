@@ -30,9 +30,12 @@ def test_garbage_between_two_files_or_behind_the_last_goes_into_quarantine(
     assert [f for f in found if f.level is not Severity.NOTE] == []
 
 
-def test_a_file_that_was_renamed_stays(tmp_path: Path) -> None:
+def test_a_file_that_was_renamed_gets_its_name_back(tmp_path: Path) -> None:
     """It holds messages of the place that is empty now."""
     root = golden.unpack("4.9.8-clean", tmp_path)
+    before = {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
     (root / "commitlog" / f"{SIZE:020d}").rename(root / "commitlog" / f"{SIZE + 1:020d}")
     repair = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
-    assert [step for step in repair.left if step.id == "log.file-name"]
+    assert [step.id for step in repair.plan.steps] == ["log.file-name"]
+    apply(repair.plan, journal_dir=tmp_path / "journal")
+    assert {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()} == before
