@@ -22,7 +22,7 @@ from rmqctl.rocketmq.mend.checkpoint import checkpoint_steps
 from rmqctl.rocketmq.mend.config import config_steps
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
-from rmqctl.rocketmq.mend.expired import expired_steps
+from rmqctl.rocketmq.mend.expired import expired_steps, hollow_steps
 from rmqctl.rocketmq.mend.log import LogMender
 from rmqctl.rocketmq.mend.mending import BodyDamage
 from rmqctl.rocketmq.mend.misplaced import misplaced_steps
@@ -157,6 +157,7 @@ class _Planner:
         self._take(expired_steps(self.store, found))
         cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
         self._take(queue_steps(self.store, [*found, *self._undispatched], self._room(), cut))
+        self._take(hollow_steps(self.store))
         self._take(index_steps(self.store, found, self._room()))
         before, found = found, self._findings("checkpoint and configuration")
         if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
