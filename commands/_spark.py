@@ -97,14 +97,13 @@ def table_options(store: StoreOptions, filters: FilterOptions, split_size: int |
         NotAStore, OSError: there is no store, or it cannot be read.
     """
     from commands._filter import filter_of
-    from rmqctl.pipeline.log_parts import SPLIT_SIZE
     from rmqctl.pipeline.message_table import limited
     from rmqctl.pipeline.options import TableOptions
 
     options = TableOptions(
         store.path,
         wanted=filter_of(filters),
-        split_size=split_size or SPLIT_SIZE,
+        split_size=split_size,
         commit_log=store.commit_log,
         broker_conf=store.broker_conf,
     )

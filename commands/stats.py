@@ -30,7 +30,7 @@ _SHOWN = ("messages", "bytes", "size_p50", "size_p99", "latency_p50_ms", "latenc
 )
 @click.option("--no-keys", is_flag=True, help="Leave out duplicates of UNIQ_KEY and the most frequent keys.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots as well.")
-@click.option("--split-size", type=Size(), help="Bytes of the log in one task; default: 128 MiB.")
+@click.option("--split-size", type=Size(), help="Bytes of the log in one task; default: by the size of the log.")
 @spark_options
 @output_option()
 def command(

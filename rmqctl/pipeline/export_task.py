@@ -32,7 +32,7 @@ from rmqctl.rocketmq.verify.splits import Split
 
 ROW_GROUP = 16 << 20
 """Bytes of a partition that are gathered before they are written."""
-MOST_BYTES = 96 << 20
+MOST_BYTES = 64 << 20
 """Bytes of all partitions that are gathered before the largest is written."""
 SHARED = 32 << 20
 """Bytes of batches after which slices of them are copied: a small one would keep its whole batch in memory."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, Tree
+from rmqctl.pipeline.log_parts import SPLIT_SIZE
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.texts import TIME, times
 from rmqctl.rocketmq.dispatch.index_series import Entries
@@ -63,7 +64,7 @@ class IndexTable:
             OSError: a file cannot be read.
         """
         store = self.options.store()
-        geometry, step = index_geometry(store), max(self.options.split_size // ENTRY.packer.size, 1)
+        geometry, step = index_geometry(store), max((self.options.split_size or SPLIT_SIZE) // ENTRY.packer.size, 1)
         found = []
         for entry in store.index_files:
             if not entry.is_directory:

@@ -15,12 +15,18 @@ from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 
 SPLIT_SIZE = 128 << 20
-"""Bytes of the log in one task: fewer lose to what a task costs, more gain nothing."""
+"""Bytes of the log in one task of jobs that keep something of each split."""
+SMALLEST_SPLIT, LARGEST_SPLIT, _SPLITS = 32 << 20, 256 << 20, 4
 
 
 def log_of(store: RocketMQStore) -> CommitLog:
     """The commit log of a store."""
     return CommitLog(store.log_files, crashed=store.has_abort)
+
+
+def usual_split_size(store: RocketMQStore) -> int:
+    """Bytes of the log in one task where nobody says: some tasks for a small log, none that its start outweighs."""
+    return min(max(sum(f.size for f in store.log_files) // _SPLITS, SMALLEST_SPLIT), LARGEST_SPLIT)
 
 
 def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:

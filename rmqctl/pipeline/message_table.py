@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from rmqctl.pipeline.log_parts import log_splits, walk_split
+from rmqctl.pipeline.log_parts import log_splits, usual_split_size, walk_split
 from rmqctl.pipeline.message_batches import MessageBatches, message_schema
 from rmqctl.pipeline.options import BadOption, TableOptions
 from rmqctl.pipeline.skipping import needed
@@ -40,7 +40,7 @@ class MessageTable:
             OSError: a file cannot be read.
         """
         store, wanted = self.options.store(), self.options.wanted
-        splits = log_splits(store, self.options.split_size)
+        splits = log_splits(store, self.options.split_size or usual_split_size(store))
         return needed(store, splits, wanted) if self.options.skip else splits
 
     def read(self, part: Split, order: Callable[[Block], Block] | None = None) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,6 @@ from typing import Any
 from rmqctl.errors import RmqctlError
 from rmqctl.open import open_store_at
 from rmqctl.pipeline.bodies import BodyOption
-from rmqctl.pipeline.log_parts import SPLIT_SIZE
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving
@@ -52,7 +51,7 @@ class TableOptions:
         path: of the store, local or a URL.
         columns: the wanted ones; None for all.
         body: what the column ``body`` of messages holds.
-        split_size: bytes of the log in one task.
+        split_size: bytes of the log in one task; None: by the size of the log.
         wanted: only these messages.
         skip: leave out files and splits in which nothing wanted can lie.
         pushdown: take filters from Spark; only for a DataFrame that one query uses once, see `data_source`.
@@ -62,7 +61,7 @@ class TableOptions:
     path: str
     columns: tuple[str, ...] | None = None
     body: BodyOption = BodyOption.DECOMPRESSED
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
     wanted: Filter = field(default_factory=Filter)
     skip: bool = True
     pushdown: bool = False

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmqctl.pipeline.spark_daemon import MODULE
+
 LOCAL = "local[*]"
 DEFAULTS = {
     "spark.app.name": "rmqctl",
@@ -24,6 +26,7 @@ _SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 """How Java and Python talk: over TCP each task waits some 40 ms for an acknowledgement."""
 _LONGEST_DIRECTORY = 60
 """Bytes of a directory's name that leave room for a socket's in the 108 that systems allow."""
+_PYTHON = "PYSPARK_PYTHON"
 _SHORT = 256 << 20
 """Bytes of log up to which a session spends most of its time on starting."""
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -69,6 +72,8 @@ def settings(cluster: Cluster) -> dict[str, str]:
         settings |= _LOCAL_DEFAULTS
         if hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_DIRECTORY:
             settings |= _SOCKETS
+        if "spark.pyspark.python" not in cluster.conf and os.environ.get(_PYTHON, sys.executable) == sys.executable:
+            settings["spark.python.daemon.module"] = MODULE
         if cluster.log_bytes is not None and cluster.log_bytes <= _SHORT:
             settings |= _SHORT_DEFAULTS
     else:
@@ -85,6 +90,6 @@ def prepare_environment(cluster: Cluster) -> None:
     os.environ["JAVA_HOME"] = os.fspath(find_java().home)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JVM)  # of the JVM that only prints the command line
     if "spark.pyspark.python" not in cluster.conf:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault(_PYTHON, sys.executable)
     if cluster.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

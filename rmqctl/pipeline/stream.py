@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from rmqctl.errors import RmqctlError
-from rmqctl.pipeline.log_parts import log_of, log_splits
+from rmqctl.pipeline.log_parts import SPLIT_SIZE, log_of, log_splits
 from rmqctl.pipeline.log_tip import log_tip
 from rmqctl.pipeline.message_table import MessageTable, first_record
 from rmqctl.pipeline.options import EARLIEST, LATEST, Start, TableOptions
@@ -79,7 +79,7 @@ class MessageStream:
                 "were deleted; set the option failOnDataLoss to false to go on behind them"
             )
         found = []
-        for split in log_splits(store, self.options.split_size, end):
+        for split in log_splits(store, self.options.split_size or SPLIT_SIZE, end):
             base, size = split.context.file.base, split.context.file.size
             low, high = max(split.start, start - base), min(size if split.stop is None else split.stop, end - base)
             if low < high:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rmqctl.pipeline.log_parts import SPLIT_SIZE
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.texts import TIME, by_value, times
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Units, is_pre_blank
@@ -71,7 +72,7 @@ class UnitTable:
             assert unit.file is not None
             if room <= 0:
                 found.append([])
-                room = self.options.split_size
+                room = self.options.split_size or SPLIT_SIZE
             found[-1].append(unit)
             room -= unit.file.size
         return [*found, [UnitFile(rocksdb=store)]] if store.is_rocksdb else found

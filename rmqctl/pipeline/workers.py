@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
+from functools import cache
 
 
+@cache
 def settle() -> None:
     """Have garbage collections pass over what is loaded by now.
 
     PySpark runs a full one after every task, and with all modules of a worker in it that takes as long as a small task.
     """
-    if not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
+    gc.collect()
+    gc.freeze()
 
 
 __all__ = ["settle"]

@@ -63,7 +63,7 @@ def table() -> Iterator[None]:
 def options(store: Path, **more: str) -> TableOptions:
     from rmqctl.pipeline.options import table_options
 
-    return table_options({"path": str(store), "splitSize": str(min(128 << 20, SIZE // 4)), **more})
+    return table_options({"path": str(store), **more})
 
 
 def export(spark: SparkSession, store: Path, out: Path, **more: str) -> Callable[[], object]:
