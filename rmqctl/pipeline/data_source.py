@@ -71,6 +71,14 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(f.name).cast(f.type) for f in schema], schema=schema)
 
 
+def _conformed(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """What a task of a reader gives Spark."""
+    settle()
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    for batch in batches:
+        yield conform(batch, wanted)
+
+
 @dataclass
 class TablePart(InputPartition):
     """One part of a table."""
@@ -90,10 +98,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePart):  # Spark's own where there is no part at all
             return
-        settle()
-        wanted = to_arrow_schema(self._schema, timezone="UTC")
-        for batch in table(self._name, self._options).read(partition.value):
-            yield conform(batch, wanted)
+        yield from _conformed(table(self._name, self._options).read(partition.value), self._schema)
 
 
 class StreamReader(DataSourceStreamReader):
@@ -118,9 +123,7 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TablePart):
-            wanted = to_arrow_schema(self._schema, timezone="UTC")
-            for batch in self._stream.read(partition.value):
-                yield conform(batch, wanted)
+            yield from _conformed(self._stream.read(partition.value), self._schema)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to be done: the log is not ours to shorten."""

@@ -66,23 +66,23 @@ class Cluster:
 
 def settings(cluster: Cluster) -> dict[str, str]:
     """The settings of Spark for a cluster; those the user gave win."""
-    settings = dict(DEFAULTS)
+    found = dict(DEFAULTS)
     partitions = max((cluster.log_bytes or 0) // _BYTES_OF_PARTITION, _SHUFFLE_PARTITIONS)
-    settings["spark.sql.shuffle.partitions"] = str(partitions)
-    settings["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "rmqctl-spark-warehouse")
+    found["spark.sql.shuffle.partitions"] = str(partitions)
+    found["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "rmqctl-spark-warehouse")
     if cluster.is_local:
-        settings |= _LOCAL_DEFAULTS
+        found |= _LOCAL_DEFAULTS
         if hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_DIRECTORY:
-            settings |= _SOCKETS
+            found |= _SOCKETS
         if "spark.pyspark.python" not in cluster.conf and os.environ.get(_PYTHON, sys.executable) == sys.executable:
-            settings["spark.python.daemon.module"] = MODULE
+            found["spark.python.daemon.module"] = MODULE
         if cluster.log_bytes is not None and cluster.log_bytes <= _SHORT:
-            settings |= _SHORT_DEFAULTS
+            found |= _SHORT_DEFAULTS
     else:
         from rmqctl.pipeline.shipping import code_zip
 
-        settings["spark.submit.pyFiles"] = os.fspath(code_zip())
-    return settings | dict(cluster.conf)
+        found["spark.submit.pyFiles"] = os.fspath(code_zip())
+    return found | dict(cluster.conf)
 
 
 def prepare_environment(cluster: Cluster) -> None:

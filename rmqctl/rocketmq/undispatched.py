@@ -9,12 +9,11 @@ import numpy as np
 
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.store import RocketMQStore
-from rmqctl.rocketmq.verify.continuity import TRANSACTION, inner_counts
+from rmqctl.rocketmq.verify.continuity import inner_counts
 
-UNQUEUED = (0x4, 0xC)
-"""SYSFLAG of half messages and rollbacks: they get no queue unit."""
 _INNER_BATCH = 0x80
 Key = tuple[str, int]
 

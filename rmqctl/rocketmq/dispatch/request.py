@@ -17,6 +17,8 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC, delivery_time, tags_code
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 
 TRANSACTION, PREPARED, ROLLBACK, INNER_BATCH = 0xC, 0x4, 0xC, 0x80
+UNQUEUED = PREPARED, ROLLBACK
+"""Of the transaction bits: records that get no queue unit."""
 _NUMBER = re.compile(rb"[+-]?[0-9]+")
 Properties = Mapping[bytes, bytes]
 

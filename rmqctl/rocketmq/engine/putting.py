@@ -140,9 +140,7 @@ class Puts(ABC):
         return [(records, appended)]
 
     def _waits(self, parts: Sequence[Part]) -> bool:
-        if self.config.flush is not FlushMode.SYNC or not parts:
-            return False
-        return parts[0][0][0].message.waits or any(records[0].message.waits for records, _ in parts)
+        return self.config.flush is FlushMode.SYNC and any(records[0].message.waits for records, _ in parts)
 
     def _flushed_status(self, parts: Sequence[Part]) -> PutStatus:
         in_time = not self._waits(parts) or self.group_commit.wait(parts[-1][1].end)

@@ -74,7 +74,7 @@ class Claims:
     @cached_property
     def places(self) -> frozenset[tuple[str, int, int]]:
         """Topic, queue and queue offset of every claim."""
-        return frozenset((c.topic, c.queue_id, c.queue_offset) for claims in self._at.values() for c in claims)
+        return frozenset((c.topic, c.queue_id, c.queue_offset) for c in self.every())
 
     def every(self) -> list[Claim]:
         """All claims."""

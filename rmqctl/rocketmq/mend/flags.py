@@ -8,7 +8,7 @@ from rmqctl.rocketmq.mend.fields import Mended, resealed
 
 _AT, _COMPRESSED, _TYPE_SHIFT = 36, int(SysFlag.COMPRESSED), 8
 _TYPE = 0x7 << _TYPE_SHIFT
-_KNOWN = 0x7FF
+KNOWN_FLAGS = 0x7FF
 """Bits that clients and brokers set; others go together with the wrong one."""
 
 
@@ -22,13 +22,13 @@ def mend_compression(raw: bytes) -> Mended | None:
         return None
     for codec in dict.fromkeys(COMPRESSIONS.values()):
         number = next(n for n, name in COMPRESSIONS.items() if name == codec)
-        right = flags & _KNOWN & ~_TYPE | number << _TYPE_SHIFT
+        right = flags & KNOWN_FLAGS & ~_TYPE | number << _TYPE_SHIFT
         if open_body(body, right).data is not None:
             return _with_flags(
                 raw, right, f"put the compression type of SYSFLAG right: {codec}", f"the body is {codec}"
             )
     why = "the body is sound and no codec opens it; a client would drop it, and the messages that come with it"
-    return _with_flags(raw, flags & _KNOWN & ~_TYPE & ~_COMPRESSED, "take the compression bit out of SYSFLAG", why)
+    return _with_flags(raw, flags & KNOWN_FLAGS & ~_TYPE & ~_COMPRESSED, "take the compression bit out of SYSFLAG", why)
 
 
 def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:

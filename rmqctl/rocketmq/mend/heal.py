@@ -15,7 +15,9 @@ from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from rmqctl.rocketmq.body import open_body
 from rmqctl.rocketmq.crc import MASK, crc32
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.mend.claims import Claim
+from rmqctl.rocketmq.mend.flags import KNOWN_FLAGS
 from rmqctl.rocketmq.mend.layout import Layout, layouts
 from rmqctl.rocketmq.mend.syndrome import Diagnosis, diagnose
 from rmqctl.rocketmq.variants import HOST_SHIFT
@@ -25,8 +27,6 @@ SMALLEST = 92
 _COMMIT = 0x8
 _YEARS = 10 * 365 * 86_400_000  # ms
 _CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
-_KNOWN = 0x7FF
-_TRANSACTION, _UNQUEUED = 0xC, (0x4, 0xC)
 _PLACE = {"QUEUEID", "QUEUEOFFSET", "TOPIC"}
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
@@ -100,7 +100,7 @@ def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) ->
     body = prove_body(record, layout, exact="SYSFLAG" in fields or len(lengths) > (1 if claim else 0))
     if body is None:
         return None
-    if claim is not None and not _PLACE & set(fields) and raw[39] & _TRANSACTION in _UNQUEUED:
+    if claim is not None and not _PLACE & set(fields) and raw[39] & TRANSACTION in UNQUEUED:
         fields += ["SYSFLAG"] if "SYSFLAG" not in fields else []  # what has its place in a queue is no half message
     if "SYSFLAG" in fields:
         set_flags(record, layout)
@@ -179,7 +179,7 @@ def _compression(stated: int, body: bytes) -> int:
     for number in (1, 2):  # their marks are four bytes long and no chance
         if body.startswith(_CODECS[number]):
             return number << 8 | int(SysFlag.COMPRESSED)
-    if stated & ~_KNOWN and open_body(body, int(SysFlag.COMPRESSED)).data is not None:
+    if stated & ~KNOWN_FLAGS and open_body(body, int(SysFlag.COMPRESSED)).data is not None:
         return int(SysFlag.COMPRESSED)  # bits that nobody sets: the whole field is gone, and the body is a zlib stream
     return 0
 

@@ -10,11 +10,11 @@ import numpy as np
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.mend.claims import Claim
 from rmqctl.rocketmq.mend.syndrome import LONGEST_BURST, span_of
-from rmqctl.rocketmq.verify.continuity import TRANSACTION, inner_counts, signed
+from rmqctl.rocketmq.verify.continuity import inner_counts, signed
 
-_UNQUEUED = (0x4, 0xC)
 _INNER_BATCH = 0x80
 _FEW_BYTES = 3
 _FAR = 1 << 32
@@ -79,7 +79,7 @@ class HoleFinder:
         block = found.block
         if not len(block):
             return
-        unqueued = np.isin(block["sys_flag"] & TRANSACTION, _UNQUEUED)
+        unqueued = np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)
         if unqueued.any():
             self._note_unqueued(found, np.flatnonzero(unqueued & (block["queue_offset"] >= 0)))
         rows = np.flatnonzero(~unqueued)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.messages_of import UnitMessages
 from rmqctl.rocketmq.query.neighbours import TimeAnswer, unit_at
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.query.page import OffsetQuestion
 
 _OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
-_TRANSACTION, _UNQUEUED = 0xC, (0x4, 0xC)  # prepared and rollback records get no unit
 
 
 def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
@@ -186,7 +186,7 @@ def _records(view: QueueView) -> Iterator[tuple[int, int]]:
             rows = wanted.select(found.block)
             block = found.block if rows is None else found.block.take(rows)
             for row, flags in enumerate(block["sys_flag"].tolist()):
-                if flags & _TRANSACTION not in _UNQUEUED:
+                if flags & TRANSACTION not in UNQUEUED:
                     yield int(block.physical[row]), int(block["queue_offset"][row])
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
-
-_PREPARED, _ROLLBACK = 0x4, 0xC
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     topic, queue_id, offset = record.topic, record.fields["queue_id"], record.fields["queue_offset"]
-    if record.fields["sys_flag"] & _ROLLBACK in {_PREPARED, _ROLLBACK}:
+    if record.fields["sys_flag"] & TRANSACTION in UNQUEUED:
         return RecordUnit(topic, queue_id, offset, "such a record gets none", wanted=False)
     if store.is_rocksdb:
         there = any(

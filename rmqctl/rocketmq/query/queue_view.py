@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rmqctl.release import Release
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.min_offset import minimum_4, minimum_5
 from rmqctl.rocketmq.query.started import StartedStore
@@ -21,8 +22,6 @@ RELEASE_5 = Release(5, 0, 0)
 _RECOVERED_FILES = 3
 _NEIGHBOURS = 64
 _SYS_FLAG_AT, _STORE_TIME_AT, _BORN_V6 = 36, 56, 0x10
-_UNQUEUED = (0x4, 0xC)  # prepared and rollback, of the two transaction bits
-_TRANSACTION = 0xC
 
 
 @dataclass(slots=True)
@@ -265,7 +264,7 @@ def _is_followed(view: QueueView, last: Unit) -> bool:
         if fields is None:
             return False
         mine = (fields["topic"], fields["queue_id"]) == (view.topic.encode(), view.queue_id)
-        if mine and fields["sys_flag"] & _TRANSACTION not in _UNQUEUED:
+        if mine and fields["sys_flag"] & TRANSACTION not in UNQUEUED:
             return True
         at += fields["total_size"]
     return False

@@ -10,12 +10,11 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.recovery.log_replay import LogWalk
 from rmqctl.rocketmq.recovery.message_check import Verdict
 from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery, Undispatched
 from rmqctl.rocketmq.store import StoreFile
-from rmqctl.rocketmq.undispatched import UNQUEUED
-from rmqctl.rocketmq.verify.continuity import TRANSACTION
 
 _CRC = "BODYCRC"
 _PEEK = 4096

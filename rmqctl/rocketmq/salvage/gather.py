@@ -17,7 +17,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
-from rmqctl.rocketmq.dispatch.request import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.dispatch.request import INNER_BATCH, TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.engine.limits import is_topic
 from rmqctl.rocketmq.kinds_log import LOG_TORN_TAIL
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, queues_of
@@ -169,7 +169,7 @@ def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Fi
     ok &= _accepted(block, topics, names, bad)
     records = np.zeros(len(block), RECORD)
     flags = block["sys_flag"]
-    unqueued = np.isin(flags & TRANSACTION, (PREPARED, ROLLBACK))
+    unqueued = np.isin(flags & TRANSACTION, UNQUEUED)
     queue = np.full(len(block), NO_QUEUE)
     queue[ok] = names.of(topics[ok], block["queue_id"][ok])
     records["source"], records["file"] = origin

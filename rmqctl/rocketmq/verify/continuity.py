@@ -18,11 +18,10 @@ from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.columns import TextIds, pairs_of, properties_of
 from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 
-TRANSACTION = 0xC
 _LARGEST = (1 << 63) - 1
-_UNQUEUED = (0x4, 0xC)
 _INNER_BATCH = 0x80
 Key = tuple[bytes, int]
 
@@ -87,7 +86,7 @@ class Continuity:
         queue, row = found.by_queue(self._topics, self._queues)
         kinds_of = found.block["sys_flag"] & TRANSACTION
         if kinds_of.any():
-            counted = ~np.isin(kinds_of[row], _UNQUEUED)
+            counted = ~np.isin(kinds_of[row], UNQUEUED)
             queue, row = queue[counted], row[counted]
         return self._follow(found.block, queue, row, damaged) if len(row) else []
 
@@ -232,5 +231,5 @@ class ContinuityJoin:
             self._last[key] = span
 
 
-__all__ = ["TRANSACTION", "Continuity", "ContinuityPartial", "KeyNumbers", "QueueSpan", "break_finding", "inner_counts"]
+__all__ = ["Continuity", "ContinuityPartial", "KeyNumbers", "QueueSpan", "break_finding", "inner_counts"]
 __all__ += ["ContinuityJoin", "signed"]

@@ -21,6 +21,7 @@ from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.database_queue import DatabaseQueue
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.queue_files import Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
@@ -30,13 +31,11 @@ from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.continuity import TRANSACTION
 from rmqctl.rocketmq.verify.even_queues import Claim
 from rmqctl.rocketmq.verify.queue_ext import ExtensionProblem, Extensions, extension_findings
 from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
 from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
-_UNQUEUED = (0x4, 0xC)
 _MAX_EXT = -(1 << 31) - 1
 Key = tuple[str, int]
 
@@ -144,7 +143,7 @@ class QueueChecker:
         batches = self._batches.rows(block, topics, self._ids.texts)
         if not (len(batches) or negative.any() or (flags & TRANSACTION).any()):
             return None
-        queued = ~(negative | np.isin(flags & TRANSACTION, _UNQUEUED))
+        queued = ~(negative | np.isin(flags & TRANSACTION, UNQUEUED))
         if len(batches):
             self._batches.claim(block, batches, pairs, topics, self._ids.texts)
             queued[batches] = False

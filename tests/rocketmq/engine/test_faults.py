@@ -58,35 +58,32 @@ def config(start: int = 1_700_000_000_000) -> StoreConfig:
     )  # fmt: skip
 
 
-def run(root: Path, disk: Disk) -> tuple[list[PutResult], int]:
-    """Messages until the disk fails; the answered ones, and how often the caller was told."""
-    answered: list[PutResult] = []
+def sent(root: Path, disk: Disk, send: Callable[[StoreEngine, Message], object]) -> int:
+    """Send messages until the disk fails; how often the caller was told."""
     told = 0
     try:
         with StoreEngine.open(root, config(), disk=disk) as engine:
             for n in range(MESSAGES):
                 try:
-                    answered.append(engine.put(Message("T", b"%d" % n * 60, n % 2, {"KEYS": f"k{n}"})))
+                    send(engine, Message("T", b"%d" % n * 60, n % 2, {"KEYS": f"k{n}"}))
                 except RmqctlError:
                     told += 1
     except RmqctlError:
         told += 1
+    return told
+
+
+def run(root: Path, disk: Disk) -> tuple[list[PutResult], int]:
+    """Messages until the disk fails; the answered ones, and how often the caller was told."""
+    answered: list[PutResult] = []
+    told = sent(root, disk, lambda engine, message: answered.append(engine.put(message)))
     return answered, told
 
 
 def run_in_flight(root: Path, disk: Disk) -> tuple[list[PutResult], int]:
     """The same with all messages in flight."""
     waiting: list[Future[PutResult]] = []
-    told = 0
-    try:
-        with StoreEngine.open(root, config(), disk=disk) as engine:
-            for n in range(MESSAGES):
-                try:
-                    waiting.append(engine.put_async(Message("T", b"%d" % n * 60, n % 2, {"KEYS": f"k{n}"})))
-                except RmqctlError:
-                    told += 1
-    except RmqctlError:
-        told += 1
+    told = sent(root, disk, lambda engine, message: waiting.append(engine.put_async(message)))
     errors = [future.exception(0) for future in waiting]  # nobody waits: all are answered when the engine is closed
     assert all(error is None or isinstance(error, RmqctlError) for error in errors)
     answered = [future.result() for future, error in zip(waiting, errors, strict=True) if error is None]
