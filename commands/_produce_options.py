@@ -288,7 +288,7 @@ class Asked:
                 f"brokers of {config.release} have no timer; use --delay-level, or --as-release 5.0.0 or later"
             )
         for topic in _expanded(self.topics):
-            check_topic(topic, config)
+            check_topic(topic, config.release)
         template = self.template()
         if template is not None and self.topics:
             check_body_size(len(template.body or "") or (template.sizes or (0, 0))[1], config)

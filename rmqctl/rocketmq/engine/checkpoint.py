@@ -54,7 +54,7 @@ class Checkpoint:
         """
         fd = disk.open(root / NAME, FILE_SIZE)
         try:
-            disk.write(fd, [self.pack()], 0)
+            disk.write(fd, self.pack(), 0)
             disk.sync(fd)
         finally:
             os.close(fd)

@@ -10,24 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import accumulate
 
 from formats.rocketmq.message import BlankRecord, Magic
 from rmqctl.errors import IOFailure, RmqctlError
+from rmqctl.rocketmq.engine.disk import Buffer
 from rmqctl.rocketmq.engine.encode import Prepared
 from rmqctl.rocketmq.engine.limits import BLANK_ROOM
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
-from rmqctl.rocketmq.engine.message import PutResult, PutStatus
+from rmqctl.rocketmq.engine.message import PutResult
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
-
-
-class Appended(NamedTuple):
-    """Where records went: the first one's queue offset, each one's physical offset, the end of the last."""
-
-    queue_offset: int
-    physical: tuple[int, ...]
-    end: int
-    store_timestamp: int
 
 
 class CommitLog:
@@ -55,43 +47,54 @@ class CommitLog:
         self._commit_lock = threading.Lock()
         self._pool: list[bytes] | None = [] if pooled else None
 
-    def append(self, records: Sequence[Prepared], stamp: Callable[[], int], advance: int | None = None) -> Appended:
-        """Append records of one queue together: all in one file, with one store time.
+    def append(self, record: Prepared, stamp: Callable[[], int], *, queued: bool = True) -> PutResult:
+        """Append a record.
 
         Args:
             stamp: gives the store time, under the lock.
-            advance: by how much the queue's counter grows; default: the number of records. 0: the
-                records get queue offset 0 and the counter stays (prepared and rollback records).
+            queued: it has a place in its queue; a record without one (prepared, rollback) gets queue offset 0.
 
         Raises:
             IOFailure: a file cannot be made or written; nothing was appended.
         """
+        message = record.message
+        queue = message.topic, message.queue_id
         with self._lock:
-            if self.failure is not None:
-                raise self.failure
-            message = records[0].message
-            first = self.queues.next(message.topic, message.queue_id) if advance != 0 else 0
-            found = self._place(records, first, stamp, step=advance != 0)
-            if advance != 0:
-                self.queues.advance(message.topic, message.queue_id, len(records) if advance is None else advance)
-            return found
+            counters = self.queues.counters
+            result = self._append(record, counters.get(queue, 0) if queued else 0, stamp)
+            if queued:
+                counters[queue] = result.queue_offset + 1
+            return result
 
-    def _check(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+    def _append(self, record: Prepared, queue_offset: int, stamp: Callable[[], int]) -> PutResult:
+        at, store_timestamp = self.room(record.size), record.message.store_timestamp
+        if store_timestamp is None:
+            store_timestamp = stamp()
+        self._put(at, record.encode(queue_offset, at, store_timestamp))
+        self._reach(at + record.size, store_timestamp)
+        return record.result(queue_offset, at, store_timestamp)
 
-    def _place(self, records: Sequence[Prepared], first: int, stamp: Callable[[], int], *, step: bool) -> Appended:
-        at = self._room(records[0].size if len(records) == 1 else sum(record.size for record in records))
-        found = self._write(records, at, first, stamp, step=step)
-        self.wrote = found.end
-        if self._pool is None:
-            self.committed = found.end
-        self.store_timestamp = found.store_timestamp
-        return found
+    def append_batch(self, records: Sequence[Prepared], stamp: Callable[[], int]) -> list[PutResult]:
+        """Append records of one queue together: all in one file, with one store time.
+
+        Raises:
+            IOFailure: a file cannot be made or written; nothing was appended.
+        """
+        message = records[0].message
+        with self._lock:
+            first = self.queues.next(message.topic, message.queue_id)
+            at = self.room(sum(record.size for record in records))
+            store_timestamp = stamp() if message.store_timestamp is None else message.store_timestamp
+            *places, end = accumulate((record.size for record in records), initial=at)
+            rows = list(zip(records, range(first, first + len(records)), places, strict=True))
+            self._put(at, b"".join([record.encode(n, place, store_timestamp) for record, n, place in rows]))
+            self._reach(end, store_timestamp)
+            self.queues.advance(message.topic, message.queue_id, len(records))
+            return [record.result(n, place, store_timestamp) for record, n, place in rows]
 
     def append_late(
         self, topic: str, queue_id: int, make: Callable[[int], Prepared], stamp: Callable[[], int], advance: int
-    ) -> tuple[Prepared, Appended]:
+    ) -> PutResult:
         """Append a record whose text holds offsets that are only known under the lock.
 
         Args:
@@ -103,12 +106,10 @@ class CommitLog:
             IOFailure: a file cannot be made or written; nothing was appended.
         """
         with self._lock:
-            self._check()
             first = self.queues.next(topic, queue_id)
-            record = make(first)
-            found = self._place([record], first, stamp, step=True)
+            result = self._append(make(first), first, stamp)
             self.queues.advance(topic, queue_id, advance)
-            return record, found
+            return result
 
     def append_bytes(self, data: memoryview, end: int, store_timestamp: int) -> None:
         """Append encoded records that already carry their places and fit the file they go to.
@@ -118,7 +119,10 @@ class CommitLog:
         Raises:
             IOFailure: the file cannot be made or written; nothing was appended.
         """
-        self._put(self.wrote, [data])
+        self._put(self.wrote, data)
+        self._reach(end, store_timestamp)
+
+    def _reach(self, end: int, store_timestamp: int) -> None:
         self.wrote = end
         if self._pool is None:
             self.committed = end
@@ -134,47 +138,27 @@ class CommitLog:
         Raises:
             IOFailure: the log is unusable, or the blank record cannot be written.
         """
-        self._check()
-        return self._room(size)
-
-    def _room(self, size: int) -> int:
+        if self.failure is not None:
+            raise self.failure
         left = self.files.file_size - self.wrote % self.files.file_size
         if size + BLANK_ROOM > left:
-            blank = BlankRecord.build({"size": left, "magic": int(Magic.BLANK)})
-            self._put(self.wrote, [blank])
-            self.wrote += left
-            if self._pool is None:
-                self.committed = self.wrote
+            self._end_file(left)
         return self.wrote
 
-    def _write(
-        self, records: Sequence[Prepared], at: int, first: int, stamp: Callable[[], int], *, step: bool
-    ) -> Appended:
-        store_timestamp = records[0].message.store_timestamp
-        if store_timestamp is None:
-            store_timestamp = stamp()
-        if len(records) == 1:
-            self._put(at, records[0].pieces(first, at, store_timestamp))
-            return Appended(first, (at,), at + records[0].size, store_timestamp)
-        pieces: list[bytes] = []
-        physical = []
-        place = at
-        for number, record in enumerate(records):
-            pieces += record.pieces(first + number if step else 0, place, store_timestamp)
-            physical.append(place)
-            place += record.size
-        self._put(at, pieces)
-        return Appended(first, tuple(physical), place, store_timestamp)
+    def _end_file(self, left: int) -> None:
+        """Fill the last bytes of a file with a blank record."""
+        self._put(self.wrote, BlankRecord.build({"size": left, "magic": int(Magic.BLANK)}))
+        if self._pool is not None:
+            self._pool.append(bytes(left - BlankRecord.sizeof()))
+        self._reach(self.wrote + left, self.store_timestamp)
 
-    def _put(self, at: int, pieces: Sequence[bytes | memoryview]) -> None:
+    def _put(self, at: int, data: Buffer) -> None:
         if self._pool is not None:
             self.files.file_at(at)
-            self._pool.append(b"".join(pieces))
-            if len(pieces) == 1 and _is_blank(pieces):
-                self._pool.append(bytes(self.files.file_size - at % self.files.file_size - len(pieces[0])))
+            self._pool.append(bytes(data))
             return
         try:
-            self.files.write(at, pieces)
+            self.files.write(at, data)
         except IOFailure:
             self.torn = True
             raise
@@ -207,7 +191,7 @@ class CommitLog:
         at, view = self.committed, memoryview(data)
         while view:
             room = self.files.file_size - at % self.files.file_size
-            self.files.write(at, [view[:room]])
+            self.files.write(at, view[:room])
             at, view = at + len(view[:room]), view[room:]
 
     def flush(self) -> int:
@@ -239,19 +223,6 @@ class CommitLog:
                 while rest:
                     step = min(rest, 1 << 20)
                     if any(self.files.read(at, step)):
-                        self.files.write(at, [bytes(step)])
+                        self.files.write(at, bytes(step))
                     at, rest = at + step, rest - step
             self.torn = False
-
-
-def _is_blank(pieces: Sequence[bytes | memoryview]) -> bool:
-    return len(pieces) == 1 and len(pieces[0]) == BlankRecord.sizeof()
-
-
-def result_of(record: Prepared, number: int, appended: Appended, status: PutStatus) -> PutResult:
-    """The answer for one of the records that were appended together."""
-    message, physical = record.message, appended.physical[number]
-    return PutResult(
-        status, message.topic, message.queue_id, appended.queue_offset + number, physical, record.size,
-        record.message_id(physical), message.properties.get("UNIQ_KEY"), appended.store_timestamp,
-    )  # fmt: skip

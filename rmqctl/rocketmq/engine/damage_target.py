@@ -154,7 +154,7 @@ class Target:
         """Overwrite bytes."""
         fd = self._disk.open(file)
         try:
-            self._disk.write(fd, [data], at)
+            self._disk.write(fd, data, at)
         finally:
             os.close(fd)
         return f"{self.name(file)}, {len(data)} bytes at {at}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from rmqctl.errors import IOFailure
 
 Buffer = bytes | bytearray | memoryview
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
-_MAX_PIECES = 512
 _MODE = 0o644
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
@@ -71,24 +70,22 @@ class Disk:
         """Set a file's length."""
         os.ftruncate(fd, size)
 
-    def write(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
-        """Write all pieces one behind the other from ``position``; returns the bytes written."""
-        total = sum(map(len, pieces))
+    def write(self, fd: int, data: Buffer, position: int) -> None:
+        """Write all bytes from ``position`` on."""
         try:
-            done = self.write_some(fd, pieces, position)
-            if done != total:
-                self._rest(fd, b"".join(pieces), position, done)
+            done = self.write_some(fd, data, position)
+            if done != len(data):
+                self._rest(fd, memoryview(data), position, done)
         except OSError as error:
             raise IOFailure(f"cannot write {_name(fd)}", error, _ADVICE.get(error.errno or 0, "")) from error
-        return total
 
-    def write_some(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
+    def write_some(self, fd: int, data: Buffer, position: int) -> int:
         """One system call; may write less than asked."""
-        return os.pwritev(fd, pieces[:_MAX_PIECES], position)
+        return os.pwrite(fd, data, position)
 
-    def _rest(self, fd: int, data: bytes, position: int, done: int) -> None:
+    def _rest(self, fd: int, data: memoryview, position: int, done: int) -> None:
         while done < len(data):
-            step = self.write_some(fd, [memoryview(data)[done:]], position + done)
+            step = self.write_some(fd, data[done:], position + done)
             if step <= 0:
                 raise OSError(errno.EIO, "the system wrote nothing")
             done += step
@@ -140,7 +137,7 @@ class Disk:
         try:
             with _told(f"cannot write {path}"):
                 self.resize(fd, len(data))
-            self.write(fd, [data], 0)
+            self.write(fd, data, 0)
             if sync:
                 self.sync(fd)
         finally:

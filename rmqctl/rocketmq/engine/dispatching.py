@@ -8,12 +8,11 @@ from contextlib import contextmanager
 
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.engine.commit_log import CommitLog
-from rmqctl.rocketmq.engine.flush import MOST_FILES, Service
+from rmqctl.rocketmq.engine.flush import Service
 from rmqctl.rocketmq.engine.reput import Reput
 
 UNDISPATCHED = 16 << 10
 """Bytes of log that dispatch has not come to when an engine crashes on purpose."""
-NO_LIMIT = 1 << 62
 
 
 class Dispatches:
@@ -22,18 +21,16 @@ class Dispatches:
     log: CommitLog
     reput: Reput
     reput_lock: threading.Lock
+    most_undispatched: int
     _services: list[Service]
 
-    def keep_up(self, most: int = NO_LIMIT) -> None:
-        """Dispatch all but the last records if more than ``most`` bytes of log wait for it, or more than four files.
-
-        A broker of 5.4.0 and later that starts after a kill looks at no more than the last 10 files (spec 6.4), and
-        what was not dispatched in front of them would never get into its queues.
+    def keep_up(self) -> None:
+        """Dispatch all but the last records if too many bytes of log wait for it (`most_undispatched`).
 
         Raises:
             IOFailure: a queue or index file cannot be written.
         """
-        if self.log.committed - self.reput.position > min(most, MOST_FILES * self.log.files.file_size):
+        if self.log.committed - self.reput.position > self.most_undispatched:
             with self.reput_lock:
                 self.reput.run(self.log.committed - 3 * UNDISPATCHED)
 

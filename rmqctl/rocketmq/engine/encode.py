@@ -2,7 +2,7 @@
 
 What does not depend on the place in the log is done before the append lock is taken
 (:func:`prepare`); the head, which holds queue offset, physical offset and store time, is packed
-under it (:meth:`Prepared.pieces`).
+under it (:meth:`Prepared.encode`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
 from formats.rocketmq.message import Magic, SysFlag, record_plan
-from formats.rocketmq.message_id import offset_message_id
 from formats.rocketmq.properties import PAIR_END, is_closed
 from formats.rocketmq.property_crc import SIZE as CRC_SIZE
 from formats.rocketmq.property_crc import property_crc_bytes
+from rmqctl.release import Release
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.engine.config import IPV4_SIZE, Host, StoreConfig
 from rmqctl.rocketmq.engine.limits import (
+    BLANK_ROOM,
+    PROPERTIES_MAX,
     TOPIC_MAX,
     check_body_size,
     check_host,
@@ -28,7 +30,7 @@ from rmqctl.rocketmq.engine.limits import (
     check_record,
     check_topic,
 )
-from rmqctl.rocketmq.engine.message import Message
+from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from rmqctl.rocketmq.engine.property_text import property_text
 
 _HEAD = (
@@ -41,13 +43,37 @@ _V1, _V2 = int(Magic.MESSAGE_V1), int(Magic.MESSAGE_V2)
 _PROPERTIES_SIZE = struct.Struct(">h")
 
 
-@cache
-def _head(is_v2: bool, hosts: int) -> tuple[Callable[..., bytes], int]:
-    """Packs the fixed fields, BODYLEN last, in the order of the schema; and how many bytes they take."""
-    run = record_plan(is_v2, hosts).runs[0]
+class Frame(NamedTuple):
+    """What all records of a topic share whose hosts are of one kind.
+
+    Attributes:
+        pack: packs the fixed fields, BODYLEN last, in the order of the schema.
+        field: the topic with its length, as stored.
+        size: bytes of the fixed fields, the topic and the length of the properties.
+    """
+
+    pack: Callable[..., bytes]
+    magic: int
+    field: bytes
+    size: int
+
+
+@lru_cache(maxsize=4096)
+def frame_of(topic: str, hosts: int, release: Release) -> Frame:
+    """The frame of a topic's records.
+
+    Args:
+        hosts: the SysFlag bits that say which hosts are IPv6.
+
+    Raises:
+        MessageRefused: no broker of the release accepts the name.
+    """
+    check_topic(topic, release)
+    magic, field = topic_field(topic)
+    run = record_plan(magic == _V2, hosts).runs[0]
     if run.names != _HEAD:
         raise AssertionError("the record schema and the encoder disagree")
-    return run.packer.pack, run.packer.size
+    return Frame(run.packer.pack, magic, field, run.packer.size + len(field) + _PROPERTIES_SIZE.size)
 
 
 @dataclass(slots=True)
@@ -56,43 +82,42 @@ class Prepared:
 
     Attributes:
         size: bytes of the whole record.
-        tail: topic and properties with their lengths, as stored.
+        text: the properties with their length, as stored.
     """
 
     message: Message
+    frame: Frame
     size: int
-    magic: int
     body_crc: int
     sys_flag: int
     store_host: Host
-    tail: bytes
-    pack: Callable[..., bytes]
+    text: bytes
     has_crc: bool
 
-    def pieces(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> list[bytes]:
-        """The record at its place, in parts to be written one behind the other."""
-        message, host = self.message, self.store_host
+    def encode(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """The record at its place."""
+        message, frame, host = self.message, self.frame, self.store_host
         born = message.born_timestamp
-        head = self.pack(
-            self.size, self.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
+        head = frame.pack(
+            self.size, frame.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
             self.sys_flag, store_timestamp if born is None else born, message.born_host.ip, message.born_host.port,
             store_timestamp, host.ip, host.port, message.reconsume_times, message.prepared_transaction_offset,
             len(message.body),
         )  # fmt: skip
-        if self.has_crc:
-            return [head, message.body, self.tail, property_crc_bytes(_crc_of(head, message.body, self.tail))]
-        return [head, message.body, self.tail]
+        record = b"".join((head, message.body, frame.field, self.text))
+        return record + property_crc_bytes(crc32(record) & MASK) if self.has_crc else record
 
-    def message_id(self, physical_offset: int) -> str:
-        """OffsetMsgId of the record at a place."""
-        return offset_message_id(self.store_host.ip, self.store_host.port, physical_offset)
+    def result(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> PutResult:
+        """What its writer is told of its place."""
+        message = self.message
+        return PutResult(
+            PutStatus.PUT_OK, message.topic, message.queue_id, queue_offset, physical_offset, self.size,
+            self.store_host, message.properties.get("UNIQ_KEY"), store_timestamp,
+        )  # fmt: skip
 
 
-def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> Prepared:
+def prepare(message: Message, config: StoreConfig) -> Prepared:
     """Everything of a record but its place.
-
-    Args:
-        checked: apply the broker's limits.
 
     Raises:
         MessageRefused: the broker would not store it, by its own status.
@@ -105,25 +130,25 @@ def prepare(message: Message, config: StoreConfig, *, checked: bool = True) -> P
         text += PAIR_END
     host = message.store_host or config.store_host
     hosts = hosts_of(message.born_host, host)
-    if checked:
-        _check(message, hosts, len(text) + extra, config)
-    magic, topic = topic_field(message.topic)
-    tail = topic + _PROPERTIES_SIZE.pack(len(text) + extra) + text
-    pack, head_size = _head(magic == _V2, hosts)
-    size = head_size + len(body) + len(tail) + extra
-    if checked:
-        check_record(size, len(body), config)
+    frame = frame_of(message.topic, hosts, config.release)
+    text_size = len(text) + extra
+    size = frame.size + len(body) + text_size
+    is_small = text_size <= PROPERTIES_MAX and size <= config.max_message_size
+    if hosts or not is_small or size + BLANK_ROOM > config.commit_log_file_size:  # else all limits are kept
+        _check(message, host, text_size, size, config)
     sys_flag = message.sys_flag & ~(_BORN_V6 | _STORE_V6) | hosts
-    return Prepared(message, size, magic, crc32(body) & MASK, sys_flag, host, tail, pack, bool(extra))
+    return Prepared(
+        message, frame, size, crc32(body) & MASK, sys_flag, host, _PROPERTIES_SIZE.pack(text_size) + text, bool(extra)
+    )
 
 
-def _check(message: Message, hosts: int, text_size: int, config: StoreConfig) -> None:
-    check_body_size(len(message.body), config)
-    check_topic(message.topic, config)
-    if hosts:
-        check_host(message.born_host, config, "born_host")
-        check_host(message.store_host or config.store_host, config, "store_host")
+def _check(message: Message, store_host: Host, text_size: int, size: int, config: StoreConfig) -> None:
+    body = len(message.body)
+    check_body_size(body, config)
+    check_host(message.born_host, config, "born_host")
+    check_host(store_host, config, "store_host")
     check_properties(text_size)
+    check_record(size, body, config)
 
 
 @lru_cache(maxsize=4096)
@@ -140,11 +165,3 @@ def hosts_of(born: Host, store: Host) -> int:
     if len(born.ip) == len(store.ip) == IPV4_SIZE:
         return 0
     return (_BORN_V6 if born.is_v6 else 0) | (_STORE_V6 if store.is_v6 else 0)
-
-
-def _crc_of(*parts: Any) -> int:
-    """The whole-record CRC without the 20 bytes that carry it (spec 2.7)."""
-    crc = 0
-    for part in parts:
-        crc = crc32(part, crc)
-    return crc & MASK

@@ -140,7 +140,8 @@ class Pauses:
 def most_undispatched(log: CommitLog) -> int:
     """Bytes of log that may wait for dispatch before writers have to do it themselves.
 
-    A broker of 5.4.0 and later that starts after a crash looks at no more than the last 10 files (spec 6.3).
+    A broker of 5.4.0 and later that starts after a kill looks at no more than the last 10 files (spec 6.4), and
+    what was not dispatched in front of them would never get into its queues.
     """
     return min(2 * MUCH, MOST_FILES * log.files.file_size)
 

@@ -74,15 +74,15 @@ class IndexWriter:
         if self._fd < 0:
             self._open(self.series.heads[-1].begin_timestamp)
         self._changed[entries["key_hash"] % self.geometry.slots // _PAGE_SLOTS] = True
-        self.disk.write(self._fd, [entries.tobytes()], self.geometry.entry_at(first))
+        self.disk.write(self._fd, entries.tobytes(), self.geometry.entry_at(first))
 
     def close(self, head: IndexHead, slots: Slots) -> None:
         """Write header and slots of the current file; one that is complete goes to the disk and is closed."""
         self._is_bare = False
-        self.disk.write(self._fd, [head.pack()], 0)
+        self.disk.write(self._fd, head.pack(), 0)
         for begin, end in _runs(self._changed):
             piece = slots[begin * _PAGE_SLOTS : end * _PAGE_SLOTS].astype(">i4").tobytes()
-            self.disk.write(self._fd, [piece], HEADER_SIZE + begin * _PAGE_SLOTS * SLOT_SIZE)
+            self.disk.write(self._fd, piece, HEADER_SIZE + begin * _PAGE_SLOTS * SLOT_SIZE)
         self._changed[:] = False
         if not self._keeps_open:
             self.disk.sync(self._fd)

@@ -61,7 +61,7 @@ class KnownTopics:
         """Make several topics known together, as :meth:`make_topic`."""
         names = list(topics)
         for topic in names:
-            check_topic(topic, self.config)
+            check_topic(topic, self.config.release)
         if batch and not self.config.is_5:
             raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
         for topic in names:

@@ -11,11 +11,11 @@ from dataclasses import replace
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog
+from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.limits import RETRY_PREFIX, is_topic_text
-from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 
 INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
@@ -25,15 +25,19 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _LMQ_ONLY, _TOPIC_TESTED = Release(5, 3, 2), Release(5, 0, 0)
 
 
-def is_late(message: Message, config: StoreConfig, topics: TopicTable) -> bool:
-    """Whether a message's text depends on the offsets it gets."""
+def is_late(message: Message, config: StoreConfig, *, is_batch: bool) -> bool:
+    """Whether a message's text depends on the offsets it gets.
+
+    Args:
+        is_batch: its topic has batch queues.
+    """
     properties = message.properties
-    if message.sys_flag & _INNER_BATCH or INNER_NUM in properties or topics.is_batch(message.topic):
+    if is_batch or message.sys_flag & _INNER_BATCH or INNER_NUM in properties:
         return True
     return config.multi_dispatch and NAMES in properties and _may_multiply(message.topic, config.release)
 
 
-def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: TopicTable) -> tuple[Prepared, Appended]:
+def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: TopicTable) -> PutResult:
     """Append such a message.
 
     Raises:

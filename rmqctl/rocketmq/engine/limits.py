@@ -24,13 +24,13 @@ _BODY_RULE, _RECORD_RULE = Release(4, 9, 4), Release(4, 9, 3)
 _V2, _V6 = Release(5, 1, 0), Release(4, 6, 0)
 
 
-def check_topic(topic: str, config: StoreConfig) -> None:
+def check_topic(topic: str, release: Release) -> None:
     """Refuse a name that no broker of the release accepts.
 
     Raises:
         MessageRefused: blank, too long, or with other characters than letters, digits, ``%|_-``.
     """
-    if _is_good(topic, config.release):
+    if _is_good(topic, release):
         return
     if not topic.strip():
         raise MessageRefused(PutStatus.MESSAGE_ILLEGAL, "The specified topic is blank; give a topic name", "topic")
@@ -41,7 +41,7 @@ def check_topic(topic: str, config: StoreConfig) -> None:
             "choose another name",
             "topic",
         )
-    longest = topic_limit(topic, config.release)
+    longest = topic_limit(topic, release)
     raise MessageRefused(
         PutStatus.MESSAGE_ILLEGAL,
         f"putMessage message topic length too long {len(topic)}, at most {longest}; choose a shorter name",

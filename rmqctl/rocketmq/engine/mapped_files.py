@@ -85,14 +85,14 @@ class MappedFiles:
         """Offset of the first byte of the oldest file; 0 without a file."""
         return self.files[0].base if self.files else 0
 
-    def write(self, offset: int, pieces: Sequence[Buffer]) -> None:
+    def write(self, offset: int, data: Buffer) -> None:
         """Write within one file, which is made if it is not there.
 
         Raises:
             IOFailure: the system refuses; nothing counts as written.
         """
-        file = self._last = self.file_at(offset)
-        self.disk.write(self._fd(file), pieces, offset - file.base)
+        file = self.file_at(offset)
+        self.disk.write(file.fd if file.fd >= 0 else self._fd(file), data, offset - file.base)
 
     def read(self, offset: int, size: int) -> bytes:
         """Bytes within one file; fewer at its end, none where no file is."""
@@ -123,6 +123,7 @@ class MappedFiles:
         if self._ahead and self.find(base + self.file_size) is None:
             with suppress(IOFailure):  # told when the file is needed
                 self._add(base + self.file_size)
+        self._last = file
         return file
 
     def _add(self, base: int) -> MappedFile:

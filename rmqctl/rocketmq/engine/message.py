@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from formats.rocketmq.message_id import offset_message_id
 from rmqctl.errors import Refused
 from rmqctl.rocketmq.engine.config import Host
 
@@ -92,7 +93,7 @@ class PutResult(NamedTuple):
     Attributes:
         queue_offset: position in its queue, messages.
         physical_offset, size: its record in the log, bytes.
-        message_id: offsetMsgId.
+        store_host: of its record.
         unique_key: its UNIQ_KEY, None without.
         store_timestamp: ms.
     """
@@ -103,9 +104,23 @@ class PutResult(NamedTuple):
     queue_offset: int
     physical_offset: int
     size: int
-    message_id: str
+    store_host: Host
     unique_key: str | None
     store_timestamp: int
+
+    @property
+    def message_id(self) -> str:
+        """OffsetMsgId."""
+        return offset_message_id(self.store_host.ip, self.store_host.port, self.physical_offset)
+
+    @property
+    def end(self) -> int:
+        """Offset in the log behind its record, bytes."""
+        return self.physical_offset + self.size
+
+    def late(self) -> PutResult:
+        """The same, with a flush that took too long."""
+        return self._replace(status=PutStatus.FLUSH_DISK_TIMEOUT)
 
     def row(self) -> dict[str, Any]:
         """As the JSON object of the contract."""

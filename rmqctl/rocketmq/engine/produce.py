@@ -112,7 +112,7 @@ def _refused(engine: StoreEngine, group: list[Message]) -> Message:
     """The message of a group that is the reason for its refusal; the first where it is all of them together."""
     for message in group:
         try:
-            if is_late(message, engine.config, engine.topics):
+            if is_late(message, engine.config, is_batch=engine.topics.is_batch(message.topic)):
                 check_late(message, engine.config, engine.topics)
             prepare(message, engine.config)
         except MessageRefused:

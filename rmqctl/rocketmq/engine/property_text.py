@@ -9,7 +9,7 @@ more than three quarters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from formats.rocketmq.index import java_hash
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
@@ -23,13 +23,11 @@ CLIENT_BUCKETS = 16
 _NAME_MARK, _PAIR_MARK = NAME_END.decode(), PAIR_END.decode()
 
 
-@cache
 def is_closed_by(release: Release) -> bool:
     """Whether a release ends the text with 0x02."""
     return not _FIRST_OPEN <= release <= _LAST_OPEN
 
 
-@cache
 def buckets_of(release: Release) -> int:
     """Buckets of the map a broker decodes properties into."""
     return 128 if release >= Release(5, 0, 0) else CLIENT_BUCKETS
@@ -56,7 +54,7 @@ def property_text(pairs: Pairs, release: Release) -> bytes:
     Raises:
         MessageRefused: a name or value contains a separator.
     """
-    return _text(pairs, buckets_of(release), release)
+    return _text(pairs, None, release)
 
 
 def client_text(pairs: Pairs, release: Release) -> bytes:
@@ -78,8 +76,8 @@ def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
     return (own if not own or own.endswith(PAIR_END) else own + PAIR_END) + property_text(batch, release)
 
 
-def _text(pairs: Pairs, buckets: int, release: Release) -> bytes:
-    names, closed = _ordered(tuple(pairs), buckets), is_closed_by(release)
+def _text(pairs: Pairs, buckets: int | None, release: Release) -> bytes:
+    names, closed = _ordered(tuple(pairs), buckets, release)
     text = _PAIR_MARK.join([start + pairs[name] for name, start in names])
     count = len(names)
     if text.count(_PAIR_MARK) != max(count - 1, 0) or text.count(_NAME_MARK) != count:
@@ -122,9 +120,14 @@ def _refuse_separators(pairs: list[tuple[bytes, bytes]], release: Release) -> No
 
 
 @lru_cache(maxsize=4096)
-def _ordered(names: tuple[str, ...], buckets: int) -> tuple[tuple[str, str], ...]:
-    """Names in the order of the map, each with how its pair begins."""
-    return tuple((name, name + _NAME_MARK) for name in java_map_order(names, buckets))
+def _ordered(names: tuple[str, ...], buckets: int | None, release: Release) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """Names in the order of the map, each with how its pair begins; and whether the release closes the text.
+
+    Args:
+        buckets: None: as many as a broker of the release has.
+    """
+    order = java_map_order(names, buckets or buckets_of(release))
+    return tuple((name, name + _NAME_MARK) for name in order), is_closed_by(release)
 
 
 def _utf8(text: str) -> bytes:

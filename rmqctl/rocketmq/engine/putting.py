@@ -10,22 +10,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.engine.answers import Answer
-from rmqctl.rocketmq.engine.commit_log import Appended, CommitLog, result_of
+from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
-from rmqctl.rocketmq.engine.encode import Prepared, prepare
+from rmqctl.rocketmq.engine.encode import prepare
 from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
-from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
+from rmqctl.rocketmq.engine.message import Message, PutResult
 from rmqctl.rocketmq.engine.routing import may_move, route
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 
 T = TypeVar("T")
-Part = tuple[list[Prepared], Appended]
-"""Records that were appended together, and where."""
 
 
 class Puts(ABC):
@@ -36,15 +34,14 @@ class Puts(ABC):
     topics: TopicTable
     housekeeping: Housekeeping
     group_commit: GroupCommit
-    most_undispatched: int
 
     @abstractmethod
     def know(self, topic: str, queue_id: int) -> None:
         """Make the topic known."""
 
     @abstractmethod
-    def keep_up(self, most: int) -> None:
-        """Dispatch if more bytes than ``most`` wait for it."""
+    def keep_up(self) -> None:
+        """Dispatch if much of the log waits for it."""
 
     @abstractmethod
     def check_open(self) -> None:
@@ -57,8 +54,10 @@ class Puts(ABC):
             MessageRefused: the broker would not store it; nothing was written.
             IOFailure: the system refused to write or flush it.
         """
-        part = records, appended = self._append(message)
-        return result_of(records[0], 0, appended, self._flushed_status([part]))
+        result = self._append(message)
+        if self.config.flush is FlushMode.SYNC and message.waits and not self.group_commit.wait(result.end):
+            return result.late()
+        return result
 
     def put_async(self, message: Message) -> Future[PutResult]:
         """Append a message now; with sync flush, the future is answered when its bytes are down, or at the timeout.
@@ -76,31 +75,33 @@ class Puts(ABC):
             MessageRefused: the broker would not store it; nothing was written.
             IOFailure: the system refused to write it, or to flush what came before it.
         """
-        part = records, appended = self._append(message)
-        return self._promised([part], result_of(records[0], 0, appended, PutStatus.PUT_OK), _late)
+        result = self._append(message)
+        return self._promised(result, result.end if message.waits else 0, PutResult.late)
 
-    def _append(self, message: Message) -> Part:
+    def _append(self, message: Message) -> PutResult:
         self.check_open()
         self.housekeeping.check()
         config, sent = self.config, message
         if may_move(message):
             message = route(message, config, config.clock.now())
-        late = is_late(message, config, self.topics)
+        known = self.topics.known(message.topic)
+        late = is_late(message, config, is_batch=known.is_batch)
         if late:
             check_late(message, config, self.topics)
         record = prepare(message, config)  # refuses before anything of it is known
         if sent is not message:
-            check_topic(sent.topic, config)
+            check_topic(sent.topic, config.release)
             self.know(sent.topic, sent.queue_id)
-        self.know(message.topic, message.queue_id)
+        if message.queue_id >= (known.queues or 0):
+            self.know(message.topic, message.queue_id)
         if late:
             for name in further_topics(message, config):
                 self.know(name, message.queue_id)
-            record, appended = append_late(self.log, message, config, self.topics)
+            result = append_late(self.log, message, config, self.topics)
         else:
-            appended = self.log.append([record], config.clock.stamp, _advance(message))
-        self.keep_up(self.most_undispatched)
-        return [record], appended
+            result = self.log.append(record, config.clock.stamp, queued=_is_queued(message))
+        self.keep_up()
+        return result
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store messages of one topic and queue together: all in one log file, with one store time.
@@ -111,8 +112,9 @@ class Puts(ABC):
             MessageRefused: the broker would not store one of them; nothing was written.
             IOFailure: the system refused to write or flush them.
         """
-        parts = self._append_batch(messages)
-        return _results(parts, self._flushed_status(parts))
+        results, end = self._append_batch(messages)
+        in_time = self.config.flush is not FlushMode.SYNC or self.group_commit.wait(end)
+        return results if in_time else _late(results)
 
     def put_batch_async(self, messages: Sequence[Message]) -> Future[list[PutResult]]:
         """Append messages as :meth:`put_batch` does; one future for all of them, as that of :meth:`put_async`.
@@ -121,46 +123,41 @@ class Puts(ABC):
             MessageRefused: the broker would not store one of them; nothing was written.
             IOFailure: the system refused to write them, or to flush what came before them.
         """
-        parts = self._append_batch(messages)
-        return self._promised(parts, _results(parts, PutStatus.PUT_OK), lambda found: [_late(one) for one in found])
+        results, end = self._append_batch(messages)
+        return self._promised(results, end, _late)
 
-    def _append_batch(self, messages: Sequence[Message]) -> list[Part]:
-        """Append messages together, or where that cannot be one by one; the last part is the last in the log."""
+    def _append_batch(self, messages: Sequence[Message]) -> tuple[list[PutResult], int]:
+        """Append messages together, or where that cannot be one by one; up to where their writer waits for a flush.
+
+        The first message of those that are appended together says whether it waits, as for the batch of a client.
+        """
         self.check_open()
         self.housekeeping.check()
-        if any(is_late(message, self.config, self.topics) for message in messages):
-            return [self._append(message) for message in messages]
+        if any(is_late(m, self.config, is_batch=self.topics.is_batch(m.topic)) for m in messages):
+            results = [self._append(message) for message in messages]
+            return results, max(
+                (r.end for r, message in zip(results, messages, strict=True) if message.waits), default=0
+            )
         records = [prepare(message, self.config) for message in messages]
         if not records:
-            return []
+            return [], 0
         check_batch(sum(record.size for record in records), self.config)
         self.know(messages[0].topic, messages[0].queue_id)
-        appended = self.log.append(records, self.config.clock.stamp)
-        self.keep_up(self.most_undispatched)
-        return [(records, appended)]
+        results = self.log.append_batch(records, self.config.clock.stamp)
+        self.keep_up()
+        return results, results[-1].end if messages[0].waits else 0
 
-    def _waits(self, parts: Sequence[Part]) -> bool:
-        return self.config.flush is FlushMode.SYNC and any(records[0].message.waits for records, _ in parts)
-
-    def _flushed_status(self, parts: Sequence[Part]) -> PutStatus:
-        in_time = not self._waits(parts) or self.group_commit.wait(parts[-1][1].end)
-        return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
-
-    def _promised(self, parts: Sequence[Part], result: T, late: Callable[[T], T]) -> Future[T]:
-        """The future of what was appended."""
-        if self._waits(parts):
-            return self.group_commit.submit(parts[-1][1].end, result, late)
+    def _promised(self, result: T, end: int, late: Callable[[T], T]) -> Future[T]:
+        """The future of what was appended, whose writer waits for a flush up to ``end``."""
+        if self.config.flush is FlushMode.SYNC and end:
+            return self.group_commit.submit(end, result, late)
         return Answer(self.log, 0, result, late)
 
 
-def _late(result: PutResult) -> PutResult:
-    return result._replace(status=PutStatus.FLUSH_DISK_TIMEOUT)
+def _late(results: list[PutResult]) -> list[PutResult]:
+    return [result.late() for result in results]
 
 
-def _results(parts: Sequence[Part], status: PutStatus) -> list[PutResult]:
-    return [result_of(r, n, appended, status) for records, appended in parts for n, r in enumerate(records)]
-
-
-def _advance(message: Message) -> int | None:
-    """By how much the queue's counter grows; prepared and rollback records have no place in a queue (spec 2.12)."""
-    return 0 if message.sys_flag and message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK) else None
+def _is_queued(message: Message) -> bool:
+    """Prepared and rollback records have no place in a queue (spec 2.12)."""
+    return not message.sys_flag or message.sys_flag & TRANSACTION not in UNQUEUED

@@ -24,7 +24,7 @@ class UnitFiles:
         at, data = found.position, memoryview(found.data)
         while data:
             room = self.files.file_size - at % self.files.file_size
-            self.files.write(at, [data[:room]])
+            self.files.write(at, data[:room])
             at, data = at + len(data[:room]), data[room:]
             if data:
                 self.files.close_files(at)

@@ -192,7 +192,7 @@ class TimerWheel:
         at = self._append(unit)
         first = at if slot["first"] == -1 else slot["first"]
         raw = _SLOT.pack(due // precision, first, at, slot["count"] + (-1 if is_delete else 1), slot["magic"])
-        self._disk.write(self._wheel, [raw], self._place(due))
+        self._disk.write(self._wheel, raw, self._place(due))
         self._state["last_timer_queue_offset"] = waiting.queue_offset + 1
 
     def save(self, now_ms: int) -> None:
@@ -211,7 +211,7 @@ class TimerWheel:
         }
         fd = self._disk.open(self._root / CHECK, CHECK_SIZE)
         try:
-            self._disk.write(fd, [_CHECK.packer.pack(*(self._state[name] for name in _CHECK.names))], 0)
+            self._disk.write(fd, _CHECK.packer.pack(*(self._state[name] for name in _CHECK.names)), 0)
             self._disk.sync(fd)
         finally:
             os.close(fd)
@@ -236,10 +236,10 @@ class TimerWheel:
         """Write a unit behind the others; a file without room for it and a blank is ended."""
         left = self._log.file_size - self.end % self._log.file_size
         if left < UNIT_SIZE + BLANK_SIZE:
-            self._log.write(self.end, [_BLANK.pack(left, 0, BLANK_MAGIC)])
+            self._log.write(self.end, _BLANK.pack(left, 0, BLANK_MAGIC))
             self.end += left
         at = self.end
-        self._log.write(at, [unit])
+        self._log.write(at, unit)
         self.end += len(unit)
         return at
 
@@ -285,7 +285,7 @@ class TimerWheel:
                 continue
             count = int(np.count_nonzero(times == time)) if slot["last"] < 0 else slot["count"] + 1
             first = at if slot["first"] < 0 else slot["first"]
-            self._disk.write(self._wheel, [_SLOT.pack(time, first, at, count, slot["magic"])], self._place(due))
+            self._disk.write(self._wheel, _SLOT.pack(time, first, at, count, slot["magic"]), self._place(due))
 
     def _held(self, due: int) -> int:
         """The time, in units of the precision, that a time's slot is taken by."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqctl.errors import IOFailure
 from rmqctl.release import Release
@@ -20,6 +20,18 @@ TOPICS = "topics.json"
 _TABLE = "topicConfigTable"
 
 
+class KnownTopic(NamedTuple):
+    """What a put asks of a topic.
+
+    Attributes:
+        queues: write queues, None for a topic that is not known.
+        is_batch: its queues are batch queues (attribute queue.type).
+    """
+
+    queues: int | None
+    is_batch: bool
+
+
 class TopicTable:
     """The topics a broker will know.
 
@@ -29,7 +41,7 @@ class TopicTable:
 
     def __init__(self, release: Release, document: dict[str, Any]) -> None:
         self._release, self._document = release, document
-        self.changed, self._kept = False, dict[str, tuple[int | None, bool]]()
+        self.changed, self._kept = False, dict[str, KnownTopic]()
 
     @classmethod
     def of(cls, store: RocketMQStore | None, release: Release) -> TopicTable:
@@ -48,13 +60,13 @@ class TopicTable:
 
     def queues(self, topic: str) -> int | None:
         """Write queues of a topic, None if it is not known."""
-        return self._of(topic)[0]
+        return self.known(topic).queues
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the topic's queues are batch queues (attribute queue.type)."""
-        return self._of(topic)[1]
+        """Whether the topic's queues are batch queues."""
+        return self.known(topic).is_batch
 
-    def _of(self, topic: str) -> tuple[int | None, bool]:
+    def known(self, topic: str) -> KnownTopic:
         """Queues and kind of a topic, kept because every put asks."""
         kept = self._kept.get(topic)
         if kept is None:
@@ -62,7 +74,7 @@ class TopicTable:
             number = found.get("writeQueueNums") if isinstance(found, dict) else None
             attributes = found.get("attributes") if isinstance(found, dict) else None
             is_batch = isinstance(attributes, dict) and attributes.get("queue.type") == BATCH_ATTRIBUTES["queue.type"]
-            kept = self._kept[topic] = number if isinstance(number, int) else None, is_batch
+            kept = self._kept[topic] = KnownTopic(number if isinstance(number, int) else None, is_batch)
         return kept
 
     def ensure(self, topic: str, queues: int, attributes: dict[str, str] | None = None) -> None:

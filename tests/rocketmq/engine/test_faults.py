@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -32,13 +32,13 @@ class FaultyDisk(Disk):
         self.count += 1
         return self.at >= 0 and (self.count == self.at + 1 or (self.for_ever and self.count > self.at))
 
-    def write_some(self, fd: int, pieces: Sequence[Buffer], position: int) -> int:
+    def write_some(self, fd: int, data: Buffer, position: int) -> int:
         if self._step("write"):
-            os.pwrite(fd, b"".join(pieces)[:7], position)
+            os.pwrite(fd, data[:7], position)
             raise OSError(self.error, os.strerror(self.error))
         if self._step("short"):
-            return os.pwrite(fd, b"".join(pieces)[:5], position)
-        return super().write_some(fd, pieces, position)
+            return os.pwrite(fd, data[:5], position)
+        return super().write_some(fd, data, position)
 
     def resize(self, fd: int, size: int) -> None:
         if self._step("create"):
