@@ -23,7 +23,7 @@ import pytest
 
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.bulk import produce_bulk
-from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.produce import ProduceOptions
 
@@ -131,6 +131,12 @@ class Counting(Disk):
         begin = time.perf_counter()
         super().sync(fd)
         self.syncs, self.seconds = self.syncs + 1, self.seconds + time.perf_counter() - begin
+
+    def write_through(self, fd: int, data: Buffer, position: int) -> bool:
+        begin = time.perf_counter()
+        found = super().write_through(fd, data, position)
+        self.syncs, self.seconds = self.syncs + 1, self.seconds + time.perf_counter() - begin
+        return found
 
 
 @dataclass(frozen=True)

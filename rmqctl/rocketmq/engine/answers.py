@@ -57,6 +57,9 @@ class Answer(Future[T]):
         deadline: when it took too long, in seconds of `time.monotonic`.
     """
 
+    _waiters: list[Any]
+    _done_callbacks: list[Callable[[Future[T]], object]]
+
     def __init__(self, log: CommitLog, end: int, result: T, late: Callable[[T], T], deadline: float = inf) -> None:
         """
         Args:
@@ -68,14 +71,13 @@ class Answer(Future[T]):
         self._state = _PENDING
         self._result: Any = result
         self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Callable[[Future[T]], object]] = []
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]  # asked for, never set
         """Who waits or looks asks for it first, who flushes looks for it behind the flush: one sees the other."""
         with _MAKING:
             if self._made is None:
+                self._waiters, self._done_callbacks = [], []  # nobody touches them without the condition
                 self._made = threading.Condition()
                 self._look()
             return self._made
@@ -88,9 +90,8 @@ class Answer(Future[T]):
 
     def answer(self, failure: RmqctlError | None, *, in_time: bool = True) -> None:
         """Say that the log is flushed, that it never will be, or that it took too long; the first one counts."""
-        with _MAKING:
-            if self._made is None and failure is None and in_time:
-                return
+        if self._made is None and failure is None and in_time:
+            return  # who makes it now sees the flush, which came first
         with suppress(InvalidStateError):  # it has seen the flush meanwhile
             if failure is not None:
                 self.set_exception(failure)
@@ -104,16 +105,15 @@ class Answer(Future[T]):
 
     def done(self) -> bool:
         """As that of every future."""
-        with _MAKING:
-            return self._look() if self._made is None else self._state == _FINISHED
+        return self._is_quick() or super().done()
 
     def result(self, timeout: float | None = None) -> T:
         """As that of every future."""
         return self._result if self._is_quick() else super().result(timeout)
 
     def _is_quick(self) -> bool:
-        with _MAKING:
-            return self._made is None and self._look()
+        """It is flushed, and nobody can have said anything else, for which the condition is made."""
+        return self._made is None and self._log.flushed >= self.end
 
 
 __all__ = ["Answer", "Waiter"]

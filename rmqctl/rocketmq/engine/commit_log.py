@@ -21,6 +21,8 @@ from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import PutResult
 from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 
+_STEP = 4096
+
 
 class CommitLog:
     """The log that is written to.
@@ -163,36 +165,44 @@ class CommitLog:
             self.torn = True
             raise
 
-    def commit(self) -> int:
+    def commit(self, *, through: bool = False) -> int:
         """Write what waits in the pool to the files; returns the bytes written.
+
+        Args:
+            through: write them onto the disk, where that can be done with one system call. The next flush has
+                nothing to do then.
 
         Raises:
             IOFailure: a file cannot be written; the records stay in the pool.
         """
         with self._commit_lock:
             with self._lock:
-                waiting, target = self._pool or [], self.wrote
-                if self._pool:
+                waiting = self._pool or []
+                if waiting:
                     self._pool = []
-            if not waiting:
-                return 0
+            begin, data = self.committed, memoryview(b"".join(waiting))
+            through = through and self.flushed == begin
             try:
-                self._write_out(b"".join(waiting))
+                while self.committed < begin + len(data):
+                    through = self._commit_some(data[self.committed - begin :], through=through)
             except IOFailure:
                 with self._lock:
-                    self._pool = waiting + (self._pool or [])
+                    self._pool = [bytes(data[self.committed - begin :]), *(self._pool or [])]
                 self.torn = True
                 raise
-            written = target - self.committed
-            self.committed = target
-            return written
+            return len(data)
 
-    def _write_out(self, data: bytes) -> None:
-        at, view = self.committed, memoryview(data)
-        while view:
-            room = self.files.file_size - at % self.files.file_size
-            self.files.write(at, view[:room])
-            at, view = at + len(view[:room]), view[room:]
+    def _commit_some(self, data: memoryview, *, through: bool) -> bool:
+        """Write what goes into one file, which ends with a record; whether it is on the disk."""
+        at = self.committed
+        piece = data[: self.files.file_size - at % self.files.file_size]
+        through = through and self.files.write_through(at, piece)
+        if not through:
+            self.files.write(at, piece)
+        self.committed = at + len(piece)
+        if through:
+            self.flushed = self.committed
+        return through
 
     def flush(self) -> int:
         """Make everything committed survive a power failure; returns the new flushed offset.
@@ -211,18 +221,17 @@ class CommitLog:
         return self.flushed
 
     def mend_tail(self) -> None:
-        """Write zeros over what a failed write may have left behind the end.
+        """Write zeros over what a failed write may have left behind the end, from the back.
+
+        Where that fails too, whole records stay in front, which brokers take, and none behind a broken one.
 
         Raises:
             IOFailure: that cannot be written either.
         """
-        if self.torn:
-            at = self.committed
-            rest = self.files.file_size - at % self.files.file_size
-            if self.files.find(at) is not None:
-                while rest:
-                    step = min(rest, 1 << 20)
-                    if any(self.files.read(at, step)):
-                        self.files.write(at, bytes(step))
-                    at, rest = at + step, rest - step
-            self.torn = False
+        if self.torn and self.files.find(self.committed) is not None:
+            end = self.committed - self.committed % self.files.file_size + self.files.file_size
+            for at in reversed(range(self.committed, end, _STEP)):
+                zeros = bytes(min(_STEP, end - at))
+                if self.files.read(at, len(zeros)) != zeros:
+                    self.files.write(at, zeros)
+        self.torn = False

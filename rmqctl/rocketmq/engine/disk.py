@@ -17,6 +17,7 @@ from rmqctl.errors import IOFailure
 Buffer = bytes | bytearray | memoryview
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _MODE = 0o644
+_DSYNC = getattr(os, "RWF_DSYNC", 0)
 _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 
 
@@ -78,6 +79,16 @@ class Disk:
                 self._rest(fd, memoryview(data), position, done)
         except OSError as error:
             raise IOFailure(f"cannot write {_name(fd)}", error, _ADVICE.get(error.errno or 0, "")) from error
+
+    def write_through(self, fd: int, data: Buffer, position: int) -> bool:
+        """Write all bytes and make them survive a power failure with one system call; False where that did not work.
+
+        Nobody knows then how far it came: the caller has to write all of them again, and to sync.
+        """
+        try:
+            return _DSYNC != 0 and os.pwritev(fd, [data], position, _DSYNC) == len(data)
+        except OSError:
+            return False
 
     def write_some(self, fd: int, data: Buffer, position: int) -> int:
         """One system call; may write less than asked."""

@@ -22,8 +22,12 @@ from rmqctl.rocketmq.engine.answers import Answer, Waiter
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 
 T = TypeVar("T")
-_FIRST, _SHORTEST, _GROWTH = 0.01, 20e-6, 1.05
-"""How long the first sync is thought to take and the shortest, seconds; by how much one may seem longer."""
+_FIRST, _SHORTEST = 300e-6, 20e-6
+"""How long the first sync is thought to take, and the shortest, seconds."""
+_GROWTH, _DECAY = 1.05, 1.01
+"""By how much the next one is thought to take longer, at most, or less long."""
+_AT_ONCE = 60e-6
+"""In what time a thread has the interpreter when another gives it up, seconds at most."""
 
 
 class GroupCommit:
@@ -41,7 +45,7 @@ class GroupCommit:
         self._threads: list[threading.Thread] = []
         self._work, self._closed = threading.Semaphore(0), threading.Event()
         self._turns: list[threading.Lock] = []
-        self._ends_at, self._usual = 0.0, _FIRST
+        self._ends_at, self._usual, self._stopped_at = 0.0, _FIRST, 0.0
 
     def wait(self, end: int) -> bool:
         """Wait until the log is flushed to ``end``; False when that took too long.
@@ -83,6 +87,7 @@ class GroupCommit:
                 turn = threading.Lock()
                 turn.acquire()
                 self._turns.append(turn)
+                self._stopped_at = now
         if not syncing:
             self._wake()
         if turn is not None and not turn.acquire(timeout=2 * self._usual):
@@ -107,12 +112,15 @@ class GroupCommit:
                 self._wake()
 
     def _sync(self) -> None:
-        self._log.commit()
         begin = monotonic()
         self._ends_at = begin + self._usual
         self._let_go()
+        self._log.commit(through=True)
         self._log.flush()
-        self._usual = max(min(monotonic() - begin, self._usual * _GROWTH), _SHORTEST)
+        end = monotonic()
+        was_over = end - self._stopped_at < _AT_ONCE  # when the writer stopped, and waited for the interpreter
+        took = self._usual / _DECAY if was_over else min(end - begin, self._usual * _GROWTH)
+        self._usual = max(took, _SHORTEST)
 
     def _let_go(self) -> None:
         """Those who waited for this turn go on while the disk works."""

@@ -94,6 +94,15 @@ class MappedFiles:
         file = self.file_at(offset)
         self.disk.write(file.fd if file.fd >= 0 else self._fd(file), data, offset - file.base)
 
+    def write_through(self, offset: int, data: Buffer) -> bool:
+        """The same, onto the disk; False where that did not work in one go, so that it has to be written and synced.
+
+        Raises:
+            IOFailure: the file cannot be made.
+        """
+        file = self.file_at(offset)
+        return self.disk.write_through(self._fd(file), data, offset - file.base)
+
     def read(self, offset: int, size: int) -> bytes:
         """Bytes within one file; fewer at its end, none where no file is."""
         file = self.find(offset)

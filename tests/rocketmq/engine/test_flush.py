@@ -11,13 +11,13 @@ import pytest
 
 from rmqctl.errors import IOFailure
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.disk import Disk
+from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from rmqctl.rocketmq.engine.flush import has_pages
 from tests.rocketmq.engine.test_engine import complaints
 
 
 class SlowDisk(Disk):
-    """Counts the syncs of log files, and takes its time for them."""
+    """Counts the syncs of log files, and takes its time for them; it cannot write and sync in one."""
 
     def __init__(self, seconds: float = 0.005) -> None:
         self.syncs, self.seconds = 0, seconds
@@ -25,6 +25,9 @@ class SlowDisk(Disk):
     def sync(self, fd: int) -> None:
         self.syncs += 1
         sleep(self.seconds)
+
+    def write_through(self, fd: int, data: Buffer, position: int) -> bool:
+        return False
 
 
 def write(engine: StoreEngine, threads: int, each: int, batch: int = 1) -> list[PutResult]:
@@ -69,6 +72,57 @@ def test_one_writer_syncs_each_message(tmp_path: Path) -> None:
         before = disk.syncs
         write(engine, threads=1, each=20)
         assert disk.syncs - before == 20
+
+
+class Noting(Disk):
+    """Notes what is written and synced in one, and every other sync; every ``failing``-th of the former fails."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.through, self.synced, self.failing = list[tuple[int, int]](), 0, failing
+
+    def write_through(self, fd: int, data: Buffer, position: int) -> bool:
+        self.through.append((position, len(data)))
+        if self.failing and len(self.through) % self.failing == 0:
+            return False
+        return super().write_through(fd, data, position)
+
+    def sync(self, fd: int) -> None:
+        self.synced += 1
+        super().sync(fd)
+
+
+def test_a_group_goes_down_with_one_system_call(tmp_path: Path) -> None:
+    disk = Noting()
+    with StoreEngine.open(tmp_path, StoreConfig.small(flush=FlushMode.SYNC, services=False), disk=disk) as engine:
+        engine.make_topic("T0", 2)
+        synced = disk.synced
+        results = write(engine, threads=1, each=20)
+        assert disk.through == [(r.physical_offset, r.size) for r in results]
+        assert disk.synced == synced
+        assert engine.log.flushed == engine.log.committed == engine.log.wrote == results[-1].end
+    assert complaints(tmp_path) == []
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3])
+def test_groups_over_several_files(failing: int, tmp_path: Path) -> None:
+    disk, config = Noting(failing), StoreConfig.small(flush=FlushMode.SYNC, services=False, commit_log_file_size=4096)
+    with StoreEngine.open(tmp_path, config, disk=disk) as engine:
+        results = write(engine, threads=6, each=40, batch=3)
+        assert engine.log.files.files[-1].base > 10 * 4096
+        assert engine.log.flushed == engine.log.committed == max(r.end for r in results)
+        assert (disk.synced > 10) == bool(failing)
+    assert complaints(tmp_path) == []
+
+
+def test_what_was_written_before_is_synced_too(tmp_path: Path) -> None:
+    disk = Noting()
+    with StoreEngine.open(tmp_path, StoreConfig.small(flush=FlushMode.SYNC, services=False), disk=disk) as engine:
+        engine.put(Message("T", b"nobody waits", properties={"WAIT": "false"}))
+        engine.log.commit()
+        synced = disk.synced
+        result = engine.put(Message("T", b"one waits"))
+        assert engine.log.flushed == result.end
+        assert (disk.through, disk.synced) == ([], synced + 1)
 
 
 def test_a_sync_that_takes_too_long_is_told(tmp_path: Path) -> None:
