@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 _ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
 """Properties that send a message elsewhere than where it says."""
 
-_KEPT, _FORGOTTEN_AT_ONCE, _UNFLUSHED = 32 << 20, 16 << 20, 16 << 20
+_FORGOTTEN_AT_ONCE, _UNFLUSHED = 1 << 20, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +107,14 @@ class _Writer:
         return self.encoder.chunk(first, times) if len(times) else None
 
     def _forget(self) -> None:
-        """Hand back memory that the system keeps for the log, but for the newest part.
+        """Hand back memory that the system keeps for what of the log is on the disk.
 
         A long run would else push out what other programs have there, for a log that nobody reads meanwhile. It is
-        also faster: the system gets its memory from what was handed back, rather than new from the machine.
+        also faster: the system gets its memory from what was just handed back, rather than from the other end of it.
         """
-        log = self.engine.log
-        until = min(log.flushed, log.wrote - _KEPT)
+        until = self.engine.log.flushed
         if until - self._forgotten >= _FORGOTTEN_AT_ONCE:
-            log.files.forget(self._forgotten, until)
+            self.engine.log.files.forget(self._forgotten, until)
             self._forgotten = until
 
     def _append_all(self, chunk: Chunk) -> Iterator[Block]:
