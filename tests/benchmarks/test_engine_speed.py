@@ -26,9 +26,8 @@ from rmqctl.rocketmq.engine.bulk import produce_bulk
 from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.produce import ProduceOptions
+from tests.interop.judge import class_path, has_java, java
 
-JAVA = Path(__file__).parents[1] / "interop" / "java"
-OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 ROUNDS = int(os.environ.get("RMQCTL_BENCH_ROUNDS", "3"))
 MESSAGES = int(os.environ.get("RMQCTL_BENCH_MESSAGES", "300000"))
 IN_FLIGHT, SYNCED, TURNS = 64, 64 * 60, 12
@@ -57,14 +56,7 @@ class Taken:
 
 def java_command(work: Path) -> list[str]:
     """How to start `PutSpeed` of 4.9.8; compiles it."""
-    shutil.copy(JAVA / "pom.xml", work)
-    goal = ["dependency:build-classpath", "-Drocketmq.version=4.9.8", f"-Dmdep.outputFile={work}/cp.txt"]
-    subprocess.run(["mvn", "-q", "-B", *goal], cwd=work, check=True, stdout=subprocess.DEVNULL)
-    jars = (work / "cp.txt").read_text("utf-8").strip()
-    source = JAVA / "src/main/java/rmqctl/PutSpeed.java"
-    subprocess.run(["javac", "-nowarn", "-d", work, "-cp", jars, source], check=True)
-    opens = [word for module in OPENED for word in ("--add-opens", f"{module}=ALL-UNNAMED")]
-    return ["java", "-Xmx1g", f"-Duser.home={work}", *opens, "-cp", f"{work}{os.pathsep}{jars}", "rmqctl.PutSpeed"]
+    return java(class_path("4.9.8", work, "PutSpeed"), work / "home", "PutSpeed", memory="1g", options=())
 
 
 def java_taken(command: list[str], root: Path) -> Taken:
@@ -99,7 +91,7 @@ def bulk(engine: StoreEngine, count: int) -> None:
         pass
 
 
-@pytest.mark.skipif(not (shutil.which("mvn") and shutil.which("java")), reason="mvn or java is not on the PATH")
+@pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH")
 def test_against_the_released_store(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = java_command(tmp_path)
     rounds: list[tuple[Taken, Taken, Taken]] = []

@@ -17,6 +17,8 @@ from urllib.parse import quote
 
 PROJECT = Path(__file__).parent / "java"
 RELEASES = ("4.9.8", "5.5.0")
+BROKERS = ("WholeBroker", "LoadSpeed")
+"""Programs that need the jars of a whole broker."""
 OPENS = tuple(
     f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 )
@@ -29,13 +31,13 @@ def has_java() -> bool:
 
 @cache
 def class_path(release: str, work: Path, program: str = "Judge") -> str:
-    """The released jars, fetched by Maven, and a program compiled against them: ``Judge``, ``WholeBroker`` or ``LoadSpeed``."""
+    """The released jars, fetched by Maven, and a program of `PROJECT` compiled against them."""
     project, classes = work / f"{program}-{release}", work / f"{program}-{release}-classes"
     project.mkdir(parents=True)
     classes.mkdir()
     shutil.copy(PROJECT / "pom.xml", project)
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
-    profile = [] if program == "Judge" else ["-Pbroker"]
+    profile = ["-Pbroker"] if program in BROKERS else []
     subprocess.run(["mvn", "-q", "-B", f"-Drocketmq.version={release}", *profile, *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
     sources = [str(PROJECT / f"src/main/java/rmqctl/{name}.java") for name in ("Json", "LiveStore", program)]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,35 +14,27 @@ from typing import Any
 
 import pytest
 
-PROJECT = Path(__file__).parent / "java"
-OPENED = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
+from tests.interop.judge import class_path, has_java, java
+
 RELEASES = ("4.9.8", "5.3.3", "5.5.0")
 GEOMETRY = ("65536", "2000", "500", "1000")
 KEYS, PUTS = 50, 100
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not (shutil.which("mvn") and shutil.which("java")), reason="mvn or java is not on the PATH"),
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
 
 
 @pytest.fixture(scope="module", params=RELEASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A release, and the classpath of the program compiled against it."""
-    work = tmp_path_factory.mktemp(f"java-{request.param}")
-    shutil.copy(PROJECT / "pom.xml", work)
-    goal = ["dependency:build-classpath", f"-Drocketmq.version={request.param}", f"-Dmdep.outputFile={work}/cp.txt"]
-    subprocess.run(["mvn", "-q", "-B", *goal], cwd=work, check=True, stdout=subprocess.DEVNULL)
-    jars = (work / "cp.txt").read_text("utf-8").strip()
-    source = PROJECT / "src/main/java/rmqctl/ServeProduced.java"
-    subprocess.run(["javac", "-nowarn", "-d", work, "-cp", jars, source], check=True)
-    return request.param, f"{work}{os.pathsep}{jars}"
+    release = str(request.param)
+    return release, class_path(release, tmp_path_factory.mktemp("java"), "ServeProduced")
 
 
-def serve(root: Path, classpath: str) -> list[dict[str, Any]]:
-    opens = [word for module in OPENED for word in ("--add-opens", f"{module}=ALL-UNNAMED")]
-    java = ["java", "-Xmx256m", f"-Duser.home={root.parent}", *opens, "-cp", classpath, "rmqctl.ServeProduced"]
-    command = [*java, str(root), *GEOMETRY, str(KEYS), str(PUTS)]
+def serve(root: Path, classes: str) -> list[dict[str, Any]]:
+    command = java(classes, root.parent / "home", "ServeProduced", root, *GEOMETRY, KEYS, PUTS, memory="256m")
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"kind"')]
 

@@ -6,7 +6,6 @@ Needs Java 17 and Maven. Topics of inner batches are left out: the store classes
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -28,13 +27,8 @@ from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.started import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
+from tests.interop.judge import class_path, has_java, java
 
-PROJECT = Path(__file__).parent / "java"
-OPENS = [
-    part
-    for package in ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
-    for part in ("--add-opens", f"{package}=ALL-UNNAMED")
-]
 SIZES = ["131072", "1000", "500", "1000"]
 """Of log and queue files, index slots and entries, of all golden stores."""
 TOPICS = ("LabOrders", "LabLog", "LabOne", "LabTx", "LabDelay", "LabRetry", "RMQ_SYS_TRANS_HALF_TOPIC")
@@ -43,7 +37,7 @@ MANY = 2000
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not all(map(shutil.which, ("mvn", "java", "javac"))), reason="mvn, java or javac is missing"),
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
 
 Question = tuple[Any, ...]
@@ -58,16 +52,12 @@ def release(request: pytest.FixtureRequest) -> str:
 def ask(release: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, list[Question]], list[Any]]:
     """Puts questions to the classes of the release, opened on a directory."""
     work = tmp_path_factory.mktemp("ask")
-    goals = ["dependency:build-classpath", f"-Dmdep.outputFile={work}/cp.txt", f"-Drocketmq.version={release}"]
-    subprocess.run(["mvn", "-q", "-B", *goals], cwd=shutil.copytree(PROJECT, work / "java"), check=True)
-    classpath = f"{work}{os.pathsep}{(work / 'cp.txt').read_text('utf-8').strip()}"
-    source = PROJECT / "src/main/java/rmqctl/AskStore.java"
-    subprocess.run(["javac", "-encoding", "UTF-8", "-d", work, "-cp", classpath, source], check=True)
+    classes = class_path(release, work, "AskStore")
 
     def run(root: Path, questions: list[Question]) -> list[Any]:
         lines = "".join("\t".join(map(str, question)) + "\n" for question in questions)
-        java = ["java", "-Xmx512m", f"-Duser.home={work}", *OPENS, "-cp", classpath, "rmqctl.AskStore", str(root)]
-        done = subprocess.run([*java, *SIZES], input=lines.encode(), check=True, capture_output=True, timeout=300)
+        command = java(classes, work, "AskStore", root, *SIZES, memory="512m")
+        done = subprocess.run(command, input=lines.encode(), check=True, capture_output=True, timeout=300)
         answers = [json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("{")]
         assert len(answers) == len(questions)
         return answers
