@@ -18,6 +18,7 @@ from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
+    from rmqctl.rocketmq.engine.clock import Clock, ForwardClock, MadeUpClock
     from rmqctl.rocketmq.engine.config import StoreConfig
     from rmqctl.rocketmq.engine.drafts import Draft, Template
     from rmqctl.rocketmq.engine.produce import ProduceOptions
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _DEFAULT_COUNT = 1
 _MOST_TOPICS = 10_000
-_LAST_TIME = 253_370_764_800_000
+LAST_TIME = 253_370_764_800_000
 """The first millisecond of the year 9999, UTC."""
 _TIMER_PROPERTIES = {"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"}
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
@@ -190,7 +191,7 @@ class Asked:
             refuse("--interval", "needs --start-time.")
         if self.start_time is not None:
             last = self.start_time + (1 if self.interval is None else self.interval) * (self.count or 1)
-            if self.start_time < 0 or last > _LAST_TIME:
+            if self.start_time < 0 or last > LAST_TIME:
                 refuse("--start-time", "with --interval and --count, times must lie between 1970 and 9999.")
         self._check_texts()
         self._check_damage()
@@ -311,9 +312,17 @@ class Asked:
         inside = os.path.join(root, "")
         return tuple(dict.fromkeys(part.removeprefix(inside) for part in given))
 
-    def config(self, path: str, release: Release | None) -> StoreConfig:
+    def clock(self) -> ForwardClock | MadeUpClock:
+        """Where store times come from."""
+        from rmqctl.rocketmq.engine.clock import ForwardClock, MadeUpClock
+
+        if self.start_time is None:
+            return ForwardClock()
+        return MadeUpClock(self.start_time, 1 if self.interval is None else self.interval)
+
+    def config(self, path: str, release: Release | None, clock: Clock) -> StoreConfig:
         """The engine's settings."""
-        from rmqctl.rocketmq.engine import FlushMode, Host, MadeUpClock, StoreConfig
+        from rmqctl.rocketmq.engine import FlushMode, Host, StoreConfig
 
         config = StoreConfig.small() if self.small else StoreConfig()
         sizes: dict[str, Any] = {
@@ -332,15 +341,12 @@ class Asked:
             default_queues=self.queues or 4,
             services=not self.crash,
             process_id=None if self.start_time is None else self.seed,
+            clock=clock,
         )
         try:
-            config = replace(config, store_host=Host.parse(self.store_host))
+            return replace(config, store_host=Host.parse(self.store_host))
         except ValueError:
             refuse("--store-host", f"{self.store_host!r} is no address and port such as 127.0.0.1:10911.")
-        if self.start_time is not None:
-            interval = 1 if self.interval is None else self.interval
-            config = replace(config, clock=MadeUpClock(self.start_time, interval))
-        return config
 
 
 def _number_of(topics: tuple[str, ...]) -> int:

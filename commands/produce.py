@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Advance, Output, message, progress
+from commands._cells import instant
 from commands._options import as_release_option, output_option
-from commands._produce_options import Asked, produce_options
+from commands._produce_options import LAST_TIME, Asked, produce_options
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.engine.bulk import Run
+    from rmqctl.rocketmq.engine.clock import ForwardClock, MadeUpClock
     from rmqctl.rocketmq.engine.message import PutResult
     from rmqctl.rocketmq.engine.room import Room
 
@@ -56,7 +58,8 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
     asked = Asked(**given)
     drafts, total = asked.drafts()
-    config, template = asked.config(path, as_release), asked.template()
+    clock = asked.clock()
+    config, template = asked.config(path, as_release, clock), asked.template()
     asked.check(config)
     if template is not None and asked.topics:
         _say_room(path, room_for(path, template, total or 0, asked.topics[0], config))
@@ -65,6 +68,7 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
         message(
             f"{path} had crashed; recovered as its broker would; to take that back: {engine.recovered.undo_command}"
         )
+    _go_on(clock, engine.log.store_timestamp)
     tally, options = _Tally(path), asked.options()
     with engine, progress("Producing", total, unit="messages") as advance:
         if out.kind == "summary" and template is not None and can_bulk(engine, template, options):
@@ -88,6 +92,12 @@ def _say_room(path: str, room: Room) -> None:
     room.check(path)
     if room.needed >= WORTH_SAYING:
         message(f"about {room.needed:,} bytes will be written to {path}; {room.free:,} are free")
+
+
+def _go_on(clock: ForwardClock | MadeUpClock, last: int) -> None:
+    """Keep store times in order: none is before that of the last message, ms, unless no clock ever showed that."""
+    if last <= LAST_TIME and clock.not_before(last):
+        message(f"store times go on behind {instant(last)}, that of the last message, as they never go back")
 
 
 def _list_damage(out: Output) -> None:

@@ -144,7 +144,7 @@ def _agrees(source: ByteSource, geometry: IndexGeometry, count: int, header: dic
     low, high = header["begin_phy_offset"], header["end_phy_offset"]
     for number in numbers:
         raw = source.read_at(geometry.entry_at(number), ENTRY.packer.size)
-        if len(raw) < ENTRY.packer.size:
+        if len(raw) < ENTRY.packer.size or not any(raw):  # zeros: a place that holds no entry yet
             return False
         entry = dict(zip(ENTRY.names, ENTRY.packer.unpack(raw), strict=True))
         if not (entry["key_hash"] >= 0 and low <= entry["physical_offset"] <= high):

@@ -218,6 +218,33 @@ def test_a_crashed_store_goes_on_under_the_same_clock(start: str, rmqctl: Rmqctl
         assert len(rows(rmqctl("query-key", tmp_path / "s", "T", key, "-o", "jsonl"))) == 2
 
 
+@pytest.mark.parametrize("how", [(), ("-o", "jsonl"), ("--batch", "3"), ("--transaction", "commit")], ids=str)
+def test_store_times_never_go_back(how: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    store, ahead = tmp_path / "s", "2100-01-01T00:00:00Z"
+    args = ("produce", store, "--topic", "T", "--key", "k{n}", "--count", "30", "--small", *how)
+    assert rmqctl(*args, "--start-time", ahead, "--interval", "1s").exit_code == 0
+    for start in ((), *[("--start-time", ahead, "--interval", "2s")] * 2, ()):
+        made = rmqctl(*args, *start)
+        assert made.exit_code == 0
+        assert "store times go on behind 2100-01-01T00:" in made.stderr
+    found = rows(rmqctl("dump", store, "-o", "jsonl"))
+    times = [row["store_timestamp"] for row in found if row["kind"] == "message"]
+    assert times == sorted(times)
+    keys = [row["unique_key"] for row in found if row.get("topic") == "T"]
+    assert len(set(keys)) == len(keys)
+    assert "nothing wrong" in rmqctl("verify", store).stdout
+
+
+@pytest.mark.parametrize("key", ["k26", "k62", "k114"])
+def test_sizes_of_an_index_with_one_entry_in_its_first_slot(key: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    line = tmp_path / "line"
+    line.write_text(json.dumps({"topic": "T", "body": "x", "keys": [key]}))
+    rmqctl("produce", tmp_path / "s", "--jsonl", line, "--small", "--index-slots", "40")
+    found = json.loads(rmqctl("info", tmp_path / "s", "-o", "json").stdout)["geometry"]
+    assert (found["index_slots"], found["index_entries"]) == (40, 1000)
+    assert rmqctl("verify", tmp_path / "s").exit_code == 0
+
+
 def test_too_little_room_is_refused_before_anything_is_written(rmqctl: Rmqctl, tmp_path: Path) -> None:
     made = rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", 10**9, "--size", "3M")
     assert made.exit_code == 13

@@ -39,6 +39,29 @@ class SystemClock:
 
 
 @dataclass(slots=True)
+class ForwardClock(SystemClock):
+    """The clock of this machine, but never before a time.
+
+    Attributes:
+        earliest: that time, ms; behind the last record of a store whose clock was ahead.
+    """
+
+    earliest: int = 0
+
+    def now(self) -> int:
+        return max(time.time_ns() // 1_000_000, self.earliest)
+
+    stamp = now
+
+    def not_before(self, last: int) -> bool:
+        """Give times behind this one, ms, if it is later than now; whether it is."""
+        is_later = last > self.now()
+        if is_later:
+            self.earliest = last + 1
+        return is_later
+
+
+@dataclass(slots=True)
 class MadeUpClock:
     """A clock that stands still but for a fixed step with each record.
 
@@ -60,3 +83,10 @@ class MadeUpClock:
 
     def now(self) -> int:
         return self.time
+
+    def not_before(self, last: int) -> bool:
+        """Go on behind this time, ms, if it is later than the next; whether it is."""
+        is_later = last > self.time
+        if is_later:
+            self.time = last + max(self.interval, 1)
+        return is_later
