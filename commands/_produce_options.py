@@ -29,6 +29,7 @@ _MOST_TOPICS = 10_000
 LAST_TIME = 253_370_764_800_000
 """The first millisecond of the year 9999, UTC."""
 _TIMER_PROPERTIES = {"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"}
+_DELAYS = {"DELAY", *_TIMER_PROPERTIES}
 _LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
 
@@ -183,8 +184,7 @@ class Asked:
             refuse(sources[1], f"cannot be given together with {sources[0]}.")
         if self.queues is not None and self.queue_id is not None:
             refuse("--queue-id", "cannot be given together with --queues.")
-        if self.batch > 1 and (self.transaction or self.delay_level or self.deliver_at):
-            refuse("--batch", "holds plain messages only: not delayed, not transactional.")
+        self._check_kinds()
         if not self.topics and self.jsonl is None and not (self._has_other_work and not sources and self.count is None):
             refuse("--topic", "is needed; only --jsonl names topics itself.")
         if self.interval is not None and self.start_time is None:
@@ -197,6 +197,20 @@ class Asked:
         self._check_damage()
         if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
             refuse("--count", "does not go with --lines or --jsonl and several --writers.")
+
+    def _check_kinds(self) -> None:
+        """Refuse what no producer sends: batches that are more than plain messages, and two times of delivery."""
+        delays = [name for name, _ in self._all_properties if name in _DELAYS]
+        if self.delay_level is not None and self.deliver_at is not None:
+            refuse("--deliver-at", "cannot be given together with --delay-level.")
+        if self.transaction and delays:
+            refuse("--transaction", "does not go with a delay, which producers take from transactional messages.")
+        is_retry = any(topic.startswith("%RETRY%") for topic in self.topics)
+        if (self.batch > 1 or self.inner) and (self.transaction or delays or is_retry):
+            refuse(
+                "--inner-batch" if self.inner else "--batch",
+                "holds plain messages only: not delayed, not transactional, not for retry topics.",
+            )
 
     def _check_texts(self) -> None:
         """Refuse topics and properties that would be read as something else than was given."""

@@ -104,6 +104,15 @@ def test_tells_where_each_message_went(rmqctl: Rmqctl, tmp_path: Path) -> None:
     assert {m["status"] for m in made} == {"PUT_OK"}
 
 
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+def test_bodies_of_a_compressed_inner_batch(codec: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    kinds = ("--inner-batch", "--batch", "2", "--compress", codec, "--compress-over", "100")
+    rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "4", "--small", "--body", "b{n}" * 60, *kinds)
+    found = rows(rmqctl("dump", tmp_path / "s", "--body", "-o", "jsonl"))
+    assert [row["compression"] for row in found] == [codec] * 2
+    assert [part["body"] for row in found for part in row["inner"]] == [f"b{n}" * 60 for n in range(4)]
+
+
 def test_what_was_dumped_can_be_produced_again(rmqctl: Rmqctl, golden: Callable[[str], Path], tmp_path: Path) -> None:
     source = golden("4.9.8-clean")
     lines = tmp_path / "dump.jsonl"

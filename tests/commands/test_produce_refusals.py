@@ -162,6 +162,12 @@ def test_a_codec_that_the_release_does_not_know(rmqctl: Rmqctl, tmp_path: Path) 
         (("--topic", "T", "--index-entries", "2147483647"), "index file of", 13),
         (("--topic", "T", "--deliver-at", "1700000000000", "--as-release", "4.9.8"), "no timer", 13),
         (("--topic", "T", "--size", "5M"), "body size exceeded", 13),
+        (("--topic", "T", "--batch", "2", "--property", "DELAY=2"), "plain messages only", 2),
+        (("--topic", "T", "--inner-batch", "--delay-level", "2"), "plain messages only", 2),
+        (("--topic", "T", "--inner-batch", "--transaction", "commit"), "plain messages only", 2),
+        (("--topic", "T", "--topic", "%RETRY%g", "--batch", "2"), "not for retry topics", 2),
+        (("--topic", "T", "--transaction", "commit", "--delay-level", "2"), "go with a delay", 2),
+        (("--topic", "T", "--delay-level", "2", "--deliver-at", "2100-01-01T00:00:00Z"), "--deliver-at", 2),
     ],
     ids=str,
 )
@@ -227,3 +233,33 @@ def test_a_dumped_store_is_the_same_again(options: tuple[str, ...], rmqctl: Rmqc
     assert made.exit_code == 0, made.output
     assert rmqctl("diff", store, copy).stdout.endswith("A and B are equal\n")
     assert rmqctl("verify", copy).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "how", [(), ("--batch", "2"), ("-o", "jsonl"), ("--writers", "2"), ("--flush", "sync")], ids=str
+)
+def test_a_plain_message_for_batch_queues(how: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    rmqctl("produce", store, "--topic", "T", "--inner-batch", "--batch", "3", "--count", "6", "--small")
+    made = rmqctl("produce", store, "--topic", "T", *how)
+    assert made.exit_code == 13
+    assert "no consumer would get a message that is in no inner batch; give --inner-batch" in made.stderr
+    line = tmp_path / "line"
+    line.write_text('{"topic": "T", "body": "x"}\n')
+    made = rmqctl("produce", store, "--jsonl", line)
+    assert made.exit_code == 13
+    assert f"{line}, line 1, field topic: " in made.stderr
+    assert rmqctl("produce", store, "--jsonl", line, "--inner-batch").exit_code == 0
+    assert rmqctl("verify", store).exit_code == 0
+    found = json.loads(rmqctl("recover", store, "-o", "json").stdout)
+    assert found["queues"]["T/0"] == {"min_offset": 0, "max_offset": 4}
+    assert found["undispatched"]["messages"] == 0
+
+
+def test_an_inner_batch_in_an_inner_batch(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    rmqctl("produce", tmp_path / "s", "--topic", "T", "--inner-batch", "--batch", "3", "--count", "6", "--small")
+    lines = tmp_path / "lines"
+    lines.write_text(rmqctl("dump", tmp_path / "s", "--body", "-o", "jsonl").stdout)
+    made = rmqctl("produce", tmp_path / "c", "--jsonl", lines, "--inner-batch", "--small")
+    assert made.exit_code == 13
+    assert "line 1, field sys_flag: MESSAGE_ILLEGAL: is an inner batch already" in made.stderr

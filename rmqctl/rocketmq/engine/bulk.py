@@ -48,6 +48,7 @@ def can_bulk(engine: StoreEngine, template: Template, options: ProduceOptions) -
     if options.transaction or options.inner or any(name in _ROUTED for name, _ in template.properties):
         return False
     plain = options.batch == 1 and not options.compression and options.writers == 1 and options.rate is None
+    plain &= not any(map(engine.topics.is_batch, options.topics))
     config = engine.config
     return plain and config.flush is FlushMode.ASYNC and not config.property_crc and not config.transient_pool
 

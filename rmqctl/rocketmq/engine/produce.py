@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from queue import Queue
 from time import monotonic, sleep
@@ -20,8 +20,8 @@ from rmqctl.rocketmq.engine.config import FlushMode
 from rmqctl.rocketmq.engine.drafts import Draft
 from rmqctl.rocketmq.engine.encode import prepare
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.late import check_late, is_late
-from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult
+from rmqctl.rocketmq.engine.late import check_late, check_served, is_late
+from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult, PutStatus
 from rmqctl.rocketmq.engine.property_text import ordered_text
 from rmqctl.rocketmq.engine.stamping import Client, broker_properties, client_properties
 
@@ -157,11 +157,16 @@ class _Maker:
         config = self._engine.config
         try:
             if self._options.inner:
-                return [inner_batch(group, first_key, self._client, config)]
+                return [self._compressed(inner_batch(group, first_key, self._client, config))]
             return group if group[0].is_stored else client_batch(group, first_key, self._client, config)
         except MessageRefused as error:
             origin = group[0].origin
             raise (error.at(origin) if origin else error) from error
+
+    def _compressed(self, batch: Message) -> Message:
+        """An inner batch with its body compressed as a whole; consumers know no compression of a message inside."""
+        body, flags = self._packed(batch.body, "")
+        return replace(batch, body=body, sys_flag=batch.sys_flag | flags)
 
     def _named(self, number: int, draft: Draft) -> Message:
         """The message of a draft; a refusal says where the draft was written down."""
@@ -177,8 +182,14 @@ class _Maker:
         topic = draft.topic if draft.topic is not None and not topics else topics[turn % len(topics)]
         queue = draft.queue_id if draft.queue_id is not None and draft.stored else options.queue_id
         queue = turn // max(len(topics), 1) % options.queues if queue is None else queue
+        if draft.sys_flag & _INNER_BATCH and options.inner:
+            raise MessageRefused(
+                PutStatus.MESSAGE_ILLEGAL, "is an inner batch already; leave --inner-batch out", "sys_flag"
+            )
         if draft.sys_flag & _INNER_BATCH and self._engine.topics.queues(topic) is None:
             self._engine.make_topic(topic, queue + 1, batch=True)
+        if not draft.ordered and not options.inner:  # what was dumped is stored as it was
+            check_served(topic, draft.sys_flag, self._engine.topics)
         body, flags = self._body(draft)
         sys_flag = draft.sys_flag & ~_COMPRESSION_BITS | flags
         return Message(
@@ -190,12 +201,13 @@ class _Maker:
         )  # fmt: skip
 
     def _body(self, draft: Draft) -> tuple[bytes, int]:
-        codec = draft.compression
-        if not codec and len(draft.body) >= self._options.compress_over:
+        return (draft.body, 0) if self._options.inner else self._packed(draft.body, draft.compression)
+
+    def _packed(self, body: bytes, codec: str) -> tuple[bytes, int]:
+        """A body as it is stored, with its bits of SYSFLAG; without a codec of its own by the one asked for."""
+        if not codec and len(body) >= self._options.compress_over:
             codec = self._options.compression
-        return (
-            compress(draft.body, codec, self._engine.config.release) if codec not in ("", "none") else (draft.body, 0)
-        )
+        return compress(body, codec, self._engine.config.release) if codec not in ("", "none") else (body, 0)
 
     def _properties(self, number: int, draft: Draft) -> dict[str, str]:
         if draft.stored or self._options.batch > 1 or self._options.inner:
