@@ -227,6 +227,17 @@ def test_a_crashed_store_goes_on_under_the_same_clock(start: str, rmqctl: Rmqctl
         assert len(rows(rmqctl("query-key", tmp_path / "s", "T", key, "-o", "jsonl"))) == 2
 
 
+@pytest.mark.parametrize("release", ["4.7.1", "5.5.0"])
+def test_a_crash_leaves_the_checkpoint_of_the_stop_before(release: str, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    args = ("produce", tmp_path / "s", "--topic", "T", "--small", "--as-release", release)
+    rmqctl(*args, "--count", "100")
+    before = (tmp_path / "s" / "checkpoint").read_bytes()
+    for count in ("0", "1"):
+        rmqctl(*args, "--count", count, "--crash")
+        assert (tmp_path / "s" / "checkpoint").read_bytes()[:16] >= before[:16]
+        assert "checkpoint.zero" not in rmqctl("verify", tmp_path / "s").stdout
+
+
 @pytest.mark.parametrize("how", [(), ("-o", "jsonl"), ("--batch", "3"), ("--transaction", "commit")], ids=str)
 def test_store_times_never_go_back(how: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
     store, ahead = tmp_path / "s", "2100-01-01T00:00:00Z"

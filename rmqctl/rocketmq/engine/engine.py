@@ -277,9 +277,10 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
             left = min(UNDISPATCHED, (end - self.log.files.min_offset) // 3)
             with self.reput_lock:
                 self.reput.run(end - 2 * left)
-                self.checkpoint.physic_msg_timestamp = self.reput.store_timestamp
-                if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
-                    self.checkpoint.logics_msg_timestamp = self.reput.store_timestamp
+                if reached := self.reput.store_timestamp:  # else it says what it said when the store was opened
+                    self.checkpoint.physic_msg_timestamp = reached
+                    if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
+                        self.checkpoint.logics_msg_timestamp = reached
                 self._save_checkpoint()
                 self.reput.run(end - left)
                 self.reput.write_index()
