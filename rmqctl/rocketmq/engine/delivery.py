@@ -86,7 +86,9 @@ def delivered(record: Record) -> Message:
     """The message that is stored when a delayed one is due: its text still says where it was."""
     properties = text_of(record)
     real = properties.get(REAL_QUEUE, "0")
-    return copy_of(record, properties.get(REAL_TOPIC, SCHEDULE_TOPIC), int(real) if real.isdigit() else 0)
+    return copy_of(
+        record, properties.get(REAL_TOPIC, SCHEDULE_TOPIC), int(real) if real.isascii() and real.isdigit() else 0
+    )
 
 
 def text_of(record: Record) -> dict[str, str]:

@@ -22,15 +22,17 @@ from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.engine.config import IPV4_SIZE, Host, StoreConfig
 from rmqctl.rocketmq.engine.limits import (
     BLANK_ROOM,
+    MAX_QUEUES,
     PROPERTIES_MAX,
     TOPIC_MAX,
     check_body_size,
     check_host,
     check_properties,
+    check_queue,
     check_record,
     check_topic,
 )
-from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
 from rmqctl.rocketmq.engine.property_text import property_text
 
 _HEAD = (
@@ -95,15 +97,24 @@ class Prepared:
     has_crc: bool
 
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """The record at its place."""
+        """The record at its place.
+
+        Raises:
+            MessageRefused: a number of the message does not fit.
+        """
         message, frame, host = self.message, self.frame, self.store_host
         born = message.born_timestamp
-        head = frame.pack(
-            self.size, frame.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
-            self.sys_flag, store_timestamp if born is None else born, message.born_host.ip, message.born_host.port,
-            store_timestamp, host.ip, host.port, message.reconsume_times, message.prepared_transaction_offset,
-            len(message.body),
-        )  # fmt: skip
+        try:
+            head = frame.pack(
+                self.size, frame.magic, self.body_crc, message.queue_id, message.flag, queue_offset, physical_offset,
+                self.sys_flag, store_timestamp if born is None else born, message.born_host.ip, message.born_host.port,
+                store_timestamp, host.ip, host.port, message.reconsume_times, message.prepared_transaction_offset,
+                len(message.body),
+            )  # fmt: skip
+        except (struct.error, OverflowError) as error:
+            raise MessageRefused(
+                PutStatus.MESSAGE_ILLEGAL, f"a number that no record has room for ({error}); give a smaller one"
+            ) from error
         record = b"".join((head, message.body, frame.field, self.text))
         return record + property_crc_bytes(crc32(record) & MASK) if self.has_crc else record
 
@@ -130,6 +141,8 @@ def prepare(message: Message, config: StoreConfig) -> Prepared:
         text += PAIR_END
     host = message.store_host or config.store_host
     hosts = hosts_of(message.born_host, host)
+    if not 0 <= message.queue_id < MAX_QUEUES:
+        check_queue(message.queue_id)
     frame = frame_of(message.topic, hosts, config.release)
     text_size = len(text) + extra
     size = frame.size + len(body) + text_size

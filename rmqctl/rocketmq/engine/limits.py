@@ -69,6 +69,18 @@ def topic_limit(topic: str, release: Release) -> int:
     return RETRY_TOPIC_MAX if release >= _V2 and topic.startswith(RETRY_PREFIX) else TOPIC_MAX
 
 
+def check_queue(queue_id: int) -> None:
+    """Refuse what is no number of a queue.
+
+    Raises:
+        MessageRefused: MESSAGE_ILLEGAL.
+    """
+    if not 0 <= queue_id < MAX_QUEUES:
+        raise MessageRefused(
+            PutStatus.MESSAGE_ILLEGAL, f"queue {queue_id} is none; give one from 0 to {MAX_QUEUES - 1}", "queue_id"
+        )
+
+
 def check_host(host: Host, config: StoreConfig, field: str) -> None:
     """Refuse an address of IPv6 where the release would take its bytes for other fields (spec 2.3).
 

@@ -19,7 +19,7 @@ from rmqctl.rocketmq.engine.group_commit import GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
 from rmqctl.rocketmq.engine.limits import check_batch, check_topic
-from rmqctl.rocketmq.engine.message import Message, PutResult
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
 from rmqctl.rocketmq.engine.routing import may_move, route
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 
@@ -106,7 +106,8 @@ class Puts(ABC):
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
         """Store messages of one topic and queue together: all in one log file, with one store time.
 
-        Messages whose text depends on their offsets (batch queues, light queues) are stored one by one.
+        Messages whose text depends on their offsets (batch queues, light queues), and those that have no place in a
+        queue, are stored one by one.
 
         Raises:
             MessageRefused: the broker would not store one of them; nothing was written.
@@ -133,7 +134,12 @@ class Puts(ABC):
         """
         self.check_open()
         self.housekeeping.check()
-        if any(is_late(m, self.config, is_batch=self.topics.is_batch(m.topic)) for m in messages):
+        if len({(message.topic, message.queue_id) for message in messages}) > 1:
+            raise MessageRefused(
+                PutStatus.MESSAGE_ILLEGAL, "messages of several topics or queues; give those of one queue at a time"
+            )
+        is_batch = bool(messages) and self.topics.is_batch(messages[0].topic)
+        if any(is_late(m, self.config, is_batch=is_batch) or not _is_queued(m) for m in messages):
             results = [self._append(message) for message in messages]
             return results, max(
                 (r.end for r, message in zip(results, messages, strict=True) if message.waits), default=0

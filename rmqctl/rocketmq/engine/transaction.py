@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqctl.release import Release
+from rmqctl.rocketmq.engine.limits import check_queue, check_topic
 from rmqctl.rocketmq.engine.message import Message, PutResult
 from rmqctl.rocketmq.engine.property_text import client_text
 from rmqctl.rocketmq.engine.routing import REAL_QUEUE, REAL_TOPIC, moved
@@ -47,6 +48,8 @@ class Transactions:
             MessageRefused, IOFailure: it cannot be stored.
         """
         config = engine.config
+        check_topic(message.topic, config.release)
+        check_queue(message.queue_id)
         properties = {**message.properties, "TRAN_MSG": "true", "PGROUP": group}
         key = {"__transactionId__": properties["UNIQ_KEY"]} if config.is_5 and "UNIQ_KEY" in properties else {}
         half = moved(replace(message, properties=properties), HALF_TOPIC, 0, config, key)

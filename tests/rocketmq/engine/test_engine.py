@@ -119,6 +119,10 @@ REFUSED = {
     "long topic": (Message("T" * 128, b""), PutStatus.MESSAGE_ILLEGAL, "too long 128"),
     "properties": (Message("T", b"", 0, {"p": "x" * 32768}), PutStatus.PROPERTIES_SIZE_EXCEEDED, "too long"),
     "separator": (Message("T", b"", 0, {"p": "a\x02b"}), PutStatus.MESSAGE_ILLEGAL, "separator"),
+    "queue below 0": (Message("T", b"", -1), PutStatus.MESSAGE_ILLEGAL, "queue -1 is none"),
+    "queue": (Message("T", b"", 1 << 16), PutStatus.MESSAGE_ILLEGAL, "queue 65536 is none"),
+    "flag": (Message("T", b"", flag=1 << 31), PutStatus.MESSAGE_ILLEGAL, "no record has room"),
+    "time": (Message("T", b"", born_timestamp=1 << 63), PutStatus.MESSAGE_ILLEGAL, "no record has room"),
     "inner": (Message("T", b"", 0, {"INNER_NUM": "2"}), PutStatus.MESSAGE_ILLEGAL, "not an inner batch"),
 }
 
@@ -132,6 +136,24 @@ def test_what_a_broker_refuses(case: str, tmp_path: Path) -> None:
         assert caught.value.status is status
         assert engine.log.wrote == 0
         assert engine.put(Message("T", b"fine")).queue_offset == 0
+    assert complaints(tmp_path) == []
+
+
+@pytest.mark.parametrize("other", [Message("U", b"y"), Message("T", b"y", 1)], ids=["topic", "queue"])
+def test_a_batch_is_of_one_queue(other: Message, tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, small()) as engine:
+        with pytest.raises(MessageRefused, match="several topics or queues"):
+            engine.put_batch([Message("T", b"x"), other])
+        assert engine.log.wrote == 0
+        assert [r.queue_offset for r in engine.put_batch([Message("T", b"x"), Message("T", b"y")])] == [0, 1]
+    assert complaints(tmp_path) == []
+
+
+def test_records_without_a_place_in_a_queue_in_a_batch(tmp_path: Path) -> None:
+    with StoreEngine.open(tmp_path, small()) as engine:
+        rolled_back = Message("T", b"x", sys_flag=0xC, is_stored=True)
+        engine.put_batch([Message("T", b"x"), rolled_back, Message("T", b"y")])
+        assert engine.offsets("T", 0) == (0, 2)
     assert complaints(tmp_path) == []
 
 
