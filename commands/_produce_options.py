@@ -293,6 +293,7 @@ class Asked:
             Refused: sizes that no broker has, or a delivery time for a release without a timer.
         """
         from rmqctl.errors import Refused
+        from rmqctl.rocketmq.engine.late import MULTI_DISPATCH
         from rmqctl.rocketmq.engine.limits import check_body_size, check_host, check_topic
         from rmqctl.rocketmq.engine.property_text import property_text
 
@@ -301,6 +302,11 @@ class Asked:
         if self.deliver_at is not None and not config.is_5:
             raise Refused(
                 f"brokers of {config.release} have no timer; use --delay-level, or --as-release 5.0.0 or later"
+            )
+        if config.release < MULTI_DISPATCH and any(name == _LIGHT_QUEUES for name, _ in self.properties):
+            raise Refused(
+                f"brokers of {config.release} have no light queues; leave {_LIGHT_QUEUES} out, "
+                f"or use --as-release {MULTI_DISPATCH} or later"
             )
         for topic in _expanded(self.topics):
             check_topic(topic, config.release)

@@ -161,6 +161,11 @@ def test_a_codec_that_the_release_does_not_know(rmqctl: Rmqctl, tmp_path: Path) 
         (("--topic", "T", "--queue-file-size", "0"), "1 to 2,147,483,647", 13),
         (("--topic", "T", "--index-entries", "2147483647"), "index file of", 13),
         (("--topic", "T", "--deliver-at", "1700000000000", "--as-release", "4.9.8"), "no timer", 13),
+        (
+            ("--topic", "T", "--property", "INNER_MULTI_DISPATCH=%LMQ%a", "--as-release", "4.9.2"),
+            "4.9.2 have no light queues",
+            13,
+        ),
         (("--topic", "T", "--size", "5M"), "body size exceeded", 13),
         (("--topic", "T", "--batch", "2", "--property", "DELAY=2"), "plain messages only", 2),
         (("--topic", "T", "--inner-batch", "--delay-level", "2"), "plain messages only", 2),
@@ -263,3 +268,13 @@ def test_an_inner_batch_in_an_inner_batch(rmqctl: Rmqctl, tmp_path: Path) -> Non
     made = rmqctl("produce", tmp_path / "c", "--jsonl", lines, "--inner-batch", "--small")
     assert made.exit_code == 13
     assert "line 1, field sys_flag: MESSAGE_ILLEGAL: is an inner batch already" in made.stderr
+
+
+def test_further_queues_that_an_old_broker_does_not_know(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    line = tmp_path / "line"
+    line.write_text(json.dumps({"topic": "T", "body": "x", "properties": {"INNER_MULTI_DISPATCH": "%LMQ%a,b/c"}}))
+    assert rmqctl("produce", tmp_path / "s", "--small", "--jsonl", line, "--as-release", "4.7.1").exit_code == 0
+    assert json.loads(rmqctl("dump", tmp_path / "s", "-o", "jsonl").stdout)["properties"] == {
+        "INNER_MULTI_DISPATCH": "%LMQ%a,b/c"
+    }
+    assert rmqctl("verify", tmp_path / "s", "--as-release", "4.7.1").exit_code == 0

@@ -77,7 +77,10 @@ class IndexWriter:
         self.disk.write(self._fd, entries.tobytes(), self.geometry.entry_at(first))
 
     def close(self, head: IndexHead, slots: Slots) -> None:
-        """Write header and slots of the current file; one that is complete goes to the disk and is closed."""
+        """Write header and slots of the current file; one that is complete goes to the disk and is closed.
+
+        The checkpoint says so at once, else a recovery would delete the file (IndexService.flush).
+        """
         self._is_bare = False
         self.disk.write(self._fd, head.pack(), 0)
         for begin, end in _runs(self._changed):
@@ -88,6 +91,7 @@ class IndexWriter:
             self.disk.sync(self._fd)
             self.checkpoint.index_msg_timestamp = head.end_timestamp
             self.release()
+            self.checkpoint.save(self.directory.parent, self.disk)
 
     def flush(self, *, sync: bool = False) -> None:
         """Write what is only in memory.

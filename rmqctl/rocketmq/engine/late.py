@@ -22,7 +22,7 @@ INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
 NAMES, OFFSETS = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 LMQ_PREFIX, SYSTEM_PREFIX = "%LMQ%", "rmq_sys_"
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
-_LMQ_ONLY, _TOPIC_TESTED = Release(5, 3, 2), Release(5, 0, 0)
+MULTI_DISPATCH, _LMQ_ONLY, _TOPIC_TESTED = Release(4, 9, 3), Release(5, 3, 2), Release(5, 0, 0)
 
 
 def is_late(message: Message, config: StoreConfig, *, is_batch: bool) -> bool:
@@ -109,7 +109,9 @@ def check_served(topic: str, sys_flag: int, topics: TopicTable) -> None:
 
 def _check_names(message: Message, config: StoreConfig) -> None:
     """Refuse names that are no directory of their own: brokers would skip them, or leave the store."""
-    names = message.properties.get(NAMES, "").split(",") if NAMES in message.properties else []
+    if NAMES not in message.properties or config.release < MULTI_DISPATCH:
+        return
+    names = message.properties[NAMES].split(",")
     wrong = next((name for name in names if not is_topic_text(name) or names.count(name) > 1), None)
     if config.release >= _LMQ_ONLY and not message.is_stored:  # others get no offset, so nothing gets into any queue
         wrong = next((name for name in names if not name.startswith(LMQ_PREFIX)), wrong)
@@ -135,6 +137,8 @@ def _count(message: Message) -> int:
 
 
 def _may_multiply(topic: str, release: Release) -> bool:
+    if release < MULTI_DISPATCH:
+        return False
     system = topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC
     return release < _TOPIC_TESTED or not system
 

@@ -15,6 +15,7 @@ from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngin
 from rmqctl.rocketmq.engine.bulk import produce_bulk
 from rmqctl.rocketmq.engine.drafts import Template
 from rmqctl.rocketmq.engine.produce import ProduceOptions
+from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.recovery.replay import recover
 from tests.rocketmq.engine.test_engine import START, complaints
 
@@ -74,3 +75,16 @@ def test_a_record_that_was_being_written_is_not_served(cut: int, tmp_path: Path)
         assert again.get("T", 0, 0, 32).next_offset == 2
         assert again.put(Message("T", b"next")).queue_offset == 2
     assert complaints(path) == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_full_index_files_survive(release: str, tmp_path: Path) -> None:
+    """The checkpoint knows a full index file at once, so that a recovery does not delete it."""
+    engine = StoreEngine.open(tmp_path, config(release, services=False))
+    for number in range(9000):
+        engine.put(Message("T", b"", 0, {"KEYS": f"k{number}"}))
+    assert len(engine.log.files.files) > 10
+    engine.abandon()
+    with StoreEngine.open(tmp_path, config(release, services=False)) as again:
+        assert [len(again.query(KeyQuery("T", f"k{number}"))) for number in (0, 4000, 8999)] == [1, 1, 1]
+    assert complaints(tmp_path) == []
