@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from commands._topic_patterns import expanded, number_of_topics
 from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted, refuse
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.engine.drafts import Draft, Template
     from rmqctl.rocketmq.engine.produce import ProduceOptions
 
-_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _DEFAULT_COUNT = 1
 _MOST_TOPICS = 10_000
 LAST_TIME = 253_370_764_800_000
@@ -182,6 +180,11 @@ class Asked:
         ]
         if len(sources) > 1:
             refuse(sources[1], f"cannot be given together with {sources[0]}.")
+        names = ("--key", "--tag", "--property", "--delay-level", "--deliver-at")
+        values = (self.keys, self.tag, self.properties, self.delay_level, self.deliver_at)
+        unused = next((name for name, value in zip(names, values, strict=True) if value), None)
+        if self.jsonl is not None and unused is not None:
+            refuse(unused, "cannot be given together with --jsonl, whose objects say it themselves.")
         if self.queues is not None and self.queue_id is not None:
             refuse("--queue-id", "cannot be given together with --queues.")
         self._check_kinds()
@@ -214,9 +217,9 @@ class Asked:
 
     def _check_texts(self) -> None:
         """Refuse topics and properties that would be read as something else than was given."""
-        if _number_of(self.topics) > _MOST_TOPICS:
-            refuse("--topic", f"names {_number_of(self.topics):,} topics, at most {_MOST_TOPICS:,}.")
-        if self.topics and not _number_of(self.topics):
+        if number_of_topics(self.topics) > _MOST_TOPICS:
+            refuse("--topic", f"names {number_of_topics(self.topics):,} topics, at most {_MOST_TOPICS:,}.")
+        if self.topics and not number_of_topics(self.topics):
             refuse("--topic", f"{self.topics[0]!r} names no topic; give {{0..9}} with the smaller number first.")
         for key in self.keys:
             if not key or any(c.isspace() for c in key):
@@ -308,7 +311,7 @@ class Asked:
                 f"brokers of {config.release} have no light queues; leave {_LIGHT_QUEUES} out, "
                 f"or use --as-release {MULTI_DISPATCH} or later"
             )
-        for topic in _expanded(self.topics):
+        for topic in expanded(self.topics):
             check_topic(topic, config.release)
         template = self.template()
         if template is not None and self.topics:
@@ -320,7 +323,7 @@ class Asked:
         from rmqctl.rocketmq.engine.produce import ProduceOptions
 
         return ProduceOptions(
-            _expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
+            expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
             self.writers, self.rate, self.seed, keep_times=self.start_time is None, inner=self.inner,
             transaction=self.transaction or "",
         )  # fmt: skip
@@ -367,26 +370,6 @@ class Asked:
             return replace(config, store_host=Host.parse(self.store_host))
         except ValueError:
             refuse("--store-host", f"{self.store_host!r} is no address and port such as 127.0.0.1:10911.")
-
-
-def _number_of(topics: tuple[str, ...]) -> int:
-    """How many topics the patterns name."""
-    return sum(
-        math.prod(max(int(last) - int(first) + 1, 0) for first, last in _BRACES.findall(topic)) for topic in topics
-    )
-
-
-def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
-    """Topics with number ranges written out: T{0..2} is T0, T1, T2."""
-    found: list[str] = []
-    for topic in topics:
-        match = _BRACES.search(topic)
-        if match is None:
-            found.append(topic)
-        else:
-            numbers = range(int(match[1]), int(match[2]) + 1)
-            found += _expanded(tuple(topic[: match.start()] + str(n) + topic[match.end() :] for n in numbers))
-    return tuple(found)
 
 
 def _shown_release(path: str) -> Release | None:

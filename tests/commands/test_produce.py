@@ -126,6 +126,32 @@ def test_what_was_dumped_can_be_produced_again(rmqctl: Rmqctl, golden: Callable[
     assert kept == [row for row in wanted if row["kind"] == "message"]
 
 
+def many_lines(rmqctl: Rmqctl, tmp_path: Path) -> Path:
+    lines = tmp_path / "lines"
+    rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "1500", "--small", *CLOCK, "--interval", "1s")
+    lines.write_text(rmqctl("dump", tmp_path / "s", "--body", "-o", "jsonl").stdout)
+    return lines
+
+
+@pytest.mark.parametrize("how", [(), ("--batch", "3"), ("--flush", "sync")], ids=str)
+def test_several_writers_keep_the_store_times_of_objects(how: tuple[str, ...], rmqctl: Rmqctl, tmp_path: Path) -> None:
+    lines = many_lines(rmqctl, tmp_path)
+    rmqctl("produce", tmp_path / "c", "--small", "--jsonl", lines, "--writers", "8", *how)
+    assert "nothing wrong" in rmqctl("verify", tmp_path / "c").stdout
+
+
+def test_queue_and_batches_of_objects(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    lines = many_lines(rmqctl, tmp_path)
+    rmqctl("produce", tmp_path / "c", "--small", "--jsonl", lines, "--queue-id", "2")
+    assert {row["queue_id"] for row in rows(rmqctl("dump", tmp_path / "c", "-o", "jsonl")) if "topic" in row} == {2}
+    made = rmqctl("produce", tmp_path / "b", "--small", "--jsonl", lines, "--inner-batch", "--batch", "5")
+    assert made.exit_code == 0, made.stderr
+    assert (
+        sum(json.loads(t)["messages"] for t in rmqctl("topics", tmp_path / "b", "-o", "jsonl").stdout.splitlines())
+        == 1500
+    )
+
+
 def test_lines_of_standard_input(tmp_path: Path) -> None:
     args = [
         "produce",

@@ -180,13 +180,13 @@ class _Maker:
         topics = options.topics
         turn = number // max(options.batch, 1)
         topic = draft.topic if draft.topic is not None and not topics else topics[turn % len(topics)]
-        queue = draft.queue_id if draft.queue_id is not None and draft.stored else options.queue_id
+        queue = draft.queue_id if options.queue_id is None else options.queue_id
         queue = turn // max(len(topics), 1) % options.queues if queue is None else queue
         if draft.sys_flag & _INNER_BATCH and options.inner:
             raise MessageRefused(
                 PutStatus.MESSAGE_ILLEGAL, "is an inner batch already; leave --inner-batch out", "sys_flag"
             )
-        if draft.sys_flag & _INNER_BATCH and self._engine.topics.queues(topic) is None:
+        if (draft.sys_flag & _INNER_BATCH or options.inner) and self._engine.topics.queues(topic) is None:
             self._engine.make_topic(topic, queue + 1, batch=True)
         if not draft.ordered and not options.inner:  # what was dumped is stored as it was
             check_served(topic, draft.sys_flag, self._engine.topics)
@@ -263,6 +263,17 @@ def _results(answer: Answer) -> list[PutResult]:
     return found if isinstance(found, list) else [found]
 
 
+def _next(
+    engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions, lock: threading.Lock
+) -> list[PutResult] | None:
+    """Store the next group, None if there is none; those that bring store times one behind the other, to keep order."""
+    with lock:
+        group = next(groups, None)
+        if group is None or group[0].is_stored:
+            return _put(engine, group, options) if group is not None else None
+    return _put(engine, group, options)
+
+
 def _parallel(engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions) -> Iterator[PutResult]:
     """Writers that each take the next group and wait for its answer."""
     writers = options.writers
@@ -271,12 +282,8 @@ def _parallel(engine: StoreEngine, groups: Iterator[list[Message]], options: Pro
 
     def write() -> None:
         try:
-            while not stop.is_set():
-                with lock:
-                    group = next(groups, None)
-                if group is None:
-                    break
-                answers.put(_put(engine, group, options))
+            while not stop.is_set() and (found := _next(engine, groups, options, lock)) is not None:
+                answers.put(found)
         except BaseException as error:  # noqa: BLE001 - handed to the caller
             stop.set()
             answers.put(error)
