@@ -140,6 +140,18 @@ def test_several_writers_keep_the_store_times_of_objects(how: tuple[str, ...], r
     assert "nothing wrong" in rmqctl("verify", tmp_path / "c").stdout
 
 
+@pytest.mark.parametrize("time", [-(1 << 63), -5, (1 << 63) - 1])
+def test_store_times_that_no_clock_shows(time: int, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text(json.dumps({"topic": "T", "body": "x", "keys": ["k"], "store_timestamp": time}))
+    small = ("--small", "--index-slots", "10", "--index-entries", "3")
+    for _ in range(3):
+        assert rmqctl("produce", tmp_path / "s", "--jsonl", lines, *small).exit_code == 0
+    assert rmqctl("produce", tmp_path / "s", "--topic", "T", "--count", "9", "--key", "k{n}", *small).exit_code == 0
+    assert rmqctl("verify", tmp_path / "s").exit_code in (0, 1)
+    assert all(len(path.name) == 17 for path in (tmp_path / "s" / "index").iterdir())
+
+
 def test_queue_and_batches_of_objects(rmqctl: Rmqctl, tmp_path: Path) -> None:
     lines = many_lines(rmqctl, tmp_path)
     rmqctl("produce", tmp_path / "c", "--small", "--jsonl", lines, "--queue-id", "2")
