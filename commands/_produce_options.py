@@ -360,7 +360,9 @@ class Asked:
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,
             timer=self.deliver_at is not None or any(n in _TIMER_PROPERTIES for n, _ in self.properties),
-            multi_dispatch=self.jsonl is not None or any(n == _LIGHT_QUEUES for n, _ in self.properties),
+            multi_dispatch=self.jsonl is not None
+            or self.deliver_due
+            or any(n == _LIGHT_QUEUES for n, _ in self.properties),
             default_queues=self.queues or 4,
             services=not self.crash,
             process_id=None if self.start_time is None else self.seed,

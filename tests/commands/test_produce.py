@@ -152,6 +152,14 @@ def test_store_times_that_no_clock_shows(time: int, rmqctl: Rmqctl, tmp_path: Pa
     assert all(len(path.name) == 17 for path in (tmp_path / "s" / "index").iterdir())
 
 
+def test_light_queues_of_a_delayed_message(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    args = ("produce", tmp_path / "s", "--small", "--start-time", "1700000000000")
+    rmqctl(*args, "--topic", "T", "--delay-level", "1", "--property", "INNER_MULTI_DISPATCH=%LMQ%a")
+    rmqctl("produce", tmp_path / "s", "--deliver-due")
+    assert "FOUND" in rmqctl("query-offset", tmp_path / "s", "%LMQ%a/0", "0").output
+    assert rmqctl("verify", tmp_path / "s").exit_code == 0
+
+
 def test_queue_and_batches_of_objects(rmqctl: Rmqctl, tmp_path: Path) -> None:
     lines = many_lines(rmqctl, tmp_path)
     rmqctl("produce", tmp_path / "c", "--small", "--jsonl", lines, "--queue-id", "2")
