@@ -188,15 +188,16 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
             at_once: delete log files whatever their age, ten at most, as a broker does whose disk is nearly full.
 
         Raises:
-            IOFailure: a file cannot be deleted.
+            IOFailure: a file cannot be deleted, or the log not be flushed, which comes first.
         """
         now = self.config.clock.now() if now_ms is None else now_ms
         self.dispatch()
+        self.log.flush()
         with self.reput_lock, self.log.locked():
             files = self.log.files
             log = expire_log(
                 files,
-                min(self.log.committed, self.reput.position),
+                min(self.log.flushed, self.reput.position),
                 now,
                 self.config.reserved_hours * HOUR_MS,
                 at_once=at_once,

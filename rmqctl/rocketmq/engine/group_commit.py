@@ -171,10 +171,12 @@ class GroupCommit:
     def _wake(self) -> None:
         """Have the thread go on; it is started, with the one that watches deadlines, when it is first needed."""
         if not self._threads:
-            for name, work in (("group-commit", self._run), ("flush-watcher", self._watch)):
-                self._threads.append(threading.Thread(target=work, name=f"rmqctl-{name}", daemon=True))
-                self._threads[-1].start()
-            self._own = {thread.ident for thread in self._threads}
+            with self._lock:  # who closes joins threads that run
+                if not self._threads and self._refusal is None:
+                    for name, work in (("group-commit", self._run), ("flush-watcher", self._watch)):
+                        self._threads.append(threading.Thread(target=work, name=f"rmqctl-{name}", daemon=True))
+                        self._threads[-1].start()
+                    self._own = {thread.ident for thread in self._threads}
         self._work.release()
 
     def _run(self) -> None:

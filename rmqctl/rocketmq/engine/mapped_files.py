@@ -189,10 +189,11 @@ class MappedFiles:
 
     def remove(self, file: MappedFile) -> None:
         """Delete one file."""
-        self._close(file)
-        self._last = None
-        self.disk.remove(file.path)
-        self.files = [f for f in self.files if f is not file]
+        with self._changes:
+            self._close(file)
+            self._last = None
+            self.disk.remove(file.path)
+            self.files = [f for f in self.files if f is not file]
 
     def close_files(self, before: int) -> None:
         """Close the descriptors of files that end at an offset or in front of it; they open again when needed."""
