@@ -68,11 +68,12 @@ class Reput:
         self._writers: OrderedDict[Name, UnitFiles] = OrderedDict()
         self._dirty: dict[Name, int] = {}
         self.failure: IOFailure | None = None
-        self.is_fed, self._ahead = False, 0
+        self.is_fed = False
         self._round = min(_ROUND, 2 * log.files.file_size) // 2
 
     def use_rules(self, rules: DispatchRules) -> None:
-        """Dispatch by these rules from now on."""
+        """Dispatch by these rules from now on; what `add` has collected by others is read again."""
+        self._ahead = 0
         self._dispatcher = Dispatcher(rules, Wanted(index=self.index is not None, stated=True))
 
     def take_over(self, state: OpenState) -> None:

@@ -237,16 +237,17 @@ def test_a_file_that_expires_is_not_made_again_by_a_flush(tmp_path: Path) -> Non
     with StoreEngine.open(tmp_path, plain, disk=disk) as engine:
         for n in range(40):
             engine.put(Message("T", b"%d" % n * 200))
+        engine.dispatch()
 
         def hook() -> None:
             begun.set()
-            gate.wait(2)
+            gate.wait(20)
 
         disk.sync_hook = hook
         flush = threading.Thread(target=engine.log.flush)
         flush.start()
         assert begun.wait(20)
-        threading.Timer(0.1, gate.set).start()
+        threading.Timer(1, gate.set).start()
         gone = engine.expire(at_once=True).log
         flush.join()
         assert gone
@@ -327,3 +328,17 @@ def test_systems_that_cannot_write_and_sync_in_one(dsync: int, tmp_path: Path, m
         assert engine.log.flushed == results[-1].end
         assert {r.status for r in results} == {PutStatus.PUT_OK}
     assert complaints(tmp_path) == []
+
+
+def test_a_topic_that_could_not_be_noted_is_noted_with_the_next_message(tmp_path: Path) -> None:
+    disk = Hooked()
+    engine = StoreEngine.open(tmp_path, config(), disk=disk)
+    engine.put(Message("A", b"x"))
+    disk.write_hook = once(OSError(28, os.strerror(28)))
+    with pytest.raises(IOFailure):
+        engine.put(Message("B", b"x"))
+    engine.put(Message("B", b"x"))
+    engine.dispatch()
+    engine.abandon()
+    StoreEngine.open(tmp_path, config()).close()
+    assert [c for c in complaints(tmp_path) if not c.startswith("warning index.coverage")] == []
