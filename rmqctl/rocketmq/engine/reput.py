@@ -26,7 +26,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.opening import OpenState, RawKey
-from rmqctl.rocketmq.engine.queue_writer import UnitFiles
+from rmqctl.rocketmq.engine.queue_writer import UNIT_SIZES, UnitFiles
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES
 
@@ -179,7 +179,9 @@ class Reput:
         kind, key = name
         files = self._writers.get(name)
         if files is None:
-            files = self._writers[name] = UnitFiles(self.disk, self.directory(kind, key), self._size(kind))
+            files = self._writers[name] = UnitFiles(
+                self.disk, self.directory(kind, key), self._size(kind), UNIT_SIZES.get(kind, 0)
+            )
             if len(self._writers) > _OPEN_QUEUES:
                 self._writers.popitem(last=False)[1].close()
         else:

@@ -342,3 +342,28 @@ def test_a_topic_that_could_not_be_noted_is_noted_with_the_next_message(tmp_path
     engine.abandon()
     StoreEngine.open(tmp_path, config()).close()
     assert [c for c in complaints(tmp_path) if not c.startswith("warning index.coverage")] == []
+
+
+@pytest.mark.parametrize("part", range(1, 60, 3))
+def test_a_unit_of_a_queue_is_never_left_half_written(part: int, tmp_path: Path) -> None:
+    class Full(Disk):
+        is_full = False
+
+        def write_some(self, fd: int, data: Buffer, position: int) -> int:
+            if self.is_full and len(data) == 60:
+                self.is_full = False
+                os.pwrite(fd, data[:part], position)
+                raise OSError(28, os.strerror(28))
+            return super().write_some(fd, data, position)
+
+    disk, plain = Full(), StoreConfig.small(services=False)
+    engine = StoreEngine.open(tmp_path, plain, disk=disk)
+    for n in range(3):
+        engine.put(Message("T", b"%d" % n * 300, 0, {"TAGS": "A"}))
+    disk.is_full = True
+    with pytest.raises(IOFailure):
+        engine.dispatch()
+    engine.abandon()
+    with StoreEngine.open(tmp_path, plain) as again:
+        assert len(again.get("T", 0, 0, 9).messages) == 3
+    assert [c for c in complaints(tmp_path) if not c.startswith("warning index.coverage")] == []
