@@ -249,7 +249,7 @@ class CommitLog:
         Where that fails too, whole records stay in front, which brokers take, and none behind a broken one.
 
         Raises:
-            IOFailure: that cannot be written either.
+            IOFailure: that cannot be read or written either.
         """
         with self._commit_lock, self._lock:
             if self.torn and self.files.find(self.committed) is not None:

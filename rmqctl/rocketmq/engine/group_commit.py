@@ -40,7 +40,7 @@ class GroupCommit:
         Args:
             timeout_ms: after how long writers are told that it took too long (syncFlushTimeout).
         """
-        self._log, self._timeout = log, timeout_ms / 1000
+        self._log, self._timeout = log, max(timeout_ms, 1) / 1000
         self._lock = threading.Lock()
         self._waiters: list[Waiter | Answer[Any]] = []
         self._syncing = self._leading = False
@@ -58,17 +58,27 @@ class GroupCommit:
             IOFailure: the disk failed, so nobody knows whether the bytes are down.
             Refused: the engine was closed before it.
         """
-        with self._lock:
-            if self._is_flushed(end):
-                return True
-            waiter = Waiter(end) if self._syncing else None
-            if waiter is not None:
-                self._waiters.append(waiter)
-            else:
-                self._syncing = self._leading = True
-        if waiter is None:
-            self._lead()
-        elif waiter.wait(self._timeout) and waiter.error is not None:
+        waiter, leads, failure = None, False, None
+        try:
+            with self._lock:
+                if self._is_flushed(end):
+                    return True
+                if self._syncing:
+                    waiter = Waiter(end)
+                    self._waiters.append(waiter)
+                else:
+                    leads = self._syncing = self._leading = True
+            if leads:  # one sync by a writer; those that come meanwhile are left to the thread
+                self._sync()
+        except RmqctlError as error:
+            failure = error
+            raise
+        finally:
+            if leads:
+                self._leading = False
+                if self._answer(failure):
+                    self._wake()
+        if waiter is not None and waiter.wait(self._timeout) and waiter.error is not None:
             raise waiter.error
         return self._log.flushed >= end
 
@@ -107,19 +117,6 @@ class GroupCommit:
         if (refusal := self._log.failure or self._refusal) is not None:
             raise refusal.with_traceback(None)
         return False
-
-    def _lead(self) -> None:
-        """One sync by a writer; those that came meanwhile are left to the thread."""
-        failure = None
-        try:
-            self._sync()
-        except RmqctlError as error:
-            failure = error
-            raise
-        finally:
-            self._leading = False
-            if self._answer(failure):
-                self._wake()
 
     def _sync(self) -> None:
         begin = monotonic()

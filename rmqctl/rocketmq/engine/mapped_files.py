@@ -106,10 +106,14 @@ class MappedFiles:
         return self.disk.write_through(self._fd(file), data, offset - file.base)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes within one file; fewer at its end, none where no file is."""
+        """Bytes within one file; fewer at its end, none where no file is.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
         file = self.find(offset)
         return (
-            os.pread(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base)
+            self.disk.read(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base)
             if file
             else b""
         )

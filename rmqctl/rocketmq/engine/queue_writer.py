@@ -48,7 +48,7 @@ class UnitFiles:
         """Take back the part of a unit that a failed write may have left: a start would take it for a whole one."""
         if not self._unit_size or self.files.find(at) is None:
             return
-        with suppress(IOFailure, OSError):
+        with suppress(IOFailure):
             found = self.files.read(at, len(data))
             same = next((n for n, (a, b) in enumerate(zip(data, found, strict=False)) if a != b), len(data))
             first = same - same % self._unit_size

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, process_time, sleep
 
 import pytest
 
@@ -367,3 +367,34 @@ def test_a_unit_of_a_queue_is_never_left_half_written(part: int, tmp_path: Path)
     with StoreEngine.open(tmp_path, plain) as again:
         assert len(again.get("T", 0, 0, 9).messages) == 3
     assert [c for c in complaints(tmp_path) if not c.startswith("warning index.coverage")] == []
+
+
+def test_a_timeout_of_nothing(tmp_path: Path) -> None:
+    disk = Hooked()
+    with StoreEngine.open(tmp_path, config(sync_flush_timeout_ms=0), disk=disk) as engine:
+        engine.put(Message("T", b"x"))
+        disk.through_hook = lambda: sleep(0.1)
+        before = process_time()
+        futures = [engine.put_async(Message("T", b"%d" % n)) for n in range(3)]
+        assert {future.result(20).status for future in futures} <= {PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.PUT_OK}
+        sleep(0.5)
+        assert process_time() - before < 0.4
+
+
+def test_an_end_that_cannot_be_read_to_be_mended(tmp_path: Path) -> None:
+    class Unreadable(Hooked):
+        def read(self, fd: int, size: int, position: int) -> bytes:
+            raise bad()
+
+    disk = Unreadable()
+    engine = StoreEngine.open(tmp_path, config(), disk=disk)
+    engine.put(Message("T", b"x"))
+    disk.write_through = lambda *_: False  # type: ignore[method-assign]
+    disk.write_hook = once(OSError(28, os.strerror(28)))
+    with pytest.raises(IOFailure):
+        engine.put(Message("T", b"y"))
+    assert engine.log.torn
+    with pytest.raises(IOFailure):
+        engine.close()
+    with StoreEngine.open(tmp_path, config()) as again:
+        assert again.offsets("T", 0)[1] >= 1
