@@ -44,7 +44,8 @@ class Waiter:
     def answer(self, failure: RmqctlError | None, *, in_time: bool = True) -> None:
         """Let the thread go on."""
         self.error = failure
-        self._answered.release()
+        with suppress(RuntimeError):  # it was, by somebody who was interrupted
+            self._answered.release()
 
 
 class Answer(Future[T]):
@@ -112,8 +113,11 @@ class Answer(Future[T]):
         return self._result if self._is_quick() else super().result(timeout)
 
     def _is_quick(self) -> bool:
-        """It is flushed, and nobody can have said anything else, for which the condition is made."""
-        return self._made is None and self._log.flushed >= self.end
+        """It is flushed, and nobody can have said anything else, for which the condition is made.
+
+        In this order: who makes it behind the first look sees the flush, too.
+        """
+        return self._log.flushed >= self.end and self._made is None
 
 
 __all__ = ["Answer", "Waiter"]

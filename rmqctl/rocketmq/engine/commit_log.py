@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from formats.rocketmq.message import BlankRecord, Magic
-from rmqctl.errors import IOFailure, RmqctlError
+from rmqctl.errors import IOFailure, Refused, RmqctlError
 from rmqctl.rocketmq.engine.disk import Buffer
 from rmqctl.rocketmq.engine.encode import Prepared
 from rmqctl.rocketmq.engine.limits import BLANK_ROOM
@@ -32,6 +32,7 @@ class CommitLog:
             ``flushed <= committed <= wrote``.
         store_timestamp: of the last record, ms.
         failure: what made the log unusable; None while it can be written.
+        torn: a write failed, and may have left something behind the end.
     """
 
     def __init__(self, files: MappedFiles, queues: QueueOffsets, end: int, *, pooled: bool = False) -> None:
@@ -45,9 +46,9 @@ class CommitLog:
         self.store_timestamp = 0
         self.failure: RmqctlError | None = None
         self.torn = False
-        self._lock = threading.Lock()
-        self._commit_lock = threading.Lock()
-        self._pool: list[bytes] | None = [] if pooled else None
+        self._refusal: RmqctlError | None = None
+        self._commit_lock, self._flush_lock, self._lock = threading.Lock(), threading.Lock(), threading.Lock()
+        self._pool: dict[int, bytes] | None = {} if pooled else None
 
     def append(self, record: Prepared, stamp: Callable[[], int], *, queued: bool = True) -> PutResult:
         """Append a record.
@@ -95,22 +96,30 @@ class CommitLog:
             return [record.result(n, place, store_timestamp) for record, n, place in rows]
 
     def append_late(
-        self, topic: str, queue_id: int, make: Callable[[int], Prepared], stamp: Callable[[], int], advance: int
+        self,
+        queue: tuple[str, int],
+        make: Callable[[int], Prepared],
+        stamp: Callable[[], int],
+        advance: int,
+        further: Sequence[tuple[str, int]] = (),
     ) -> PutResult:
         """Append a record whose text holds offsets that are only known under the lock.
 
         Args:
             make: encodes the record for the queue offset it gets.
             advance: by how much the queue's counter grows.
+            further: other queues that get a place for it, too.
 
         Raises:
             MessageRefused: with these offsets the record is too large.
             IOFailure: a file cannot be made or written; nothing was appended.
         """
         with self._lock:
-            first = self.queues.next(topic, queue_id)
+            first = self.queues.next(*queue)
             result = self._append(make(first), first, stamp)
-            self.queues.advance(topic, queue_id, advance)
+            self.queues.advance(*queue, advance)
+            for other in further:
+                self.queues.advance(*other, 1)
             return result
 
     def append_bytes(self, data: memoryview, end: int, store_timestamp: int) -> None:
@@ -139,9 +148,10 @@ class CommitLog:
 
         Raises:
             IOFailure: the log is unusable, or the blank record cannot be written.
+            Refused: it was sealed.
         """
-        if self.failure is not None:
-            raise self.failure
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)  # those of earlier calls would pile up on it
         left = self.files.file_size - self.wrote % self.files.file_size
         if size + BLANK_ROOM > left:
             self._end_file(left)
@@ -149,19 +159,18 @@ class CommitLog:
 
     def _end_file(self, left: int) -> None:
         """Fill the last bytes of a file with a blank record."""
-        self._put(self.wrote, BlankRecord.build({"size": left, "magic": int(Magic.BLANK)}))
-        if self._pool is not None:
-            self._pool.append(bytes(left - BlankRecord.sizeof()))
+        blank = BlankRecord.build({"size": left, "magic": int(Magic.BLANK)})
+        self._put(self.wrote, blank if self._pool is None else blank.ljust(left, b"\0"))
         self._reach(self.wrote + left, self.store_timestamp)
 
     def _put(self, at: int, data: Buffer) -> None:
         if self._pool is not None:
             self.files.file_at(at)
-            self._pool.append(bytes(data))
+            self._pool[at] = bytes(data)  # takes the place of one whose writer was interrupted before it counted
             return
         try:
             self.files.write(at, data)
-        except IOFailure:
+        except BaseException:
             self.torn = True
             raise
 
@@ -176,21 +185,27 @@ class CommitLog:
             IOFailure: a file cannot be written; the records stay in the pool.
         """
         with self._commit_lock:
-            with self._lock:
-                waiting = self._pool or []
-                if waiting:
-                    self._pool = []
-            begin, data = self.committed, memoryview(b"".join(waiting))
-            through = through and self.flushed == begin
+            begin, waiting, end = self.committed, dict[int, bytes](), self.committed
             try:
+                with self._lock:
+                    waiting, end = self._pool or waiting, self.wrote
+                    if waiting:
+                        self._pool = {}
+                data = memoryview(b"".join(waiting.values()))[: end - begin]
+                through = through and self.flushed == begin
                 while self.committed < begin + len(data):
                     through = self._commit_some(data[self.committed - begin :], through=through)
-            except IOFailure:
-                with self._lock:
-                    self._pool = [bytes(data[self.committed - begin :]), *(self._pool or [])]
-                self.torn = True
+            except BaseException:  # an interrupted one loses nothing either
+                self._put_back(b"".join(waiting.values())[self.committed - begin : end - begin])
                 raise
             return len(data)
+
+    def _put_back(self, data: bytes) -> None:
+        """What could not be written waits again, in front of what came meanwhile."""
+        self.torn = True
+        with self._lock:
+            if data and self._pool is not None:
+                self._pool = {self.committed: data, **self._pool}
 
     def _commit_some(self, data: memoryview, *, through: bool) -> bool:
         """Write what goes into one file, which ends with a record; whether it is on the disk."""
@@ -201,24 +216,32 @@ class CommitLog:
             self.files.write(at, piece)
         self.committed = at + len(piece)
         if through:
-            self.flushed = self.committed
+            with self._flush_lock:
+                self.flushed = max(self.flushed, self.committed)
         return through
 
     def flush(self) -> int:
         """Make everything committed survive a power failure; returns the new flushed offset.
 
         Raises:
-            IOFailure: the disk fails; the log takes no more records, since what is safe is unknown.
+            IOFailure: the disk fails or has failed; the log takes no more records, since what is safe is unknown.
         """
-        target = self.committed
-        if target > self.flushed:
-            try:
-                self.files.sync(self.flushed, target)
-            except IOFailure as error:
-                self.failure = error
-                raise
-            self.flushed = max(self.flushed, target)
+        if self.committed > self.flushed:
+            with self._flush_lock:  # the system tells a failure only to one of those who sync at the same time
+                self._flush(self.committed)
         return self.flushed
+
+    def _flush(self, target: int) -> None:
+        if target <= self.flushed:
+            return
+        if self.failure is not None:  # it tells it only once, too, and says then that all is well
+            raise self.failure.with_traceback(None)
+        try:
+            self.files.sync(self.flushed, target)
+        except IOFailure as error:
+            self.failure = self._refusal = error
+            raise
+        self.flushed = target
 
     def mend_tail(self) -> None:
         """Write zeros over what a failed write may have left behind the end, from the back.
@@ -226,12 +249,26 @@ class CommitLog:
         Where that fails too, whole records stay in front, which brokers take, and none behind a broken one.
 
         Raises:
-            IOFailure: that cannot be written either.
+            IOFailure: that cannot be read or written either.
         """
-        if self.torn and self.files.find(self.committed) is not None:
-            end = self.committed - self.committed % self.files.file_size + self.files.file_size
-            for at in reversed(range(self.committed, end, _STEP)):
-                zeros = bytes(min(_STEP, end - at))
-                if self.files.read(at, len(zeros)) != zeros:
-                    self.files.write(at, zeros)
-        self.torn = False
+        with self._commit_lock, self._lock:
+            if self.torn and self.files.find(self.committed) is not None:
+                end = self.committed - self.committed % self.files.file_size + self.files.file_size
+                for at in reversed(range(self.committed, end, _STEP)):
+                    zeros = bytes(min(_STEP, end - at))
+                    if self.files.read(at, len(zeros)) != zeros:
+                        self.files.write(at, zeros)
+            self.torn = False
+
+    def seal(self, reason: RmqctlError) -> None:
+        """Take no more records; who comes is told why."""
+        with self._lock:
+            self._refusal = self._refusal or reason
+
+    def close(self) -> None:
+        """Close the files, when nobody is at them; what waits in the pool is given up."""
+        with self._commit_lock, self._flush_lock, self._lock:
+            self._pool = {} if self._pool is not None else None
+            self._refusal = self._refusal or Refused("the log is closed; open the store again")
+            self.failure = self.failure or self._refusal
+            self.files.close()

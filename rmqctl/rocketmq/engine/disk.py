@@ -101,6 +101,11 @@ class Disk:
                 raise OSError(errno.EIO, "the system wrote nothing")
             done += step
 
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        """Bytes from ``position`` on; fewer at the end of the file."""
+        with _told(f"cannot read {_name(fd)}"):
+            return os.pread(fd, size, position)
+
     def sync(self, fd: int) -> None:
         """Make what was written to a file survive a power failure."""
         with _told("cannot flush to disk"):

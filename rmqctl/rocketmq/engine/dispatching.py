@@ -27,12 +27,18 @@ class Dispatches:
     def keep_up(self) -> None:
         """Dispatch all but the last records if too many bytes of log wait for it (`most_undispatched`).
 
+        Where half as many wait in memory, their writers write them themselves: a disk that stands still would else
+        fill the memory.
+
         Raises:
-            IOFailure: a queue or index file cannot be written.
+            IOFailure: the log, or a queue or index file, cannot be written.
         """
-        if self.log.committed - self.reput.position > self.most_undispatched:
+        most, log = self.most_undispatched, self.log
+        if log.wrote - log.committed > most >> 1:
+            log.commit()
+        if log.committed - self.reput.position > most:
             with self.reput_lock:
-                self.reput.run(self.log.committed - 3 * UNDISPATCHED)
+                self.reput.run(log.committed - min(3 * UNDISPATCHED, most >> 1))
 
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.

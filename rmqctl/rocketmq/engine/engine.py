@@ -188,15 +188,16 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
             at_once: delete log files whatever their age, ten at most, as a broker does whose disk is nearly full.
 
         Raises:
-            IOFailure: a file cannot be deleted.
+            IOFailure: a file cannot be deleted, or the log not be flushed, which comes first.
         """
         now = self.config.clock.now() if now_ms is None else now_ms
         self.dispatch()
+        self.log.flush()
         with self.reput_lock, self.log.locked():
             files = self.log.files
             log = expire_log(
                 files,
-                min(self.log.committed, self.reput.position),
+                min(self.log.flushed, self.reput.position),
                 now,
                 self.config.reserved_hours * HOUR_MS,
                 at_once=at_once,
@@ -249,6 +250,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         try:
             self._stop_services()
             self.system.transactions.note(self)
+            self.log.seal(self._ended())
             self.log.mend_tail()
             self.flush()
             self.system.finish(self)
@@ -271,20 +273,25 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         yet, the checkpoint is behind, the file made ahead and the abort file are there.
         """
         if not self._closed:
-            self._stop_services()
-            self.log.commit()
-            end = self.log.committed
-            left = min(UNDISPATCHED, (end - self.log.files.min_offset) // 3)
-            with self.reput_lock:
-                self.reput.run(end - 2 * left)
-                if reached := self.reput.store_timestamp:  # else it says what it said when the store was opened
-                    self.checkpoint.physic_msg_timestamp = reached
-                    if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
-                        self.checkpoint.logics_msg_timestamp = reached
-                self._save_checkpoint()
-                self.reput.run(end - left)
-                self.reput.write_index()
-            self.abandon()
+            try:
+                self._stop_services()
+                self._crash()
+            finally:
+                self.abandon()
+
+    def _crash(self) -> None:
+        self.log.commit()
+        end = self.log.committed
+        left = min(UNDISPATCHED, (end - self.log.files.min_offset) // 3)
+        with self.reput_lock:
+            self.reput.run(end - 2 * left)
+            if reached := self.reput.store_timestamp:  # else it says what it said when the store was opened
+                self.checkpoint.physic_msg_timestamp = reached
+                if self.config.release < LOGICS_OFFSET:  # later ones set it only once a minute
+                    self.checkpoint.logics_msg_timestamp = reached
+            self._save_checkpoint()
+            self.reput.run(end - left)
+            self.reput.write_index()
 
     def _stop_services(self) -> None:
         for service in reversed(self._services):
@@ -293,9 +300,11 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
 
     def _release(self) -> None:
         self._closed = True
+        self.log.seal(self._ended())
         self.group_commit.close()
-        self.reput.close()
-        self.log.files.close()
+        self.log.close()
+        with self.reput_lock:
+            self.reput.close()
         self.system.close()
         self._lock.release()
 
@@ -303,13 +312,18 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         """
         Raises:
             Refused: the engine is closed.
-            IOFailure: a service could not write.
+            IOFailure: a service could not write, or queues or index could not be written.
         """
         if self._closed:
-            raise Refused(f"the engine on {self.root} is closed; open the store again")
+            raise self._ended()
+        if self.reput.failure is not None:  # a broker takes no more, either; its next start looks at few log files
+            raise self.reput.failure.with_traceback(None)
         for service in self._services:
             if service.error is not None:
-                raise service.error
+                raise service.error.with_traceback(None)
+
+    def _ended(self) -> Refused:
+        return Refused(f"the engine on {self.root} is closed; open the store again")
 
     def __enter__(self) -> Self:
         return self

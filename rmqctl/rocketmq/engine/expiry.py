@@ -14,7 +14,7 @@ from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
-from rmqctl.rocketmq.engine.queue_writer import UnitFiles
+from rmqctl.rocketmq.engine.queue_writer import UNIT_SIZES, UnitFiles
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 FILES_AT_ONCE = 10
 """Log files that one run deletes at most (deleteFilesBatchMax)."""
 HOUR_MS = 3_600_000
-_UNIT_SIZES = {QUEUES: 20, BATCH_QUEUES: 46}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ def expire_queues(reput: Reput, min_offset: int) -> list[Path]:
     gone = []
     names = [(QUEUES, key) for key in reput.queues.simple] + [(BATCH_QUEUES, key) for key in reput.queues.batch]
     for name in names:
-        gone += _expire_units(reput.files_of(name), _UNIT_SIZES[name[0]], min_offset)
+        gone += _expire_units(reput.files_of(name), UNIT_SIZES[name[0]], min_offset)
     return gone
 
 

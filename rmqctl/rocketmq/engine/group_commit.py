@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from rmqctl.errors import Refused, RmqctlError
+from rmqctl.errors import IOFailure, Refused, RmqctlError
 from rmqctl.rocketmq.engine.answers import Answer, Waiter
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 
@@ -28,6 +29,7 @@ _GROWTH, _DECAY = 1.05, 1.01
 """By how much the next one is thought to take longer, at most, or less long."""
 _AT_ONCE = 60e-6
 """In what time a thread has the interpreter when another gives it up, seconds at most."""
+_MOMENT = 0.001
 
 
 class GroupCommit:
@@ -38,11 +40,13 @@ class GroupCommit:
         Args:
             timeout_ms: after how long writers are told that it took too long (syncFlushTimeout).
         """
-        self._log, self._timeout = log, timeout_ms / 1000
+        self._log, self._timeout = log, max(timeout_ms, 1) / 1000
         self._lock = threading.Lock()
         self._waiters: list[Waiter | Answer[Any]] = []
-        self._syncing = False
+        self._syncing = self._leading = False
+        self._refusal: Refused | None = None
         self._threads: list[threading.Thread] = []
+        self._own: set[int | None] = set()
         self._work, self._closed = threading.Semaphore(0), threading.Event()
         self._turns: list[threading.Lock] = []
         self._ends_at, self._usual, self._stopped_at = 0.0, _FIRST, 0.0
@@ -52,17 +56,29 @@ class GroupCommit:
 
         Raises:
             IOFailure: the disk failed, so nobody knows whether the bytes are down.
+            Refused: the engine was closed before it.
         """
-        with self._lock:
-            if self._is_flushed(end):
-                return True
-            waiter = Waiter(end) if self._syncing else None
-            if waiter is not None:
-                self._waiters.append(waiter)
-            self._syncing = True
-        if waiter is None:
-            self._lead()
-        elif waiter.wait(self._timeout) and waiter.error is not None:
+        waiter, leads, failure = None, False, None
+        try:
+            with self._lock:
+                if self._is_flushed(end):
+                    return True
+                if self._syncing:
+                    waiter = Waiter(end)
+                    self._waiters.append(waiter)
+                else:
+                    leads = self._syncing = self._leading = True
+            if leads:  # one sync by a writer; those that come meanwhile are left to the thread
+                self._sync()
+        except RmqctlError as error:
+            failure = error
+            raise
+        finally:
+            if leads:
+                self._leading = False
+                if self._answer(failure):
+                    self._wake()
+        if waiter is not None and waiter.wait(self._timeout) and waiter.error is not None:
             raise waiter.error
         return self._log.flushed >= end
 
@@ -74,6 +90,7 @@ class GroupCommit:
 
         Raises:
             IOFailure: the disk failed before.
+            Refused: the engine was closed before.
         """
         now = monotonic()
         answer = Answer(self._log, end, result, late, now + self._timeout)
@@ -83,7 +100,7 @@ class GroupCommit:
                 return answer
             self._waiters.append(answer)
             syncing, self._syncing = self._syncing, True
-            if syncing and now >= self._ends_at:
+            if syncing and now >= self._ends_at and threading.get_ident() not in self._own:
                 turn = threading.Lock()
                 turn.acquire()
                 self._turns.append(turn)
@@ -95,21 +112,11 @@ class GroupCommit:
         return answer
 
     def _is_flushed(self, end: int) -> bool:
-        if self._log.flushed < end and self._log.failure is not None:
-            raise self._log.failure
-        return self._log.flushed >= end
-
-    def _lead(self) -> None:
-        """One sync by a writer; those that came meanwhile are left to the thread."""
-        failure = None
-        try:
-            self._sync()
-        except RmqctlError as error:
-            failure = error
-            raise
-        finally:
-            if self._answer(failure):
-                self._wake()
+        if self._log.flushed >= end:
+            return True
+        if (refusal := self._log.failure or self._refusal) is not None:
+            raise refusal.with_traceback(None)
+        return False
 
     def _sync(self) -> None:
         begin = monotonic()
@@ -135,33 +142,53 @@ class GroupCommit:
             flushed, waiters = self._log.flushed, self._waiters
             self._waiters = [] if failure is not None else [w for w in waiters if w.end > flushed]
             left = self._syncing = bool(self._waiters)
-        for waiter in waiters:
-            if waiter.end <= flushed:
-                waiter.answer(None)
-            elif failure is not None:
-                waiter.answer(failure)
+        pending = waiters[::-1]
+        try:
+            while pending:
+                waiter = pending[-1]
+                if waiter.end <= flushed:
+                    waiter.answer(None)
+                elif failure is not None:
+                    waiter.answer(failure)
+                pending.pop()
+        except BaseException:  # an interrupt, or the end that a callback wanted for its thread
+            self._put_back(pending[::-1])
+            raise
         if not left:
             self._let_go()
         return left
 
+    def _put_back(self, waiters: list[Waiter | Answer[Any]]) -> None:
+        """Those that are not answered yet, or perhaps not, wait for the thread."""
+        with self._lock:
+            self._waiters += [waiter for waiter in waiters if waiter not in self._waiters]
+            self._syncing = True
+        self._wake()
+
     def _wake(self) -> None:
         """Have the thread go on; it is started, with the one that watches deadlines, when it is first needed."""
         if not self._threads:
-            for name, work in (("group-commit", self._run), ("flush-watcher", self._watch)):
-                self._threads.append(threading.Thread(target=work, name=f"rmqctl-{name}", daemon=True))
-                self._threads[-1].start()
+            with self._lock:  # who closes joins threads that run
+                if not self._threads and self._refusal is None:
+                    for name, work in (("group-commit", self._run), ("flush-watcher", self._watch)):
+                        self._threads.append(threading.Thread(target=work, name=f"rmqctl-{name}", daemon=True))
+                        self._threads[-1].start()
+                    self._own = {thread.ident for thread in self._threads}
         self._work.release()
 
     def _run(self) -> None:
         while self._work.acquire() and not self._closed.is_set():
             left = True
             while left:
-                failure = None
+                failure: RmqctlError | None = None
                 try:
                     self._sync()
                 except RmqctlError as error:
                     failure = error
-                left = self._answer(failure)
+                except Exception as error:  # noqa: BLE001 - whatever it was, its writers have to be told
+                    failure = IOFailure("cannot flush", f"{type(error).__name__} {error}")
+                with suppress(BaseException):  # of a callback: no other one waits for ever because of it
+                    left = self._answer(failure)
 
     def _watch(self) -> None:
         """Answer futures at their deadlines; who comes while it sleeps has a later one than its next look."""
@@ -177,13 +204,22 @@ class GroupCommit:
             pause = min(pause, self._timeout)
 
     def close(self) -> None:
-        """End the threads, after the sync that runs; futures that it did not answer are told of the end."""
+        """End the threads, after the sync that runs; futures that it did not answer are told of the end.
+
+        A callback that runs in one of these threads may call it.
+        """
+        refusal = Refused("the engine was closed before the message was flushed; open the store and look for it")
+        with self._lock:
+            self._refusal = refusal
+        while self._leading:  # a writer is at the files
+            sleep(_MOMENT)
         self._closed.set()
         self._work.release()
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():
+                thread.join()
         self._answer(None)
-        self._answer(Refused("the engine was closed before the message was flushed; open the store and look for it"))
+        self._answer(refusal)
 
 
 __all__ = ["GroupCommit"]

@@ -27,10 +27,11 @@ class KnownTopics:
     rules: DispatchRules
     reput: Reput
     topics_lock: threading.Lock
+    reput_lock: threading.Lock
 
     def know(self, topic: str, queue_id: int) -> None:
         """Make the topic known before its first message, as a broker that creates topics by itself."""
-        if queue_id >= (self.topics.queues(topic) or 0):
+        if queue_id >= (self.topics.queues(topic) or 0) or self.topics.changed:
             with self.topics_lock:
                 usual = system_queues(topic, self.config) or self.config.default_queues
                 self.topics.ensure(topic, max(usual, queue_id + 1))
@@ -64,8 +65,10 @@ class KnownTopics:
             check_topic(topic, self.config.release)
         if batch and not self.config.is_5:
             raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
-        for topic in names:
-            self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
-        self.rules = dispatch_rules(self.config, self.topics, self.rules)
-        self.reput.use_rules(self.rules)
-        self.save_topics()
+        with self.topics_lock:
+            for topic in names:
+                self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
+            self.rules = dispatch_rules(self.config, self.topics, self.rules)
+            with self.reput_lock:
+                self.reput.use_rules(self.rules)
+            self.save_topics()

@@ -59,13 +59,7 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
             properties[OFFSETS] = ",".join(_offset(log, queue, config) for queue in extra)
         return prepare(replace(message, properties=properties, property_bytes=None), config)
 
-    def placed(queue_offset: int) -> Prepared:
-        record = make(queue_offset)
-        for name, queue_id in extra:
-            log.queues.advance(name, queue_id, 1)
-        return record
-
-    return log.append_late(message.topic, message.queue_id, placed, config.clock.stamp, count)
+    return log.append_late((message.topic, message.queue_id), make, config.clock.stamp, count, extra)
 
 
 def check_late(message: Message, config: StoreConfig, topics: TopicTable) -> None:

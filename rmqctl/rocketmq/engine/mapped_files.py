@@ -9,6 +9,7 @@ allocated ahead took as long as positioned writes (ext4 of Linux 6.18), as each 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class MappedFiles:
         self.disk, self.directories, self.file_size = disk, sorted(directories, key=str), file_size
         self.files, self._ahead = list(files), ahead
         self._last: MappedFile | None = None
+        self._changes = threading.RLock()
 
     @classmethod
     def load(
@@ -104,10 +106,14 @@ class MappedFiles:
         return self.disk.write_through(self._fd(file), data, offset - file.base)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes within one file; fewer at its end, none where no file is."""
+        """Bytes within one file; fewer at its end, none where no file is.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
         file = self.find(offset)
         return (
-            os.pread(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base)
+            self.disk.read(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base)
             if file
             else b""
         )
@@ -128,11 +134,12 @@ class MappedFiles:
         if last is not None and last.base <= offset < last.base + self.file_size:
             return last
         base = offset - offset % self.file_size
-        file = self.find(offset) or self._add(base)
-        if self._ahead and self.find(base + self.file_size) is None:
-            with suppress(IOFailure):  # told when the file is needed
-                self._add(base + self.file_size)
-        self._last = file
+        with self._changes:  # a writer and a commit may come here together
+            file = self.find(offset) or self._add(base)
+            if self._ahead and self.find(base + self.file_size) is None:
+                with suppress(IOFailure):  # told when the file is needed
+                    self._add(base + self.file_size)
+            self._last = file
         return file
 
     def _add(self, base: int) -> MappedFile:
@@ -151,7 +158,9 @@ class MappedFiles:
 
     def _fd(self, file: MappedFile) -> int:
         if file.fd < 0:
-            file.fd = self.disk.open(file.path, self.file_size)
+            with self._changes:
+                if file.fd < 0:
+                    file.fd = self.disk.open(file.path, self.file_size)
         return file.fd
 
     def sync(self, begin: int, end: int) -> None:
@@ -184,10 +193,11 @@ class MappedFiles:
 
     def remove(self, file: MappedFile) -> None:
         """Delete one file."""
-        self._close(file)
-        self._last = None
-        self.disk.remove(file.path)
-        self.files = [f for f in self.files if f is not file]
+        with self._changes:
+            self._close(file)
+            self._last = None
+            self.disk.remove(file.path)
+            self.files = [f for f in self.files if f is not file]
 
     def close_files(self, before: int) -> None:
         """Close the descriptors of files that end at an offset or in front of it; they open again when needed."""

@@ -92,7 +92,7 @@ class Puts(ABC):
         if sent is not message:
             check_topic(sent.topic, config.release)
             self.know(sent.topic, sent.queue_id)
-        if message.queue_id >= (known.queues or 0):
+        if message.queue_id >= (known.queues or 0) or self.topics.changed:
             self.know(message.topic, message.queue_id)
         if late:
             for name in further_topics(message, config):

@@ -26,7 +26,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.index_writer import IndexWriter
 from rmqctl.rocketmq.engine.opening import OpenState, RawKey
-from rmqctl.rocketmq.engine.queue_writer import UnitFiles
+from rmqctl.rocketmq.engine.queue_writer import UNIT_SIZES, UnitFiles
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES
 
@@ -45,6 +45,7 @@ class Reput:
         position: physical offset up to which records are dispatched.
         queues: the state of each queue.
         is_fed: a producer hands over what it writes (`add`), so that nobody else needs to read it.
+        failure: what ended dispatch until the next open; None while it goes on.
         last, store_timestamp: start of the last dispatched record in bytes, and its store time in ms.
     """
 
@@ -66,12 +67,13 @@ class Reput:
         self.queues = QueueSeries(QueueSizes(config.queue_file_size, config.queue_ext_file_size), self)
         self._writers: OrderedDict[Name, UnitFiles] = OrderedDict()
         self._dirty: dict[Name, int] = {}
-        self._failure: IOFailure | None = None
-        self.is_fed, self._ahead = False, 0
+        self.failure: IOFailure | None = None
+        self.is_fed = False
         self._round = min(_ROUND, 2 * log.files.file_size) // 2
 
     def use_rules(self, rules: DispatchRules) -> None:
-        """Dispatch by these rules from now on."""
+        """Dispatch by these rules from now on; what `add` has collected by others is read again."""
+        self._ahead = 0
         self._dispatcher = Dispatcher(rules, Wanted(index=self.index is not None, stated=True))
 
     def take_over(self, state: OpenState) -> None:
@@ -89,8 +91,8 @@ class Reput:
             IOFailure: a queue or index file cannot be written. Dispatch then stays where it is, since its
                 memory is ahead of the files; the next open starts it again.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         end = self.log.committed if until is None else min(until, self.log.committed)
         count = self._settle(end)
         while self.position < end:
@@ -108,8 +110,8 @@ class Reput:
         first = int(found.block.physical[0])
         if max(self.position, self._ahead) < first:
             self.run(first)
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
         if max(self.position, self._ahead) == first:
             self._ahead = self._take(found)
         if self._ahead - self.position >= self._round:
@@ -160,7 +162,7 @@ class Reput:
             if self.index is not None and found.index is not None:
                 self.index.add(found.index)
         except IOFailure as error:
-            self._failure = error
+            self.failure = error
             raise
         if found.records:
             self.last, self.store_timestamp = found.last, found.last_store_timestamp
@@ -177,7 +179,9 @@ class Reput:
         kind, key = name
         files = self._writers.get(name)
         if files is None:
-            files = self._writers[name] = UnitFiles(self.disk, self.directory(kind, key), self._size(kind))
+            files = self._writers[name] = UnitFiles(
+                self.disk, self.directory(kind, key), self._size(kind), UNIT_SIZES.get(kind, 0)
+            )
             if len(self._writers) > _OPEN_QUEUES:
                 self._writers.popitem(last=False)[1].close()
         else:

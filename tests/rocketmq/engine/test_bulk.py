@@ -6,6 +6,7 @@ import errno
 import tempfile
 from collections import deque
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor as Pool
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -101,6 +102,41 @@ def test_what_was_handed_over_is_forgotten_if_less_is_wanted(tmp_path: Path, mon
         engine.reput.run(end)
         assert end <= engine.reput.position < engine.log.committed
         assert engine.reput.store_timestamp
+    assert complaints(tmp_path) == []
+
+
+def test_topics_that_are_made_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pauses, "__call__", lambda _: None)
+    with StoreEngine.open(tmp_path, StoreConfig.small(commit_log_file_size=1 << 20)) as engine:
+        for _ in produce_bulk(engine, Template(sizes=(100, 100)), 9000, ProduceOptions(("T",))):
+            engine.make_topic(f"T{engine.log.wrote}", 1)
+        engine.dispatch()
+        assert sum(engine.offsets("T", queue)[1] for queue in range(4)) == 9000
+    assert complaints(tmp_path) == []
+
+
+def test_several_runs_and_single_puts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_encode, "CHUNK", 300)
+    with StoreEngine.open(tmp_path, StoreConfig.small(commit_log_file_size=1 << 18)) as engine, Pool(6) as pool:
+
+        def bulk(number: int) -> int:
+            options = ProduceOptions((f"T{number}", "shared"))
+            return sum(run.messages for run in produce_bulk(engine, Template(sizes=(0, 300)), 4000, options))
+
+        def single(number: int) -> int:
+            return len([engine.put(Message("shared", b"%d" % n, number)) for n in range(500)])
+
+        def look(_: int) -> int:
+            for n in range(20):
+                engine.make_topic(f"M{n}", 1)
+                engine.flush()
+            return 0
+
+        work = [pool.submit(f, n) for n in range(2) for f in (bulk, single, look)]
+        total = sum(job.result(120) for job in work)
+        engine.dispatch()
+        topics = [(topic, queue) for topic in ("T0", "T1", "shared") for queue in range(4)]
+        assert sum(engine.offsets(*key)[1] for key in topics) == total == 9000
     assert complaints(tmp_path) == []
 
 
