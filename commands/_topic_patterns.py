@@ -7,6 +7,8 @@ import re
 
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
+MOST_TOPICS = 10_000
+
 
 def number_of_topics(topics: tuple[str, ...]) -> int:
     """How many topics the patterns name."""

@@ -13,7 +13,8 @@ import click
 from commands._app import Advance, Output, message, progress
 from commands._cells import instant
 from commands._options import as_release_option, output_option
-from commands._produce_options import LAST_TIME, Asked, produce_options
+from commands._produce_asked import LAST_TIME, Asked
+from commands._produce_options import produce_options
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
