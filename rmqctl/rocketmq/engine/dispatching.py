@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ UNDISPATCHED = 16 << 10
 """Bytes of log that dispatch has not come to when an engine crashes on purpose."""
 
 
-class Dispatches:
+class Dispatches(ABC):
     """Runs reput, one thread at a time; an engine has the attributes."""
 
     log: CommitLog
@@ -40,12 +41,18 @@ class Dispatches:
             with self.reput_lock:
                 self.reput.run(log.committed - min(3 * UNDISPATCHED, most >> 1))
 
+    @abstractmethod
+    def check_not_closed(self) -> None:
+        """Refuse what comes behind the end: the files may be somebody else's by then."""
+
     def dispatch(self) -> int:
         """Put everything that is committed into queues and index; returns the number of records.
 
         Raises:
             IOFailure: a queue or index file cannot be written; the log is not touched by that.
+            Refused: the engine is closed.
         """
+        self.check_not_closed()
         with self.reput_lock:
             return self.reput.run() if self.log.committed > self.reput.position else 0
 
@@ -72,6 +79,8 @@ class Dispatches:
 
         Raises:
             IOFailure: the file cannot be written.
+            Refused: the engine is closed.
         """
+        self.check_not_closed()
         with self.reput_lock:
             self.reput.write_index()

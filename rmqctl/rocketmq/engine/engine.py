@@ -322,6 +322,14 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
             if service.error is not None:
                 raise service.error.with_traceback(None)
 
+    def check_not_closed(self) -> None:
+        """
+        Raises:
+            Refused: the engine is closed.
+        """
+        if self._closed:
+            raise self._ended()
+
     def _ended(self) -> Refused:
         return Refused(f"the engine on {self.root} is closed; open the store again")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,3 +221,27 @@ def test_a_store_damaged_beyond_recovery_is_refused(tmp_path: Path) -> None:
     log.write_bytes(data)
     with pytest.raises(TooDamaged, match="give up"):
         StoreEngine.open(tmp_path)
+
+
+@pytest.mark.parametrize("end", [StoreEngine.close, StoreEngine.abandon, StoreEngine.crash])
+def test_nothing_is_asked_or_dispatched_behind_the_end(end: Callable[[StoreEngine], None], tmp_path: Path) -> None:
+    engine = StoreEngine.open(tmp_path, StoreConfig.small(services=False))
+    for n in range(50):
+        engine.put(Message("T", b"x" * 500, n % 2, {"KEYS": f"k{n}"}))
+    end(engine)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    asking: list[Callable[[], object]] = [
+        lambda: engine.get("T", 0, 0),
+        lambda: engine.offsets("T", 0),
+        lambda: engine.offset_by_time("T", 0, 0),
+        lambda: engine.query(KeyQuery("T", "k1")),
+        engine.dispatch,
+        engine.flush,
+        engine.expire,
+        engine.deliver_due,
+        lambda: engine.put(Message("T", b"late")),
+    ]
+    for ask in asking:
+        with pytest.raises(Refused, match="is closed"):
+            ask()
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
