@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.release import Release
+from rmqctl.rocketmq.engine import MadeUpClock, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.bulk import produce_bulk
+from rmqctl.rocketmq.engine.drafts import Template
+from rmqctl.rocketmq.engine.produce import ProduceOptions
 from tests.interop.compare import Answers, dumped, geometry
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 from tests.interop.questions import Known, Question, questions
 
 COUNT = 300
+STEPS = (1_794_268_800_000, 300), (1_794_096_000_000, 2000), (1_794_268_830_000, 0)
+"""First store time, ms, of each part of a store, and ms between messages: two days back, then there again."""
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
@@ -37,29 +44,12 @@ def test_golden_stores(release: str, state: str, judges: Judges, tmp_path: Path)
 def test_clocks_that_step(release: str, judges: Judges, tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
     """A store whose clock went back twice and stood still once: times do not ascend, and many are equal."""
     root = tmp_path / "steps"
-    for number, (start, step) in enumerate(
-        (("2026-11-10T00:00:00Z", "300ms"), ("2026-11-08T00:00:00Z", "2s"), ("2026-11-10T00:00:30Z", "0ms"))
-    ):
-        words = (
-            "--count",
-            350,
-            "--key",
-            "k-{n}",
-            "--key",
-            "same",
-            "--key",
-            "AaBB",
-            "--seed",
-            number,
-            "--start-time",
-            start,
-            "--interval",
-            step,
-        )
-        result = rmqctl(
-            "produce", root, "--topic", "Steps{0..1}", "--small", "--as-release", release, "--body", "b {n}", *words
-        )
-        assert result.exit_code == 0, result.output
+    template = Template(body="b {n}", keys=("k-{n}", "same", "AaBB"))
+    for number, (start, step) in enumerate(STEPS):
+        config = StoreConfig.small(release=Release.parse(release), clock=MadeUpClock(start, step))
+        options = ProduceOptions(("Steps0", "Steps1"), seed=number)
+        with StoreEngine.open(root, config) as engine:
+            assert sum(run.messages for run in produce_bulk(engine, template, 350, options)) == 350
     known = [
         Known(m["topic"], m["queue"], m["offset"], m["stored"], keys_of(m["properties"]))
         for m in dumped(rmqctl, root).values()

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
+from rmqctl.release import Release
+from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+
 ZERO, AHEAD = "checkpoint.zero", "checkpoint.ahead"
 PHYSIC, LOGICS = slice(0, 8), slice(8, 16)
 START = "2026-11-10T00:00:00Z"
+EARLIER = 1_794_096_000_000
+"""Two days before, in ms."""
 
 
 def severities(rmqctl: Callable[..., Any], root: Path) -> dict[str, str]:
@@ -86,8 +91,11 @@ def test_a_broker_that_never_got_a_message(abort: bool, tmp_path: Path, rmqctl: 
 
 def test_a_clock_that_was_set_back(made: Callable[..., Path], rmqctl: Callable[..., Any]) -> None:
     """The index file ends before it begins, and the checkpoint may be later than the last record: no damage."""
-    made("4.9.8", "--start-time", START, "--interval", "1s")
-    root = made("4.9.8", "--start-time", "2026-11-08T00:00:00Z", "--interval", "1s")
+    root = made("4.9.8", "--start-time", START, "--interval", "1s")
+    clock = MadeUpClock(EARLIER, 1000)
+    with StoreEngine.open(root, StoreConfig.small(release=Release(4, 9, 8), clock=clock)) as engine:
+        for n in range(50):
+            engine.put(Message("T", b"b", n % 4, {"KEYS": f"k-{n}"}))
     data = bytearray((root / "checkpoint").read_bytes())
     data[PHYSIC] = (1762732830_000).to_bytes(8, "big")  # 2025: any time of the log
     (root / "checkpoint").write_bytes(data)
