@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.engine.produce import ProduceOptions
 
 _DEFAULT_COUNT = 1
-LAST_TIME = 253_370_764_800_000
-"""The first millisecond of the year 9999, UTC."""
-_TIMER_PROPERTIES = {"TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"}
-_DELAYS = {"DELAY", *_TIMER_PROPERTIES}
-_LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +83,8 @@ class Asked:
         if self.interval is not None and self.start_time is None:
             refuse("--interval", "needs --start-time.")
         if self.start_time is not None:
+            from rmqctl.rocketmq.index_names import LAST_TIME
+
             last = self.start_time + (1 if self.interval is None else self.interval) * (self.count or 1)
             if self.start_time < 0 or last > LAST_TIME:
                 refuse("--start-time", "with --interval and --count, times must lie between 1970 and 9999.")
@@ -98,7 +95,9 @@ class Asked:
 
     def _check_kinds(self) -> None:
         """Refuse what no producer sends: batches that are more than plain messages, and two times of delivery."""
-        delays = [name for name, _ in self._all_properties if name in _DELAYS]
+        from rmqctl.rocketmq.engine.routing import MOVING
+
+        delays = [name for name, _ in self._all_properties if name in MOVING]
         if self.delay_level is not None and self.deliver_at is not None:
             refuse("--deliver-at", "cannot be given together with --delay-level.")
         if self.transaction and delays:
@@ -191,7 +190,7 @@ class Asked:
             Refused: sizes that no broker has, or a delivery time for a release without a timer.
         """
         from rmqctl.errors import Refused
-        from rmqctl.rocketmq.engine.late import MULTI_DISPATCH
+        from rmqctl.rocketmq.engine.late import MULTI_DISPATCH, NAMES
         from rmqctl.rocketmq.engine.limits import check_body_size, check_host, check_topic
         from rmqctl.rocketmq.engine.property_text import property_text
 
@@ -201,9 +200,9 @@ class Asked:
             raise Refused(
                 f"brokers of {config.release} have no timer; use --delay-level, or --as-release 5.0.0 or later"
             )
-        if config.release < MULTI_DISPATCH and any(name == _LIGHT_QUEUES for name, _ in self.properties):
+        if config.release < MULTI_DISPATCH and any(name == NAMES for name, _ in self.properties):
             raise Refused(
-                f"brokers of {config.release} have no light queues; leave {_LIGHT_QUEUES} out, "
+                f"brokers of {config.release} have no light queues; leave {NAMES} out, "
                 f"or use --as-release {MULTI_DISPATCH} or later"
             )
         for topic in expanded(self.topics):
@@ -241,6 +240,8 @@ class Asked:
     def config(self, path: str, release: Release | None, clock: Clock) -> StoreConfig:
         """The engine's settings."""
         from rmqctl.rocketmq.engine import FlushMode, Host, StoreConfig
+        from rmqctl.rocketmq.engine.late import NAMES
+        from rmqctl.rocketmq.engine.routing import TIMES
 
         config = StoreConfig.small() if self.small else StoreConfig()
         sizes: dict[str, Any] = {
@@ -254,10 +255,8 @@ class Asked:
             release=release or _shown_release(path) or config.release,
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,
-            timer=self.deliver_at is not None or any(n in _TIMER_PROPERTIES for n, _ in self.properties),
-            multi_dispatch=self.jsonl is not None
-            or self.deliver_due
-            or any(n == _LIGHT_QUEUES for n, _ in self.properties),
+            timer=self.deliver_at is not None or any(n in TIMES for n, _ in self.properties),
+            multi_dispatch=self.jsonl is not None or self.deliver_due or any(n == NAMES for n, _ in self.properties),
             default_queues=self.queues or 4,
             services=not self.crash,
             process_id=None if self.start_time is None else self.seed,

@@ -13,7 +13,7 @@ import click
 from commands._app import Advance, Output, message, progress
 from commands._cells import instant
 from commands._options import as_release_option, output_option
-from commands._produce_asked import LAST_TIME, Asked
+from commands._produce_asked import Asked
 from commands._produce_options import produce_options
 from rmqctl.text import number_of
 
@@ -97,6 +97,8 @@ def _say_room(path: str, room: Room) -> None:
 
 def _go_on(clock: ForwardClock | MadeUpClock, last: int) -> None:
     """Keep store times in order: none is before that of the last message, ms, unless no clock ever showed that."""
+    from rmqctl.rocketmq.index_names import LAST_TIME
+
     if last <= LAST_TIME and clock.not_before(last):
         message(f"store times go on behind {instant(last)}, that of the last message, as they never go back")
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from rmqctl.rocketmq.index_files import NAME_DIGITS
 
 _HOUR_MS = 3_600_000
-_LAST_TIME = 253_370_764_800_000
+LAST_TIME = 253_370_764_800_000
 """The first millisecond of the year 9999, UTC: later years, which only damage gives, have no name of 17 digits."""
 
 
@@ -17,7 +17,7 @@ def next_name(last: str, milliseconds: int) -> str:
     A broker takes its clock; here it is the store time of the first record, so that the same messages
     make the same files. A time that no clock shows counts as the nearest that one does.
     """
-    milliseconds = min(max(milliseconds, 0), _LAST_TIME)
+    milliseconds = min(max(milliseconds, 0), LAST_TIME)
     while (name := _time_name(milliseconds)) <= last:
         if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on behind the last name
             return f"{int(last) + 1:0{NAME_DIGITS}d}"

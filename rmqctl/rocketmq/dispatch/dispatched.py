@@ -21,9 +21,8 @@ from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.dispatch.queue_units import units_of
 from rmqctl.rocketmq.dispatch.request import (
     INNER_BATCH,
-    PREPARED,
-    ROLLBACK,
     TRANSACTION,
+    UNQUEUED,
     DispatchRequest,
     request_of_fields,
     split_extra,
@@ -188,7 +187,7 @@ class Dispatcher:
         flags = block["sys_flag"]
         queued = np.ones(len(block), bool)
         if (flags & TRANSACTION).any():
-            queued = ~np.isin(flags & TRANSACTION, (PREPARED, ROLLBACK))
+            queued = ~np.isin(flags & TRANSACTION, UNQUEUED)
         batch = self._batch_rows(flags, topics) & queued
         if batch.any():
             rows = np.flatnonzero(batch)
@@ -232,7 +231,7 @@ class Dispatcher:
         return found
 
     def _is_queued(self, block: Block, row: int) -> bool:
-        return int(block["sys_flag"][row]) & TRANSACTION not in (PREPARED, ROLLBACK)
+        return int(block["sys_flag"][row]) & TRANSACTION not in UNQUEUED
 
     def _is_wanted(self, keys: Ints) -> npt.NDArray[np.bool_]:
         wanted = self.wanted.topics or frozenset()

@@ -61,7 +61,7 @@ class DispatchRequest:
     @property
     def is_queued(self) -> bool:
         """Whether queues get a unit: transaction type none or commit."""
-        return self.sys_flag & TRANSACTION not in (PREPARED, ROLLBACK)
+        return self.sys_flag & TRANSACTION not in UNQUEUED
 
     @property
     def is_indexed(self) -> bool:

@@ -25,11 +25,11 @@ from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.late import INNER_NUM, NAMES
 from rmqctl.rocketmq.engine.limits import BLANK_ROOM
 from rmqctl.rocketmq.engine.produce import ProduceOptions, make_topics
-from rmqctl.rocketmq.engine.routing import DELAY, DELAY_MS, DELAY_SEC, DELIVER_MS
+from rmqctl.rocketmq.engine.routing import MOVING
 from rmqctl.rocketmq.variants import variant_of
 
 Ints = npt.NDArray[np.int64]
-_ROUTED = {DELAY, DELIVER_MS, DELAY_SEC, DELAY_MS, INNER_NUM, NAMES}
+_ROUTED = MOVING | {INNER_NUM, NAMES}
 """Properties that send a message elsewhere than where it says."""
 
 _FORGOTTEN_AT_ONCE, _UNFLUSHED = 1 << 20, 4 << 20

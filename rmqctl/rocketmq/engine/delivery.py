@@ -11,7 +11,7 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.rocketmq.config_files import delay_offsets, read_config
 from rmqctl.rocketmq.engine.config import Host
 from rmqctl.rocketmq.engine.message import Message, PutResult
-from rmqctl.rocketmq.engine.routing import REAL_QUEUE, REAL_TOPIC
+from rmqctl.rocketmq.engine.routing import REAL_QUEUE, REAL_TOPIC, whole_number
 from rmqctl.rocketmq.engine.topic_table import save_config, versioned
 from rmqctl.rocketmq.query.records import ENCODING, Record
 
@@ -86,9 +86,7 @@ def delivered(record: Record) -> Message:
     """The message that is stored when a delayed one is due: its text still says where it was."""
     properties = text_of(record)
     real = properties.get(REAL_QUEUE, "0")
-    return copy_of(
-        record, properties.get(REAL_TOPIC, SCHEDULE_TOPIC), int(real) if real.isascii() and real.isdigit() else 0
-    )
+    return copy_of(record, properties.get(REAL_TOPIC, SCHEDULE_TOPIC), whole_number(real))
 
 
 def text_of(record: Record) -> dict[str, str]:

@@ -141,13 +141,12 @@ def prepare(message: Message, config: StoreConfig) -> Prepared:
         text += PAIR_END
     host = message.store_host or config.store_host
     hosts = hosts_of(message.born_host, host)
-    if not 0 <= message.queue_id < MAX_QUEUES:
-        check_queue(message.queue_id)
     frame = frame_of(message.topic, hosts, config.release)
     text_size = len(text) + extra
     size = frame.size + len(body) + text_size
     is_small = text_size <= PROPERTIES_MAX and size <= config.max_message_size
-    if hosts or not is_small or size + BLANK_ROOM > config.commit_log_file_size:  # else all limits are kept
+    is_small = is_small and size + BLANK_ROOM <= config.commit_log_file_size
+    if hosts or not is_small or not 0 <= message.queue_id < MAX_QUEUES:  # else all limits are kept
         _check(message, host, text_size, size, config)
     sys_flag = message.sys_flag & ~(_BORN_V6 | _STORE_V6) | hosts
     return Prepared(
@@ -157,6 +156,7 @@ def prepare(message: Message, config: StoreConfig) -> Prepared:
 
 def _check(message: Message, store_host: Host, text_size: int, size: int, config: StoreConfig) -> None:
     body = len(message.body)
+    check_queue(message.queue_id)
     check_body_size(body, config)
     check_host(message.born_host, config, "born_host")
     check_host(store_host, config, "store_host")
@@ -164,7 +164,6 @@ def _check(message: Message, store_host: Host, text_size: int, size: int, config
     check_record(size, body, config)
 
 
-@lru_cache(maxsize=4096)
 def topic_field(topic: str) -> tuple[int, bytes]:
     """The magic of the record version that a topic needs, and the topic as stored."""
     raw = topic.encode("utf-8", "surrogateescape")

@@ -16,6 +16,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.encode import Prepared, prepare
 from rmqctl.rocketmq.engine.limits import RETRY_PREFIX, is_topic_text
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
+from rmqctl.rocketmq.engine.routing import whole_number
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 
 INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"
@@ -126,8 +127,7 @@ def further_topics(message: Message, config: StoreConfig) -> list[str]:
 
 
 def _count(message: Message) -> int:
-    text = message.properties.get(INNER_NUM, "1")
-    return int(text) if text.isascii() and text.isdigit() else 1
+    return whole_number(message.properties.get(INNER_NUM, "1"), 1)
 
 
 def _may_multiply(topic: str, release: Release) -> bool:

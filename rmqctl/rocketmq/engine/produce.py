@@ -269,8 +269,10 @@ def _next(
     """Store the next group, None if there is none; those that bring store times one behind the other, to keep order."""
     with lock:
         group = next(groups, None)
-        if group is None or group[0].is_stored:
-            return _put(engine, group, options) if group is not None else None
+        if group is None:
+            return None
+        if group[0].is_stored:
+            return _put(engine, group, options)
     return _put(engine, group, options)
 
 

@@ -10,15 +10,16 @@ from dataclasses import replace
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, parse_delay_levels
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.request import PREPARED, ROLLBACK, TRANSACTION
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 DELAY, REAL_TOPIC, REAL_QUEUE = "DELAY", "REAL_TOPIC", "REAL_QID"
 DELIVER_MS, DELAY_SEC, DELAY_MS, OUT_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_OUT_MS"
-_TIMES = {DELIVER_MS, DELAY_SEC, DELAY_MS}
-_MOVING = _TIMES | {DELAY}
+TIMES = frozenset({DELIVER_MS, DELAY_SEC, DELAY_MS})
+MOVING = TIMES | {DELAY}
+"""Properties of timer messages, and all that send a message elsewhere first, to be delivered later."""
 DELETE_KEY = "TIMER_DEL_UNIQKEY"
 _ONE_QUEUE = ("RMQ_SYS_TRANS_", "%RETRY%", "%DLQ%", "rmq_sys_", "TRANS_CHECK_MAX_TIME_TOPIC")
 MAX_RECONSUME, FIRST_RETRY_LEVEL = 16, 3
@@ -31,23 +32,28 @@ def route(message: Message, config: StoreConfig, now_ms: int) -> Message:
     Raises:
         MessageRefused: a delivery time that the timer does not take.
     """
-    if message.is_stored or message.sys_flag & TRANSACTION in (PREPARED, ROLLBACK):
+    if message.is_stored or message.sys_flag & TRANSACTION in UNQUEUED:
         return message
     level = delay_level(message)
-    if config.is_5 and level <= 0 and not _TIMES.isdisjoint(message.properties):
+    if config.is_5 and level <= 0 and not TIMES.isdisjoint(message.properties):
         return _timed(message, config, now_ms)
     return _scheduled(message, level, config) if level > 0 else message
 
 
 def may_move(message: Message) -> bool:
     """Whether :func:`route` has anything to look at; every put asks."""
-    return not message.is_stored and not _MOVING.isdisjoint(message.properties)
+    return not message.is_stored and not MOVING.isdisjoint(message.properties)
 
 
 def delay_level(message: Message) -> int:
     """The message's delay level; 0 without one."""
     text = message.properties.get(DELAY)
     return int(text) if text is not None and text.isascii() and text.removeprefix("-").isdigit() else 0
+
+
+def whole_number(text: str, otherwise: int = 0) -> int:
+    """What a property says, where it says a number that is not negative."""
+    return int(text) if text.isascii() and text.isdigit() else otherwise
 
 
 def moved(message: Message, topic: str, queue_id: int, config: StoreConfig, more: dict[str, str]) -> Message:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from formats.rocketmq.timer import TimerMagic
 from rmqctl.rocketmq.engine.delivery import copy_of, text_of
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
-from rmqctl.rocketmq.engine.routing import DELETE_KEY, REAL_QUEUE, REAL_TOPIC, TIMER_TOPIC
+from rmqctl.rocketmq.engine.routing import DELETE_KEY, REAL_QUEUE, REAL_TOPIC, TIMER_TOPIC, whole_number
 from rmqctl.rocketmq.engine.timer import TimerUnit, TimerWheel, Waiting
 from rmqctl.rocketmq.query.records import Record
 
@@ -84,11 +84,11 @@ def _dequeued(record: Record, enqueued_ms: int, now_ms: int, *, roll: bool) -> M
     properties[ENQUEUE_MS] = str(enqueued_ms)
     if roll:
         times = properties.get(ROLL_TIMES, "0")
-        properties[ROLL_TIMES] = str((int(times) if times.isascii() and times.isdigit() else 0) + 1)
+        properties[ROLL_TIMES] = str(whole_number(times) + 1)
     properties[DEQUEUE_MS] = str(now_ms)
     queue = properties.get(REAL_QUEUE, "0")
     topic = TIMER_TOPIC if roll else properties.get(REAL_TOPIC, "")
-    message = copy_of(record, topic, 0 if roll or not (queue.isascii() and queue.isdigit()) else int(queue))
+    message = copy_of(record, topic, 0 if roll else whole_number(queue))
     message.properties, message.property_bytes, message.prepared_transaction_offset = properties, None, 0
     return message
 
