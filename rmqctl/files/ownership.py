@@ -1,0 +1,143 @@
+"""Whose the new files are: a broker must be able to open what root made in its store.
+
+A new file or directory gets owner, group and permissions of the directory that it is made in. Only root can
+give files away; for everybody else the owner stays what the system made it.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqctl.errors import Refused
+
+_FOLLOWED = stat.S_ISGID | 0o775
+"""Permissions of a directory that new ones in it get; never writing for everybody, as in /tmp."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Owner, group and permissions for what is made.
+
+    Attributes:
+        mode: permissions of directories; files get the same without the right to search.
+        must: giving away was asked for, so a refusal of the system is an error.
+    """
+
+    uid: int
+    gid: int
+    mode: int
+    must: bool = False
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Ownership:
+        """Those of a directory, or of the nearest above it that is there.
+
+        Raises:
+            OSError: it cannot be looked at.
+        """
+        directory = nearest_directory(path)
+        found = os.stat(directory)
+        return cls(found.st_uid, found.st_gid, found.st_mode & _FOLLOWED)
+
+    @classmethod
+    def named(cls, text: str, like: Ownership) -> Ownership:
+        """What ``USER``, ``USER:GROUP`` or ``:GROUP`` means, by name or number, with the permissions of another.
+
+        Raises:
+            Refused: nobody has that name, or this user may not give files to others.
+        """
+        user, _, group = text.partition(":")
+        uid, gid = _user(user) if user else (like.uid, like.gid)
+        asked = cls(uid, _group(group) if group else gid, like.mode, must=True)
+        if os.geteuid() and (asked.uid != os.geteuid() or asked.gid not in {os.getegid(), *os.getgroups()}):
+            raise Refused(f"only root may give files to {text}; nothing was written; run the command with sudo")
+        return asked
+
+    def give(self, path: str | os.PathLike[str]) -> None:
+        """Give a file or directory that was just made to its owner; nothing is done where it is right already.
+
+        Raises:
+            OSError: the system refuses; never merely because this user is not root.
+        """
+        found = os.lstat(path)
+        if (found.st_uid, found.st_gid) != (self.uid, self.gid):
+            with suppress(*self._may_fail()):
+                os.lchown(path, self.uid, self.gid)
+        if stat.S_ISLNK(found.st_mode):
+            return
+        wanted = self.mode_for(is_directory=stat.S_ISDIR(found.st_mode))
+        if stat.S_IMODE(os.lstat(path).st_mode) != wanted:
+            with suppress(*self._may_fail()):
+                Path(path).chmod(wanted)
+
+    def give_all(self, root: str | os.PathLike[str]) -> None:
+        """Give a directory and everything in it to its owner; links are not followed."""
+        self.give(root)
+        for directory, directories, files in os.walk(root):
+            for name in (*directories, *files):
+                self.give(os.path.join(directory, name))
+
+    def _may_fail(self) -> tuple[type[OSError], ...]:
+        return () if self.must else (PermissionError,)
+
+    def mode_for(self, *, is_directory: bool) -> int:
+        """Permissions of a new directory or file; its owner may always write."""
+        return self.mode | 0o700 if is_directory else (self.mode & 0o664) | 0o600
+
+
+def inherit(path: str | os.PathLike[str]) -> None:
+    """Give a file or directory that was just made owner, group and permissions of the directory it lies in.
+
+    Raises:
+        OSError: the system refuses; never merely because this user is not root.
+    """
+    Ownership.of(os.path.dirname(os.path.abspath(path))).give(path)
+
+
+def make_directories(path: str | os.PathLike[str]) -> None:
+    """Make a directory and those above it that are missing, each owned like the one that it is made in."""
+    path = os.path.abspath(path)
+    above = nearest_directory(path)
+    owner = Ownership.of(above)
+    missing = []
+    while path != above:
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        with suppress(FileExistsError):
+            Path(directory).mkdir()
+            owner.give(directory)
+
+
+def nearest_directory(path: str | os.PathLike[str]) -> str:
+    """A directory, or the nearest above it that is there, absolute."""
+    found = os.path.abspath(path)
+    while not os.path.isdir(found):
+        found = os.path.dirname(found)
+    return found
+
+
+def _user(text: str) -> tuple[int, int]:
+    """The number of a user, and of the group that is the user's own."""
+    try:
+        entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
+    except KeyError:
+        if text.isdigit():
+            return int(text), int(text)
+        raise Refused(f"this machine knows no user {text}; give a name of /etc/passwd or a number") from None
+    return entry.pw_uid, entry.pw_gid
+
+
+def _group(text: str) -> int:
+    if text.isdigit():
+        return int(text)
+    try:
+        return grp.getgrnam(text).gr_gid
+    except KeyError:
+        raise Refused(f"this machine knows no group {text}; give a name of /etc/group or a number") from None
