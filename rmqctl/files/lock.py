@@ -12,8 +12,8 @@ from pathlib import Path
 
 _BUSY = (errno.EACCES, errno.EAGAIN)
 _ON_LINUX = sys.platform.startswith("linux")
-_held: set[tuple[int, int]] = set()
-"""Device and inode of the lock files that this process holds."""
+_held: dict[tuple[int, int], FileLock] = {}
+"""The locks that this process holds, by device and inode of their files."""
 
 
 class LockHeldError(OSError):
@@ -43,6 +43,71 @@ def is_locked(path: str) -> bool:
         os.close(fd)
 
 
+class FileLock:
+    """The lock that a running broker would hold, taken for as long as the object is not released.
+
+    The lock file is made where it is missing. It counts only while the path leads to the very file that is locked:
+    another holder may have deleted or replaced the file between its opening and its locking, so the two are compared
+    after locking, and it is tried again where they differ.
+
+    Attributes:
+        path: the lock file.
+        is_new: the file was missing and was made now.
+
+    Raises:
+        LockHeldError: another process holds it, or this one does.
+        OSError: the file cannot be opened for writing, which a lock needs.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path, self.is_new = path, False
+        while True:
+            self._fd, is_new = _open(path)
+            self.is_new = is_new
+            try:
+                if self._locks_the_path():
+                    break
+            except BaseException:
+                os.close(self._fd)
+                raise
+            os.close(self._fd)
+        _held[self._who] = self
+
+    def _locks_the_path(self) -> bool:
+        self._who = _identity(os.fstat(self._fd))
+        if self._who in _held or not _take(self._fd):
+            raise LockHeldError(errno.EAGAIN, "another process holds the lock", self.path)
+        try:
+            return _identity(os.stat(self.path)) == self._who
+        except FileNotFoundError:
+            return False
+
+    def fill(self, text: bytes) -> None:
+        """Give an empty lock file the text that a broker writes into it."""
+        if os.fstat(self._fd).st_size == 0:
+            os.pwrite(self._fd, text, 0)
+
+    def is_empty(self) -> bool:
+        """Whether the lock file has no bytes, as one that was made only to be locked."""
+        return os.fstat(self._fd).st_size == 0
+
+    def release(self, *, remove: bool = False) -> None:
+        """Let go; the file goes first if `remove`, so that nobody finds it free and loses it."""
+        if self._fd < 0:
+            return
+        try:
+            if remove:
+                Path(self.path).unlink(missing_ok=True)
+        finally:
+            _held.pop(self._who)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the descriptor; the lock is gone with the last one that was forked from it."""
+        os.close(self._fd)
+        self._fd = -1
+
+
 @contextmanager
 def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
     """Hold the lock that a running broker would hold, for as long as the block runs.
@@ -60,28 +125,25 @@ def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
         LockHeldError: another process holds it, or this one does.
         OSError: the file cannot be opened for writing, which a lock needs.
     """
-    fd, is_new = _open(path)
-    who = _identity(os.fstat(fd))
+    lock = FileLock(path)
     try:
-        if who in _held or not _take(fd):
-            raise LockHeldError(errno.EAGAIN, "another process holds the lock", path)
-        _held.add(who)
-        try:
-            yield is_new
-        finally:
-            if is_new or (is_left_over and os.fstat(fd).st_size == 0):
-                Path(path).unlink()
-            _held.discard(who)
+        yield lock.is_new
     finally:
-        os.close(fd)
+        lock.release(remove=lock.is_new or (is_left_over and lock.is_empty()))
 
 
 def _open(path: str) -> tuple[int, bool]:
     """A descriptor of the lock file, and whether it was made now."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC), False
-    except FileNotFoundError:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), True
+    while True:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC), False
+        except FileNotFoundError:
+            pass
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), True
+        except FileExistsError:
+            if Path(path).is_symlink():  # a dangling one: it is neither there nor can it be made
+                raise
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:
@@ -124,3 +186,13 @@ def _asks_locked(fd: int) -> bool:
         return error.errno in _BUSY
     kind: int = struct.unpack(layout, answer)[0 if _ON_LINUX else 3]
     return kind != f.F_UNLCK
+
+
+def _forget_all() -> None:
+    """Leave the locks of the parent to the parent: a child that outlives it must not hold them on."""
+    while _held:
+        _held.popitem()[1].forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

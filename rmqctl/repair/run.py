@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rmqctl.errors import Refused, StoreInUse
@@ -27,6 +27,7 @@ def apply(
     verify: Verify | None = None,
     layer: FileLayer | None = None,
     lock: str = "lock",
+    lock_is_held: bool = False,
     advance: Advance = lambda size: None,
 ) -> Applied:
     """Carry out a plan, so that it can be taken back, and gone on with after a kill at any instruction.
@@ -37,6 +38,7 @@ def apply(
         verify: called when all edits are on the disk.
         layer: what carries out requests.
         lock: name of the store's lock file: ``lock``, Kafka: ``.lock``.
+        lock_is_held: the caller holds it already, as an engine does.
         advance: called with the bytes written to journal and store.
 
     Raises:
@@ -47,7 +49,7 @@ def apply(
     """
     layer = layer or FileLayer()
     root = Path(os.path.realpath(plan.root))
-    with _held(root, lock) as is_new:
+    with nullcontext(enter_result=False) if lock_is_held else _held(root, lock) as is_new:
         refuse_pending(root)
         base = _base(root, journal_dir)
         changes = draft(plan, next_name(base), lock=lock)

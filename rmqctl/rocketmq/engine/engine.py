@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
+from rmqctl.errors import IOFailure, Refused, RmqctlError
 from rmqctl.repair.run import Applied
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.checkpoint import Checkpoint
@@ -61,24 +61,20 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
     """
 
-    def __init__(self, root: Path, config: StoreConfig, store: RocketMQStore | None, disk: Disk) -> None:
+    def __init__(
+        self, root: Path, config: StoreConfig, store: RocketMQStore | None, disk: Disk, lock: StoreLock
+    ) -> None:
         """Use :meth:`open`."""
-        self.root, self.config, self.disk = root, config, disk
+        self.root, self.config, self.disk, self._lock = root, config, disk, lock
         self.recovered: Applied | None = None
-        if store is not None and store.is_running:
-            raise StoreInUse(root)
         opened = recover_before_open(store, config) if store is not None else None
         if opened is not None:
             store, self.recovered = opened.store, opened.applied
-        self._lock = StoreLock(root, disk)
-        try:
-            self._take_over(store, opened.state if opened is not None else None)
-            self._save_checkpoint()
-            make_database_directory(root, disk, config.release)
-            write_abort(root, disk, process_id_of(config))
-        except BaseException:
-            self._lock.release()
-            raise
+        lock.fill()
+        self._take_over(store, opened.state if opened is not None else None)
+        self._save_checkpoint()
+        make_database_directory(root, disk, config.release)
+        write_abort(root, disk, process_id_of(config))
         self._closed = False
         self._start()
 
@@ -100,15 +96,25 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         root, disk = Path(path), disk or Disk()
         config = config.valid() if config is not None else None
         try:
+            before = existing(root, config or StoreConfig())  # nothing is made where something else lies
+            return cls._opened(Path(before.root) if before is not None else root, config, disk)
+        except OSError as error:
+            raise IOFailure.of(error) from error
+
+    @classmethod
+    def _opened(cls, root: Path, config: StoreConfig | None, disk: Disk) -> Self:
+        """Lock the store, and only then look at it: what was seen before may have grown since."""
+        lock = StoreLock(root, disk)
+        try:
             store = existing(root, config or StoreConfig())
             if store is not None:
-                root = Path(store.root)
                 check_kind(store)
                 config = settled(store, config)
                 store.settings = settings_of(config)
-            return cls(root, config or StoreConfig(), store, disk)
-        except OSError as error:
-            raise IOFailure.of(error) from error
+            return cls(root, config or StoreConfig(), store, disk, lock)
+        except BaseException:
+            lock.give_up()
+            raise
 
     def _take_over(self, store: RocketMQStore | None, state: OpenState | None) -> None:
         config, disk = self.config, self.disk

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from pathlib import Path
 
 from formats.rocketmq.abort_lock import LOCK_TEXT
-from rmqctl.errors import StoreInUse
-from rmqctl.files.lock import LockHeldError, holding, is_locked
+from rmqctl.errors import IOFailure, StoreInUse
+from rmqctl.files.lock import FileLock, LockHeldError
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.disk import Disk
@@ -20,26 +19,40 @@ ABORT, ABORT_BACKUP, LOCK = "abort", "abort.bak", "lock"
 class StoreLock:
     """The lock a broker holds while it runs: an exclusive record lock on byte 0 of ``lock``.
 
+    The root is made where it is missing.
+
     Raises:
         StoreInUse: another process, or another engine of this one, holds it.
         IOFailure: the file cannot be made.
     """
 
     def __init__(self, root: Path, disk: Disk) -> None:
-        path = root / LOCK
-        self._held = ExitStack()
-        if is_locked(str(path)):
-            raise StoreInUse(root)
-        if not path.exists():
-            disk.write_file(path, LOCK_TEXT)
+        disk.make_directory(root)
         try:
-            self._held.enter_context(holding(str(path)))
+            self._lock = FileLock(str(root / LOCK))
         except LockHeldError as error:
             raise StoreInUse(root) from error
+        except OSError as error:
+            raise IOFailure.of(error) from error
 
     def release(self) -> None:
         """Let go; the file stays, as a broker leaves it."""
-        self._held.close()
+        self._lock.release()
+
+    def give_up(self) -> None:
+        """Let go before anything was written; a file that was missing is gone again."""
+        self._lock.release(remove=self._lock.is_new)
+
+    def fill(self) -> None:
+        """Write what a broker writes into the file, which it does once it has the lock.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        try:
+            self._lock.fill(LOCK_TEXT)
+        except OSError as error:
+            raise IOFailure.of(error) from error
 
 
 def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:

@@ -35,14 +35,13 @@ class Opened:
 
 
 def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
-    """Bring a store into the state in which its broker would go on writing.
+    """Bring a store into the state in which its broker would go on writing; the caller holds its lock.
 
     After a clean stop nothing is changed. After a crash a half written last record is taken away and the
     recovery of the release is carried out, each by plan and journal.
 
     Raises:
         TooDamaged: the broker would not start, or would give up messages.
-        StoreInUse: a broker runs on it.
         Refused: its files cannot be changed by a plan, or an earlier run on it was broken off.
         IOFailure: the system refuses.
         OSError: a file cannot be read.
@@ -52,12 +51,12 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     _refuse_damaged(store, found)
     torn = torn_record_plan(store, found.end) if store.has_abort and found.end else None
     if torn is not None:
-        apply(torn)
+        apply(torn, lock_is_held=True)
         found = recover(store, config.release, index=True)
     applied = None
     if store.has_abort:
         now = datetime.fromtimestamp(config.clock.now() / 1000).astimezone().replace(tzinfo=None)
-        applied = apply(recovery_plan(store, found, now))
+        applied = apply(recovery_plan(store, found, now), lock_is_held=True)
         settings = store.settings
         store = open_store_at(
             store.root, commit_log=[t.root for _, t in store.log_trees] if config.commit_log_paths else ()
