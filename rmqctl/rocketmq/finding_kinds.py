@@ -36,6 +36,9 @@ from rmqctl.rocketmq.kinds_derived import (
     INDEX_NEWER as INDEX_NEWER,
 )
 from rmqctl.rocketmq.kinds_derived import (
+    INDEX_TIME as INDEX_TIME,
+)
+from rmqctl.rocketmq.kinds_derived import (
     QUEUE_AHEAD as QUEUE_AHEAD,
 )
 from rmqctl.rocketmq.kinds_derived import (

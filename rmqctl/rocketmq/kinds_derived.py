@@ -143,6 +143,14 @@ INDEX_HEADER = declare(
     broker="Believes it: queries by key may find nothing in this file.",
     see="spec 4.1",
 )
+INDEX_TIME = declare(
+    "index.entry-time",
+    _E,
+    "Index entries keep another time than their records were stored at.",
+    "Rebuild the index from the log; until then ask by key without times.",
+    broker="Queries by key and time miss the messages; a negative difference ends the walk in front of all older ones.",
+    see="spec 4.1, 4.3, 4.6",
+)
 INDEX_COUNT = declare(
     "index.count",
     _W,

@@ -30,6 +30,7 @@ class LogContext:
         log_files: files of the log, ascending.
         dispatched: physical offset behind the last record that has a queue unit; -1 without queues.
         misplaced: physical offsets of records whose queue or queue offset is wrong.
+        odd_times: physical offsets of records whose store time looks damaged.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
     """
 
@@ -48,6 +49,7 @@ class LogContext:
     damaged: tuple[tuple[int, int], ...] = ()
     dispatched: int = -1
     misplaced: frozenset[int] = frozenset()
+    odd_times: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, store: RocketMQStore, as_release: Release | None = None) -> LogContext:

@@ -14,6 +14,7 @@ from typing import Any
 from rmqctl.files.forgiving import Refusals
 from rmqctl.findings import Finding, Severity
 from rmqctl.release import Release
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.database_queue import can_read
@@ -121,7 +122,7 @@ class Verification:
         if self.options.level is not Level.QUICK:
             said = _Said()
             yield from self._log(self._job(geometry, context), said)
-            across = list(said.log.findings(self.options.as_release))
+            across = list(said.noted(said.log.findings(self.options.as_release)))
             yield from across
             context = self._learned(context, said, across, geometry.commit_log_file_size)
             if self.options.cross:
@@ -150,7 +151,7 @@ class Verification:
                     said.log.gap(gap)
                     yield gap
             if not ended:
-                yield from result.findings()
+                yield from said.noted(result.findings())
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
                 said.add(result.partials)
@@ -188,6 +189,7 @@ class Verification:
             damaged=tuple(sorted(log.damaged + lost)),
             dispatched=said.queues.dispatched,
             misplaced=frozenset(log.misplaced + breaks),
+            odd_times=frozenset(said.odd_times),
         )
 
 
@@ -198,6 +200,15 @@ class _Said:
     log: LogJoin = field(default_factory=LogJoin)
     queues: queues.QueuePartial = field(default_factory=queues.QueuePartial)
     index: index.IndexPartial = field(default_factory=index.IndexPartial)
+    odd_times: set[int] = field(default_factory=set)
+
+    def noted(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """The findings as they are; where one says that a store time looks damaged, that is kept."""
+        for finding in findings:
+            wrong = finding.kind is kinds.LOG_STORE_TIME and finding.level is not Severity.NOTE
+            if wrong and finding.physical_offset is not None:
+                self.odd_times.add(finding.physical_offset)
+            yield finding
 
     def add(self, partials: SplitPartials) -> None:
         self.log.add(partials.log)

@@ -24,7 +24,8 @@ from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.store import INDEX, RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.index_file import chain_findings, check_file, is_sound
+from rmqctl.rocketmq.verify.index_file import chain_findings, check_file, header_problem, is_unsettled
+from rmqctl.rocketmq.verify.index_times import FileTimes, compare_times
 
 _TAG_ENTRIES = (5, 4, 0)
 _CHUNK = 1 << 14
@@ -62,17 +63,21 @@ class IndexPartial:
     Attributes:
         uncovered: ascending.
         keyed: records with keys.
+        times: by the path of each file, what the log says of its times.
     """
 
     uncovered: list[Uncovered] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
     keyed: int = 0
+    times: dict[str, FileTimes] = field(default_factory=dict)
 
     def join(self, other: IndexPartial) -> None:
         """Add what the next split says."""
         self.uncovered += other.uncovered
         self.strangers += other.strangers
         self.keyed += other.keyed
+        for path, times in other.times.items():
+            self.times.setdefault(path, FileTimes()).add(times)
 
 
 class IndexChecker:
@@ -83,7 +88,7 @@ class IndexChecker:
         self._ids, self._keys = ids, KeyHashes()
         shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
         files = [f for f in index_files(store, shape) if f.is_whole]
-        sound = [f for f in files if f.count and is_sound(f)]
+        sound = [f for f in files if f.count and not header_problem(f, unsettled=is_unsettled(context, f is files[-1]))]
         self._cursors = [_Cursor(f, number) for number, f in enumerate(sound)]
         self._with_tags = context.lowest_release >= _TAG_ENTRIES
         self._from: int | None = None
@@ -102,6 +107,7 @@ class IndexChecker:
         self._partial.keyed += int(np.count_nonzero(owner[1:] != owner[:-1])) + bool(len(owner))
         if not _equal(entries, physical, keys):
             self._look_closer(found, entries, physical)
+        self._compare_times(entries, physical, block["store_timestamp"])
         return []
 
     def partial(self) -> IndexPartial:
@@ -113,6 +119,18 @@ class IndexChecker:
     def _keys_of(self, found: LogBlock, with_tags: bool) -> KeyColumns:
         topics = found.topics(self._ids)
         return self._keys.columns(found.block, found.pairs, topics, self._ids.texts, tags=with_tags)
+
+    def _compare_times(self, entries: _Slice, physical: Ints, stored: Ints) -> None:
+        """Compare what entries say of the time of records of the block; others lie where no record begins."""
+        row = np.searchsorted(physical, entries.physical)
+        known = row < len(physical)
+        known[known] = physical[row[known]] == entries.physical[known]
+        for number in np.unique(entries.file).tolist():
+            own = np.flatnonzero(known & (entries.file == number))
+            file = self._cursors[number].file
+            offset, difference, place = entries.offset[own], entries.difference[own], entries.physical[own]
+            times = compare_times(file, offset, difference, place, stored[row[own]])
+            self._partial.times.setdefault(file.path, FileTimes()).add(times)
 
     def _look_closer(self, found: LogBlock, entries: _Slice, physical: Ints) -> None:
         """Entries and expectation differ: the broker may do the opposite about tags, or something is wrong."""
@@ -131,7 +149,9 @@ class IndexChecker:
         held = set(there)
         for (place, hash_), number, at in zip(there, entries.file.tolist(), entries.offset.tolist(), strict=True):
             if (place, hash_) not in wanted:
-                self._partial.strangers.append(Stranger(self._cursors[number].file.path, at, place))
+                path = self._cursors[number].file.path
+                self._partial.strangers.append(Stranger(path, at, place))
+                self._partial.times.setdefault(path, FileTimes()).strangers.add(place)
         ends = (block.physical + block.total_size).tolist()
         lacking = {
             int(owner)
@@ -163,16 +183,14 @@ class _Slice:
     hash: Ints
     offset: Ints
     file: Ints
+    difference: Ints
 
     @staticmethod
     def join(parts: list[_Slice]) -> _Slice:
         if len(parts) == 1:
             return parts[0]
         none = np.zeros(0, np.int64)
-        physical, hashes, offset, file = (
-            np.concatenate([none, *(getattr(p, name) for p in parts)]) for name in _Slice.__slots__
-        )
-        return _Slice(physical, hashes, offset, file)
+        return _Slice(*(np.concatenate([none, *(getattr(p, name) for p in parts)]) for name in _Slice.__slots__))
 
 
 class _Cursor:
@@ -202,8 +220,9 @@ class _Cursor:
 
     def _slice(self, entries: npt.NDArray[np.void], first: int) -> _Slice:
         offset = self.file.geometry.entry_at(first) + np.arange(len(entries)) * entries.itemsize
-        physical, hashes = (entries[name].astype(np.int64) for name in ("physical_offset", "key_hash"))
-        return _Slice(physical, hashes, offset, np.full(len(entries), self.number, np.int64))
+        names = ("physical_offset", "key_hash", "time_difference")
+        physical, hashes, difference = (entries[name].astype(np.int64) for name in names)
+        return _Slice(physical, hashes, offset, np.full(len(entries), self.number, np.int64), difference)
 
 
 def finish(
@@ -223,7 +242,8 @@ def finish(
     try:
         for number, file in enumerate(files):
             known = chains[number] if chains is not None and number < len(chains) else None
-            yield from check_file(store, file, context, newest=file is files[-1], chains=known)
+            times = said.times.get(file.path, FileTimes())
+            yield from check_file(store, file, context, file is files[-1], times, chains=known)
         yield from _strangers(said.strangers, context)
         yield from _coverage(files, said, context)
     finally:
@@ -268,6 +288,17 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
         yield open_run
 
 
+def _without_header(files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
+    """Physical ranges that files with a damaged header hold: from the sound file in front to the one behind."""
+    sound = [f.is_whole and not header_problem(f, unsettled=is_unsettled(context, f is files[-1])) for f in files]
+    for number, file in enumerate(files):
+        if sound[number] or not file.is_whole:
+            continue
+        front = [f.header["end_phy_offset"] for f, fine in zip(files[:number], sound, strict=False) if fine]
+        behind = [f.header["begin_phy_offset"] for f, fine in zip(files, sound, strict=True) if fine][len(front) :]
+        yield front[-1] if front else -1, behind[0] if behind else context.limit
+
+
 def _coverage(files: list[IndexFile], said: IndexPartial, context: LogContext) -> Iterator[Finding]:
     """Records with keys that no file holds."""
     keyed = said.keyed
@@ -279,7 +310,10 @@ def _coverage(files: list[IndexFile], said: IndexPartial, context: LogContext) -
         yield Finding(kinds.INDEX_MISSING, INDEX, 0, 0, message)
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
+    unknown = list(_without_header(files, context))
     for run in _merged(runs):
+        if any(low <= run.begin <= high and run.end <= high + _NEAR for low, high in unknown):
+            continue
         # units are written before keys: at a kill the last record with a unit may lack some or all of its entries
         tail = run.begin >= last and run.first_end >= context.dispatched and (context.crashed or context.running)
         message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.findings import Finding, Severity
+from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.index_files import IndexFile
 from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, SLOT_SIZE
-from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_numbers import run_starts
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.index_times import FileTimes, time_findings
 
 Numbers = npt.NDArray[np.int32]
 _CHUNK = 1 << 17
@@ -24,12 +24,18 @@ _MOST = 64
 
 
 def check_file(
-    store: RocketMQStore, file: IndexFile, context: LogContext, newest: bool, chains: list[Finding] | None = None
+    store: RocketMQStore,
+    file: IndexFile,
+    context: LogContext,
+    newest: bool,
+    times: FileTimes,
+    chains: list[Finding] | None = None,
 ) -> Iterator[Finding]:
     """Findings of one file; a file of another length has been named already and is left alone.
 
     Args:
         newest: it is the newest file.
+        times: what the log said of the times of its entries.
         chains: what :func:`chain_findings` gave where that has run before.
 
     Raises:
@@ -37,11 +43,11 @@ def check_file(
     """
     if not file.is_whole:
         return
-    problem = header_problem(file)
+    problem = header_problem(file, unsettled=is_unsettled(context, newest))
     if problem:
         yield Finding(kinds.INDEX_HEADER, file.path, 0, HEADER.packer.size, problem)
         return
-    yield from _times_in_order(store, file)
+    yield from time_findings(file, context, times)
     yield from chain_findings(file, context, newest) if chains is None else chains
     yield from _against_log(file, context)
     checkpoint = read_checkpoint(store)
@@ -50,45 +56,35 @@ def check_file(
         yield Finding(kinds.INDEX_NEWER, file.path, 0, 0, message)
 
 
-def _times_in_order(store: RocketMQStore, file: IndexFile) -> Iterator[Finding]:
-    """Times that do not ascend: normal where the first and last record indexed have them: the clock was set back."""
-    h = file.header
-    if h["begin_timestamp"] <= h["end_timestamp"]:
-        return
-    with LogReader(store.log_files) as log:
-        stored = [log.store_timestamp(h[name]) for name in ("begin_phy_offset", "end_phy_offset")]
-    message = f"times {h['begin_timestamp']} to {h['end_timestamp']} are not in order"
-    set_back = stored == [h["begin_timestamp"], h["end_timestamp"]]
-    if set_back:
-        message += ": the clock was set back; queries by key and time pass this file over"
-    yield Finding(kinds.INDEX_HEADER, file.path, 0, HEADER.packer.size, message, Severity.NOTE if set_back else None)
-
-
 def chain_findings(file: IndexFile, context: LogContext, newest: bool) -> list[Finding]:
     """Findings of the slots and chains of one file, none where its length or header is wrong; needs no log.
 
     Raises:
         OSError: the file cannot be read.
     """
-    if not file.is_whole or not is_sound(file):
+    unsettled = is_unsettled(context, newest)
+    if not file.is_whole or header_problem(file, unsettled=unsettled):
         return []
-    return list(_chains(file, unsettled=newest and (context.crashed or context.running)))
+    return list(_chains(file, unsettled=unsettled))
 
 
-def is_sound(file: IndexFile) -> bool:
-    """Whether the header can be believed."""
-    return header_problem(file) is None
+def is_unsettled(context: LogContext, newest: bool) -> bool:
+    """Whether a broker may have been about to put a key into the file: the header is written last."""
+    return newest and (context.crashed or context.running)
 
 
-def header_problem(file: IndexFile) -> str | None:  # noqa: PLR0911 - one return a rule
-    """What is wrong with the header, as a sentence; None if nothing is."""
+def header_problem(file: IndexFile, *, unsettled: bool = False) -> str | None:  # noqa: PLR0911 - one return a rule
+    """What is wrong with the header, as a sentence; None if nothing is.
+
+    Args:
+        unsettled: one entry more than the header says may be written.
+    """
     h = file.header
+    beyond = file.entries(file.count + 1 + unsettled, 1)
+    if 0 <= h["index_count"] < file.geometry.entries and len(beyond) and any(beyond[0].tolist()):
+        return f"index_count is {h['index_count']}, but entry {file.count + 1 + unsettled} is written"
     if not any(h.values()):
-        return (
-            None
-            if not len(file.entries(1, 1)) or not any(file.entries(1, 1)[0].tolist())
-            else "all zero, but there are entries"
-        )
+        return None
     if not 0 <= h["index_count"] <= file.geometry.entries:
         return f"index_count is {h['index_count']}, the file has room for {file.geometry.entries}"
     if not 0 <= h["hash_slot_count"] <= file.geometry.entries:

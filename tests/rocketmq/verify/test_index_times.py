@@ -1,0 +1,148 @@
+"""Times of index files against the log, and a count that the entries contradict: one sentence where one field is wrong."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fixtures import golden
+from rmqctl.findings import Finding
+from rmqctl.open import open_store_at
+from rmqctl.rocketmq.geometry import index_geometry
+from rmqctl.rocketmq.index_files import IndexFile, index_files
+from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from rmqctl.rocketmq.verify.index_times import FileTimes, WrongRun, compare_times
+
+BEGIN, END, COUNT = 0, 8, 36
+STORES = ["4.5.2-clean", "4.9.8-crash", "5.5.0-clean"]
+
+
+def loud(root: Path, **options: int) -> list[Finding]:
+    """Errors and warnings."""
+    found = Verification(open_store_at(str(root)), VerifyOptions(**options)).findings()  # type: ignore[arg-type]
+    return [f for f in found if f.level != "note"]
+
+
+@pytest.fixture(params=STORES)
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return golden.unpack(request.param, tmp_path)
+
+
+@pytest.fixture
+def geometry(root: Path) -> IndexGeometry:
+    return index_geometry(open_store_at(str(root)))  # type: ignore[arg-type]
+
+
+def index_of(root: Path) -> Path:
+    return min((root / "index").iterdir())
+
+
+def put(path: Path, offset: int, layout: str, value: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(struct.pack(layout, value))
+
+
+def get(path: Path, offset: int, layout: str) -> int:
+    return int(struct.unpack_from(layout, path.read_bytes(), offset)[0])
+
+
+@pytest.mark.parametrize(("offset", "value"), [(BEGIN, 5), (END, 1 << 62), (BEGIN, 0), (END, 7)])
+def test_a_time_of_the_header(offset: int, value: int, root: Path) -> None:
+    put(index_of(root), offset, ">q", value)
+    found = loud(root)
+    assert [f.kind.id for f in found] == ["index.header"]
+    assert str(value) in found[0].message
+    assert "was stored at" in found[0].message
+
+
+def test_a_begin_that_is_ms_off(root: Path) -> None:
+    """All entries round to the same second, and only the log knows."""
+    put(index_of(root), BEGIN, ">q", get(index_of(root), BEGIN, ">q") - 1)
+    assert [f.kind.id for f in loud(root)] == ["index.header"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 17])
+def test_a_negative_difference(number: int, root: Path, geometry: IndexGeometry) -> None:
+    at = geometry.entry_at(number)
+    put(index_of(root), at + 12, ">i", -1)
+    assert [(f.kind.id, f.offset, f.size) for f in loud(root)] == [("index.entry-time", at, 20)]
+
+
+def test_all_differences_are_zero(root: Path, geometry: IndexGeometry) -> None:
+    """One sentence a run, and not one an entry."""
+    path = index_of(root)
+    data = bytearray(path.read_bytes())
+    count = get(path, COUNT, ">i") - 1
+    changed = 0
+    for number in range(1, count + 1):
+        at = geometry.entry_at(number) + 12
+        changed += data[at : at + 4] != bytes(4)
+        data[at : at + 4] = bytes(4)
+    path.write_bytes(data)
+    found = loud(root)
+    assert {f.kind.id for f in found} == ({"index.entry-time"} if changed else set())
+    assert sum(f.size for f in found) == 20 * changed
+    assert len(found) <= 1
+    assert loud(root, split_size=1 << 15) == found
+
+
+@pytest.mark.parametrize("value", [0, 1, 9])
+def test_a_count_that_the_entries_contradict(value: int, root: Path) -> None:
+    put(index_of(root), COUNT, ">i", value)
+    assert [f.kind.id for f in loud(root)] == ["index.header"]
+
+
+def test_a_damaged_record_is_not_the_index_s_fault(root: Path) -> None:
+    """Its store time is damaged; the header and the entries still have the one it had."""
+    store = open_store_at(str(root))
+    files = index_files(store, index_geometry(store))  # type: ignore[arg-type]
+    first = files[0].header["begin_phy_offset"]
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.seek(first + 56)
+        log.write(bytes(8))
+    assert {f.kind.id for f in loud(root)} == {"log.store-time"}
+
+
+# --- the comparison alone -------------------------------------------------------------------------
+
+
+def made(begin: int) -> IndexFile:
+    header = {"begin_timestamp": begin}
+    return IndexFile(None, "index/1", 0, IndexGeometry(4, 100), header)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("begin", "differences", "stored", "wrong"),
+    [
+        (1000, [0, 0, 1], [1000, 1999, 2000], []),
+        (1000, [0, 1, 1], [1000, 1999, 2000], [1]),
+        (1000, [7, 0, 1], [1000, 1999, 2000], []),
+        (1000, [-7, 0, 1], [1000, 1999, 2000], [0]),
+        (5000, [0, 0, 0], [5000, 1999, 2000], []),
+        (0, [0, 0, 0], [1000, 1999, 9000], []),
+        (0, [0, 0, 9], [1000, 1999, 9000], [2]),
+        (1000, [0, (1 << 31) - 1, 0], [1000, 1 << 60, 1000], []),
+    ],
+)
+def test_seconds_as_a_broker_counts_them(
+    begin: int, differences: list[int], stored: list[int], wrong: list[int]
+) -> None:
+    """Whole seconds after the begin, none before it; the first entry of a file may count from the file in front."""
+    file = made(begin)
+    offsets = np.array([file.geometry.entry_at(n) for n in (1, 2, 3)])
+    columns: Callable[[list[int]], np.ndarray] = lambda values: np.array(values, np.int64)  # type: ignore[type-arg]  # noqa: E731
+    times = compare_times(file, offsets, columns(differences), columns([10, 20, 30]), columns(stored))
+    assert (times.compared, times.wrong) == (3, len(wrong))
+    assert [run.offset for run in times.runs] == offsets[wrong].tolist()
+
+
+def test_runs_of_two_splits_that_meet() -> None:
+    times = FileTimes(5, 2, [WrongRun(100, 2, 7, 0, 1)])
+    times.add(FileTimes(5, 3, [WrongRun(140, 1, 9, 0, 2), WrongRun(180, 2, 11, 0, 2)], {4}))
+    assert times == FileTimes(10, 5, [WrongRun(100, 3, 7, 0, 1), WrongRun(180, 2, 11, 0, 2)], {4})
