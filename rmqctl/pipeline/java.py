@@ -11,13 +11,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from rmqctl.errors import MissingExtra, RmqctlError
+from rmqctl.pipeline.own_files import keep, own_directory
 
 OLDEST = 17
 _MODULE = "--add-modules=jdk.incubator.vector"
@@ -112,19 +112,7 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str] | No
 
 
 def _wrapped(binary: Path) -> Path:
-    """A home in the user's cache whose java leaves out the argument that the real one does not take."""
-    home = _cache() / "java" / re.sub(r"\W+", "-", os.fspath(binary)).strip("-")
-    script = home / "bin" / "java"
-    text = _WRAPPER % os.fspath(binary)
-    if not script.is_file() or script.read_text("utf-8") != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
-            file.write(text)
-        Path(file.name).chmod(0o755)
-        Path(file.name).replace(script)
+    """A home of the user's own whose java leaves out the argument that the real one does not take."""
+    home = own_directory("java") / re.sub(r"\W+", "-", os.fspath(binary)).strip("-")
+    keep(home / "bin" / "java", (_WRAPPER % os.fspath(binary)).encode(), 0o755)
     return home
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rmqctl"

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmqctl.pipeline.own_files import own_directory
 from rmqctl.pipeline.spark_daemon import MODULE
 
 LOCAL = "local[*]"
@@ -69,7 +70,7 @@ def settings(cluster: Cluster) -> dict[str, str]:
     found = dict(DEFAULTS)
     partitions = max((cluster.log_bytes or 0) // _BYTES_OF_PARTITION, _SHUFFLE_PARTITIONS)
     found["spark.sql.shuffle.partitions"] = str(partitions)
-    found["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "rmqctl-spark-warehouse")
+    found["spark.sql.warehouse.dir"] = os.fspath(own_directory("warehouse"))
     if cluster.is_local:
         found |= _LOCAL_DEFAULTS
         if hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_DIRECTORY:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
+import io
 import zipfile
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rmqctl import __version__
+from rmqctl.pipeline.own_files import keep, own_directory
 
 PACKAGES = ("formats", "rmqctl", "commands", "construct")
 """What the zip holds: this project, and the one package it needs everywhere that is nothing but Python."""
@@ -19,20 +20,14 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def code_zip(directory: Path | None = None) -> Path:
-    """The packages that are installed here as a zip; made anew where its content has changed.
+    """The packages that are installed here as a zip. One that is there is taken only if it is the same, byte for byte.
 
     Args:
-        directory: where to put it; default: the system's directory for temporary files.
+        directory: where to put it; default: a directory of the user's own.
     """
-    content = {name: path.read_bytes() for name, path in sorted(_modules())}
-    digest = hashlib.sha256(b"".join(name.encode() + b"\0" + data for name, data in content.items())).hexdigest()
-    target = (directory or Path(tempfile.gettempdir())) / f"rmqctl-{__version__}-{digest[:12]}.zip"
-    if not target.is_file():
-        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".zip", delete=False) as file:
-            _write(file.name, content)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(target)
-    return target
+    made = _zipped({name: path.read_bytes() for name, path in sorted(_modules())})
+    name = f"rmqctl-{__version__}-{hashlib.sha256(made).hexdigest()[:12]}.zip"
+    return keep((directory or own_directory("code")) / name, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +65,12 @@ def submit_package(directory: Path) -> SubmitPackage:
     return SubmitPackage(code, main, line)
 
 
-def _write(path: str, content: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+def _zipped(content: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in content.items():
             archive.writestr(zipfile.ZipInfo(name, _DATE), data, zipfile.ZIP_DEFLATED)
+    return made.getvalue()
 
 
 def _modules() -> list[tuple[str, Path]]:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from fixtures import golden
 from rmqctl.pipeline import java
 from rmqctl.pipeline.java import MissingJava, find_java
+from rmqctl.pipeline.own_files import own_directory
 from rmqctl.pipeline.shipping import code_zip
 
 _JAVA = """#!/bin/sh
@@ -36,13 +38,15 @@ def make_java(directory: Path, version: int, *, has_module: bool = True) -> Path
 
 
 @pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
     """No Java at all: none named, none on the path, no package with one."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.setattr(java, "find_spec", lambda _: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return monkeypatch
+    own_directory.cache_clear()
+    yield monkeypatch
+    own_directory.cache_clear()
 
 
 def test_java_home_is_taken(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,6 +98,41 @@ def test_the_zip_holds_all_that_executors_need_of_us(tmp_path: Path) -> None:
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, env={}
     )
     assert done.stdout.count(str(archive)) == 2
+
+
+def test_code_of_somebody_else_is_not_shipped(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither is a file taken for its name, nor a directory that others may write to."""
+    code_zip.cache_clear()
+    (tmp_path / "cache" / "rmqctl" / "code").mkdir(0o777, parents=True)
+    archive = code_zip()
+    sound = archive.read_bytes()
+    assert archive.parent == tmp_path / "cache" / "rmqctl" / "code"
+    assert [path.stat().st_mode & 0o777 for path in (archive.parent, archive.parent.parent)] == [0o700, 0o700]
+    for planted in (b"PK planted", None):
+        archive.unlink()
+        if planted is not None:
+            archive.write_bytes(planted)
+        else:
+            (tmp_path / "planted").write_bytes(sound)
+            archive.symlink_to(tmp_path / "planted")
+        code_zip.cache_clear()
+        assert code_zip() == archive
+        assert archive.read_bytes() == sound
+        assert not archive.is_symlink()
+    code_zip.cache_clear()
+
+
+def test_a_cache_that_is_not_the_users_own_is_passed_over(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "rmqctl").symlink_to(tmp_path / "elsewhere")
+    found = own_directory("code")
+    assert not found.is_relative_to(tmp_path / "cache")
+    assert found.stat().st_mode & 0o777 == 0o700
+    assert not any((tmp_path / "elsewhere").iterdir())
+    nowhere.setattr("os.geteuid", lambda: 12345)
+    own_directory.cache_clear()
+    assert not own_directory("code").is_relative_to(tmp_path)
 
 
 def test_submit_package(rmqctl: Any, tmp_path: Path) -> None:
