@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from formats.describe import FieldRow, describe, fixed_size
+from formats.kafka import message_catalogue
 from formats.rocketmq import (
     abort_lock,
     checkpoint,
@@ -124,6 +125,10 @@ CATALOGUE: tuple[Format, ...] = (
     Format("unique-key-ipv6", "UNIQ_KEY of Java clients, IPv6 (in hex)", "properties", message_id.UniqueKeyV6),
     Format("grpc-message-id", "message id of gRPC clients, stored as UNIQ_KEY (in hex)", "properties", message_id.GrpcMessageId, "5.0.0"),
 )  # fmt: skip
+
+CATALOGUE += tuple(
+    Format(name, title, files, table, table.since) for name, title, files, table in message_catalogue.messages()
+)
 
 
 def find(name: str) -> Format | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import construct as c
 
+from formats.kafka.messages import NUMBER_SIZES, Field, Message
+
 Context = dict[str, Any]
 _KINDS = {
     "b": "i8",
@@ -28,7 +30,8 @@ class FieldRow:
     """One field of a layout.
 
     Attributes:
-        offset: bytes from the start; behind a field of varying size its length stands in it, ``88+len(body)``.
+        offset: bytes from the start; after a field of varying size its length stands in it, ``88+len(body)``; "" in a
+            message whose fields depend on its version.
         size: bytes, ``len(body)`` for varying ones.
         type: ``i32`` and the like (big-endian, signed unless ``u``), ``bytes``, ``text``.
         note: meaning, unit, and what other layouts have here instead.
@@ -43,6 +46,8 @@ class FieldRow:
 
 def describe(schema: Any, context: Context | None = None) -> list[FieldRow]:
     """The fields of a schema in file order, for the branches that ``context`` chooses."""
+    if isinstance(schema, Message):
+        return [*_message_rows(schema.fields), *_tag_rows(schema)]
     place = _Place()
     rows = []
     for name, node, notes in _fields(schema, c.Container(context or {})):
@@ -52,6 +57,8 @@ def describe(schema: Any, context: Context | None = None) -> list[FieldRow]:
 
 def fixed_size(schema: Any) -> int | None:
     """Bytes of a schema whose size does not vary, else None."""
+    if isinstance(schema, Message):
+        return None
     try:
         size: int = schema.sizeof()
     except c.SizeofError:
@@ -127,6 +134,23 @@ def _rows(name: str, node: Any, notes: tuple[str, ...], place: _Place) -> Iterat
                 place.varying.append(name)
             else:
                 place.fixed += size
+
+
+def _message_rows(fields: tuple[Field, ...], outer: str = "") -> Iterator[FieldRow]:
+    """Fields of a message and of the structs in it; where one begins depends on all before it."""
+    for field in fields:
+        name = outer + field.name
+        size = NUMBER_SIZES.get(field.type)
+        note = [f"versions {field.versions}"]
+        note += [f"may be null in {field.nullable}"] * bool(field.nullable)
+        note += [] if field.tag is None else [f"tag {field.tag}, absent: {field.default}"]
+        yield FieldRow("", f"len({name})" if size is None else str(size), field.type, name, "; ".join(note))
+        yield from _message_rows(field.fields, f"{name}.")
+
+
+def _tag_rows(message: Message) -> list[FieldRow]:
+    note = f"in {message.flexible}, at the end of each struct: their count, then number, size and data of each"
+    return [FieldRow("", "len(tags)", "tagged", "tags", note)] if message.flexible else []
 
 
 def _mark(term: bytes) -> str:

@@ -1,0 +1,1 @@
+"""Formats of Kafka log directories, one module per file kind."""
