@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ from rmqctl.rocketmq.measure import (
     Measured,
     describe,
     is_message_magic,
+    is_whole,
     measure,
     records_at,
 )
@@ -59,10 +60,14 @@ class Chain:
         gap: damage whose end has not been found yet, or None while records follow each other.
         size: bytes in the file.
         shifts: accepted differences between PHYSICALOFFSET and position, bytes.
+
+    Args:
+        read: some bytes at a place of the file. The lengths at the end of a long record are read alone, since the bytes
+            between may claim to be the heads of many such records.
     """
 
-    def __init__(self, base: int, size: int, lead: int = 0) -> None:
-        self.base, self.size, self.lead = base, size, lead
+    def __init__(self, base: int, size: int, lead: int, read: Callable[[int, int], bytes]) -> None:
+        self.base, self.size, self.lead, self.read = base, size, lead, read
         self.gap: Gap | None = None
         self.shifts: tuple[int, ...] = (0,)
 
@@ -86,6 +91,7 @@ class _Window:
         self._blanks: list[int] | None = None
         self._empty: list[int] | None = None
         self._tries = 0
+        self._exact: Ints | None = None
         self._search()
 
     def _search(self) -> None:
@@ -94,7 +100,7 @@ class _Window:
         self.undecided = found.take(np.flatnonzero(found.needs))
         self.sound = found.take(_slice_or(found.whole))
         starts = self.sound.at - self.lead
-        self.starts = starts
+        self.starts, self._exact = starts, None
         self.breaks = np.flatnonzero(starts[:-1] + (self.sound.total_size[:-1] + self.lead) != starts[1:])
 
     def advance(self) -> bool:
@@ -148,9 +154,18 @@ class _Window:
         if one.whole[0]:
             return self._take_foreign(one)
         need = int(one.needs[0])
-        if need and len(self.data) < self.limit and len(self.data) - at < need:
+        if need and len(self.data) < self.limit and len(self.data) - at < need and self._is_whole(one):
             return self._leave(self.at, need + self.lead)
-        return self._open(GapKind.STRUCTURE, describe(self.data, one, self.limit), _signed(size))
+        return self._open(GapKind.STRUCTURE, describe(self._bytes, one, self.limit), _signed(size))
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        """Bytes of the window, or of the file behind it."""
+        if at + size <= len(self.data):
+            return self.data[at : at + size].tobytes()
+        return self.chain.read(self.position + at, size)
+
+    def _is_whole(self, one: Measured) -> bool:
+        return is_whole(self._bytes, one, self.limit)
 
     def _measured(self, at: int) -> Measured:
         """Lengths of the one record at ``at``; those of the window's last record, not whole yet, are known."""
@@ -178,7 +193,7 @@ class _Window:
 
     def _take_foreign(self, one: Measured) -> bool:
         """A whole record whose PHYSICALOFFSET is not its position: the chain goes through it, as a broker's does."""
-        shift = one.physical_shift(self.data, self.position + self.chain.base)
+        shift = self._shift(one)
         self.at = int(one.at[0] + one.total_size[0])
         self.step.parts.append(one)
         if shift not in self.chain.shifts and self._tries < _SHIFTS_TRIED:
@@ -198,10 +213,9 @@ class _Window:
     def _resume(self) -> bool:
         """Find the next sound record or the file's own blank; or move the search on."""
         place = self._next_sound()
-        wait = self.undecided.at[self.undecided.at - self.lead >= self.at]
-        if len(wait) and (place is None or wait[0] - self.lead < place):
-            start = int(wait[0]) - self.lead
-            need = int(self.undecided.needs[len(self.undecided.at) - len(wait)]) + self.lead
+        one = self._first_undecided(place)
+        if one is not None:
+            start, need = int(one.at[0]) - self.lead, int(one.needs[0]) + self.lead
             if len(self.data) - start < min(need, self.limit - start):
                 return self._leave(start, need)
         if place is None:
@@ -210,6 +224,21 @@ class _Window:
             )
         self._close_gap(place)
         return True
+
+    def _first_undecided(self, place: int | None) -> Measured | None:
+        """The first record in front of a place that the window does not hold to its end and the chain may go on at.
+
+        Those that their last lengths disprove are left out for good.
+        """
+        starts = self.undecided.at - self.lead
+        first = int(np.searchsorted(starts, self.at))
+        stop = len(starts) if place is None else int(np.searchsorted(starts, place))
+        for k in range(first, stop):
+            one = self.undecided.take(slice(k, k + 1))
+            if self._shift(one) == 0 and self._is_whole(one):
+                return one
+        self.undecided = self.undecided.take(slice(max(stop, first), None))
+        return None
 
     def _close_gap(self, place: int) -> None:
         gap = self.chain.gap
@@ -221,17 +250,22 @@ class _Window:
 
     def _next_sound(self) -> int | None:
         """The first place from ``at`` on where a record proves itself, or a blank that fits the file exactly."""
-        k = int(np.searchsorted(self.starts, self.at))
-        places = [
-            int(s) for s in self.starts[k : k + 64] if self._is_exact(k + int(np.searchsorted(self.starts[k:], s)))
-        ][:1]
+        exact = self._exact_starts()
+        places = exact[int(np.searchsorted(exact, self.at)) :][:1].tolist()
         places += [b for b in self._exact_blanks() if b >= self.at][:1]
         if self.lead:
             places += [e for e in self._empty_entries() if e >= self.at][:1]
         return min(places, default=None)
 
-    def _is_exact(self, k: int) -> bool:
-        return self.sound.take(slice(k, k + 1)).physical_shift(self.data, self.position + self.chain.base) == 0
+    def _exact_starts(self) -> Ints:
+        """Where the records of the window begin that lie where they say."""
+        if self._exact is None:
+            shifts = self.sound.physical_shifts(self.data, self.position + self.chain.base)
+            self._exact = self.starts[shifts == 0]
+        return self._exact
+
+    def _shift(self, one: Measured) -> int:
+        return int(one.physical_shifts(self.data, self.position + self.chain.base)[0])
 
     def _exact_blanks(self) -> list[int]:
         """Blanks of the window whose size reaches exactly to the end of the file."""

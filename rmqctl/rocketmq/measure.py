@@ -6,6 +6,7 @@ lengths read from the fields that the schema's plans locate (spec 2.1, 6.2).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -60,10 +61,10 @@ class Measured:
         """The same columns for a slice, an index array or a boolean array."""
         return Measured(*(getattr(self, name)[keep] for name in _COLUMNS))
 
-    def physical_shift(self, data: Bytes8, origin: int) -> int:
-        """What the first record says of its position, less where it is; ``origin`` is that of ``data[0]``."""
-        stated = gather(data, self.at[:1] + int(head_offsets("physical_offset")[0]), ">i8")
-        return int(stated[0]) - origin - int(self.at[0])
+    def physical_shifts(self, data: Bytes8, origin: int) -> Ints:
+        """What each record says of its position, less where it is; ``origin`` is that of ``data[0]``."""
+        stated = gather(data, self.at + int(head_offsets("physical_offset")[0]), ">i8")
+        return stated.astype(np.int64) - origin - self.at
 
     @staticmethod
     def concatenate(parts: list[Measured]) -> Measured:
@@ -173,24 +174,48 @@ def _at_or(data: Bytes8, at: Ints, dtype: str, where: Flags, otherwise: int) -> 
     return values
 
 
-def describe(data: Bytes8, one: Measured, limit: int) -> str:
+Read = Callable[[int, int], bytes]
+"""Bytes at a place, counted from the start of the window; fewer where the file ends."""
+
+
+def is_whole(read: Read, one: Measured, limit: int) -> bool:
+    """Whether all lengths of the record that ``one`` measured add up, also where the window ends before it."""
+    total, head, text = _sizes(one)
+    at = int(one.at[0])
+    body = _int_at(read, at + head - 4, 4)
+    if body < 0 or head + body + text + 2 > total or total > min(limit - at, MAX_RECORD):
+        return False
+    topic = _int_at(read, at + head + body, text)
+    if topic < 0 or head + body + text + topic + 2 > total:
+        return False
+    properties = _int_at(read, at + head + body + text + topic, 2)
+    return properties >= 0 and head + body + text + topic + 2 + properties == total
+
+
+def describe(read: Read, one: Measured, limit: int) -> str:
     """One sentence on why the record that ``one`` measured does not add up."""
-    total, head, at = int(one.total_size[0]), int(head_sizes()[one.variant[0]]), int(one.at[0])
-    text = 1 + (int(one.variant[0]) >> 2)
+    total, head, text = _sizes(one)
+    at = int(one.at[0])
     if total < head + text + 2:
         return f"TOTALSIZE is {total}, less than the {head + text + 2} bytes of an empty message"
     if total > min(limit - at, MAX_RECORD):
         return f"TOTALSIZE is {total}, but the file ends after {limit - at} bytes"
-    body = _int_at(data, at + head - 4, 4)
+    body = _int_at(read, at + head - 4, 4)
     if body < 0 or head + body + text + 2 > total:
         return f"BODYLEN is {body} in a record of {total} bytes"
-    topic = _int_at(data, at + head + body, text)
+    topic = _int_at(read, at + head + body, text)
     if topic < 0 or head + body + text + topic + 2 > total:
         return f"TOPICLEN is {topic} in a record of {total} bytes with a body of {body}"
-    properties = _int_at(data, at + head + body + text + topic, 2)
+    properties = _int_at(read, at + head + body + text + topic, 2)
     spans = head + body + text + topic + 2 + properties
     return f"TOTALSIZE is {total}, but the lengths inside add up to {spans} (PROPLEN {properties})"
 
 
-def _int_at(data: Bytes8, at: int, size: int) -> int:
-    return int.from_bytes(data[at : at + size].tobytes(), "big", signed=True)
+def _sizes(one: Measured) -> tuple[int, int, int]:
+    """TOTALSIZE, bytes of the fixed header, bytes of the topic's length."""
+    variant = int(one.variant[0])
+    return int(one.total_size[0]), int(head_sizes()[variant]), 1 + (variant >> 2)
+
+
+def _int_at(read: Read, at: int, size: int) -> int:
+    return int.from_bytes(read(at, size), "big", signed=True)

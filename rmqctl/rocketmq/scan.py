@@ -23,6 +23,7 @@ from rmqctl.rocketmq.measure import PEEK, records_at
 
 WINDOW = 4 << 20
 """Bytes read at a time: small enough to stay in the processor's cache between the passes."""
+_PAGE = 32 << 10
 _LOOK_BACK = (1 << 16, 1 << 20, 8 << 20)
 
 
@@ -67,9 +68,10 @@ class _Scan:
         self.source, self.extent, self.window = source, extent, window
         self.size = source.size() if extent.size is None else extent.size
         self.stop = self.size if extent.stop is None else min(extent.stop, self.size)
-        self.chain = Chain(extent.base, self.size, extent.lead)
+        self.chain = Chain(extent.base, self.size, extent.lead, self._peek)
         self._buffer = bytearray(0)
         self._last_data = 0
+        self._page = -1, b""
 
     def run(self) -> Iterator[Block]:
         position, need = self._first_position(), self.window
@@ -113,6 +115,15 @@ class _Scan:
             self._buffer = bytearray(need)
         got = self.source.read_into(position, memoryview(self._buffer)[:need])
         return np.frombuffer(self._buffer, np.uint8, got)
+
+    def _peek(self, position: int, size: int) -> bytes:
+        """A few bytes anywhere in the file; the page that holds them is kept, as the next often lie in it, too."""
+        start, page = self._page
+        if not start <= position <= start + len(page) - size:
+            start = position // _PAGE * _PAGE
+            page = self.source.read_at(start, min(2 * _PAGE, self.size - start))
+            self._page = start, page
+        return page[position - start : position - start + size]
 
     def _next(self, step: Step, data: Bytes8, position: int) -> tuple[int, int]:
         """Where the next window begins and how many bytes it needs; zeros are passed without reading holes."""

@@ -188,3 +188,67 @@ def test_a_file_that_shrinks_while_read_ends_early() -> None:
     found = list(scan(BytesSource(log()[:3000]), Extent("log", BASE, size=len(log()))))
     assert found
     assert all(b.start + len(b.data) <= 3000 for b in found if len(b))
+
+
+# --- work that a byte can cause -------------------------------------------------------------------
+
+
+class Counting(BytesSource):
+    """A file that counts the bytes read of it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.read = 0
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = super().read_at(offset, size)
+        self.read += len(data)
+        return data
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        count = super().read_into(offset, buffer)
+        self.read += count
+        return count
+
+
+def head(position: int, size: int, body: int, stated: int) -> bytes:
+    """The head of a record that claims ``size`` bytes with a body of ``body`` bytes, and to lie at ``stated``."""
+    magic = log()[4:8]
+    assert position >= 0
+    return size.to_bytes(4, "big") + magic + bytes(20) + stated.to_bytes(8, "big") + bytes(48) + body.to_bytes(4, "big")
+
+
+def sound(position: int, body: int = 7) -> bytes:
+    """A whole record of ``body`` + 92 bytes."""
+    return head(position, body + 92, body, BASE + position) + b"\x33" * body + b"\1T" + bytes(2)
+
+
+@pytest.mark.parametrize("shift", [0, 8], ids=["at their place", "from elsewhere"])
+@pytest.mark.parametrize("between", [False, True], ids=["alone", "between sound records"])
+def test_heads_that_claim_much_cause_little_work(shift: int, between: bool) -> None:
+    """Thousands of heads that each claim 2 MiB: each was read again to its end."""
+    data, records = bytearray(), 0
+    while len(data) < 4 << 20:
+        if between:
+            data += sound(len(data))
+            records += 1
+        claim = min(2 << 20, (4 << 20) - len(data))
+        data += head(len(data), claim, max(claim - 93, 0), BASE + len(data) + shift).ljust(256, b"\x11")
+    source = Counting(bytes(data))
+    found = sum(len(block) for block in scan(source, Extent("log", BASE)))
+    assert found == records
+    assert source.read < 100 * len(data)
+
+
+@pytest.mark.parametrize("window", [200, 1000, 5000])
+@pytest.mark.parametrize("front", [b"", b"\x22" * 50], ids=["in the chain", "after damage"])
+def test_a_record_longer_than_a_window(front: bytes, window: int) -> None:
+    """Its head lies in one window and its end in another: the lengths at its end are read alone."""
+    data = front + sound(len(front), 20_000)
+    data += sound(len(data)) + bytes(300)
+    starts = [p for p, kind, *_ in events(data, window=window) if kind == "message"]
+    assert starts == [len(front), len(front) + 20_092]
+    assert events(data, window=window) == events(data)
+    short = data[: len(front) + 20_088] + b"\7" + data[len(front) + 20_089 :]
+    assert events(short, window=window) == events(short)
+    assert [p for p, kind, *_ in events(short, window=window) if kind == "message"] == [len(front) + 20_092]
