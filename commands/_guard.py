@@ -58,13 +58,16 @@ def _attempt(work: Callable[[], object], *, silent: bool = False) -> int:
     except (KeyboardInterrupt, click.Abort):
         complain("interrupted")
         return INTERRUPTED
-    except (RmqctlError, OSError) as error:
+    except (RmqctlError, OSError, MemoryError) as error:
         return _failure(error, silent)
     return 0
 
 
-def _failure(error: RmqctlError | OSError, silent: bool) -> int:
-    if isinstance(error, OSError):
+def _failure(error: RmqctlError | OSError | MemoryError, silent: bool) -> int:
+    if isinstance(error, MemoryError):
+        advice = "run again with --processes 1 if the command has it, or where more memory is free"
+        error = IOFailure("cannot go on", "memory ran out", advice)
+    elif isinstance(error, OSError):
         if error.errno == errno.EPIPE:
             _abandon_stdout()
             return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class RmqctlError(Exception):
@@ -21,6 +21,14 @@ class RmqctlError(Exception):
 
     exit_code: ClassVar[int] = 10
     meaning: ClassVar[str] = "unexpected I/O error"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go from process to process as the sentence it is, whatever its class is made from."""
+        return _received, (type(self), self.args), self.__dict__
+
+
+def _received(kind: type[RmqctlError], words: tuple[object, ...]) -> RmqctlError:
+    return kind.__new__(kind, *words)
 
 
 class IOFailure(RmqctlError):

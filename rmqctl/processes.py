@@ -1,19 +1,28 @@
 """Parts of a large file worked on by several processes; their results in order.
 
-The arrays of a result are not sent through a pipe: a worker copies them into memory that it shares with this process,
-which reads them there. That halves what handing over costs, most of which is fresh pages on both sides.
+The arrays of a result need not be sent through a pipe: a worker copies them into memory that it shares with this
+process, which reads them there. That halves what handing over costs, most of which is fresh pages on both sides.
+
+Every worker has a pipe of its own, and this process waits for nothing but those pipes: no thread and no lock is
+shared that a killed worker could leave locked. A worker is ended by SIGKILL, which none can put off; one that dies
+closes its pipe, and that is an error at once.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from mmap import mmap
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
+
+from rmqctl.errors import IOFailure
 
 PartT = TypeVar("PartT")
 ResultT = TypeVar("ResultT")
@@ -45,61 +54,207 @@ class Ordered(Generic[PartT, ResultT]):
         make: called once in each process, returns what works on a part; can be pickled.
         ahead: how many parts are worked on, or done, before the first of them is taken.
         idle: called while the next result is waited for.
+        keeps: results may be kept, so their arrays are sent; else they are valid until the next is asked for.
     """
 
     make: Callable[[], Callable[[PartT], ResultT]]
     processes: int
     ahead: int
     idle: Callable[[], object] = bool
-    _memory: mmap | None = field(default=None, init=False)
-    _waiting: deque[tuple[int, Future[Sent]]] = field(default_factory=deque, init=False)
+    keeps: bool = False
 
     def results(self, parts: Iterable[PartT]) -> Iterator[ResultT]:
-        """The results in the order of the parts; arrays in one are valid until the next is asked for.
+        """The results in the order of the parts.
 
         Raises:
             Exception: what a worker raised.
+            IOFailure: a worker died, or had too little memory.
         """
-        context = get_context()
-        slots = range(self.ahead)
-        if context.get_start_method() == "fork":  # only forked processes see the same memory
-            self._memory = mmap(-1, len(slots) * SLOT)
-        with ProcessPoolExecutor(self.processes, context, _enter, (self.make, self._memory)) as pool:
-            free = deque(slots)
-            try:
-                for part in parts:
-                    slot = free.popleft()
-                    self._waiting.append((slot, pool.submit(_work, part, slot)))
-                    if len(self._waiting) == self.ahead:
-                        yield self._next(free)
-                while self._waiting:
-                    yield self._next(free)
-            finally:
-                for _, future in self._waiting:
-                    future.cancel()
+        memory = None
+        if not self.keeps and get_context().get_start_method() == "fork":  # only forked processes see the same memory
+            memory = mmap(-1, self.ahead * SLOT)
+        crew, free = (
+            _Crew(self.make, self.processes, -(-self.ahead // self.processes), memory),
+            deque(range(self.ahead)),
+        )
+        waiting: deque[tuple[int, int]] = deque()
+        try:
+            for number, part in enumerate(parts):
+                waiting.append((number, free.popleft()))
+                crew.give(number, part, waiting[-1][1])
+                if len(waiting) == self.ahead:
+                    yield self._next(crew, waiting, free)
+            while waiting:
+                yield self._next(crew, waiting, free)
+        finally:
+            crew.end()
 
-    def _next(self, free: deque[int]) -> Any:
+    def _next(self, crew: _Crew, waiting: deque[tuple[int, int]], free: deque[int]) -> Any:
         """The next result; its slot is given to the part that is begun after the next call for one."""
-        slot, future = self._waiting.popleft()
-        if not future.done():
+        number, slot = waiting.popleft()
+        if not crew.has(number):
             self.idle()
-        sent = future.result()
+        sent = crew.take(number)
         free.append(slot)
-        if sent.slot is None or self._memory is None:
+        if sent.slot is None or crew.memory is None:
             return pickle.loads(sent.pickled)  # noqa: S301 -- made by our own child
-        begin, memory = sent.slot * SLOT, memoryview(self._memory)
-        return pickle.loads(sent.pickled, buffers=[memory[begin + a : begin + b] for a, b in sent.places])  # noqa: S301
+        begin, view = sent.slot * SLOT, memoryview(crew.memory)
+        return pickle.loads(sent.pickled, buffers=[view[begin + a : begin + b] for a, b in sent.places])  # noqa: S301
 
 
-_workers: list[tuple[Callable[[Any], Any], mmap | None]] = []  # of a worker process: the one thing it was started for
+_SMALL = 8 << 10
+"""Bytes of a part that a pipe takes at once though nobody reads; only such parts are given to a busy worker."""
+_PATIENCE = 10.0
+"""Seconds for a killed process to be gone; one that hangs in the system itself goes when the system lets it."""
 
 
-def _enter(make: Callable[[], Callable[[Any], Any]], memory: mmap | None) -> None:
-    _workers[:] = [(make(), memory)]
+@dataclass(slots=True)
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    busy: int = 0
 
 
-def _work(part: object, slot: int) -> Sent:
-    work, memory = _workers[0]
+@dataclass(slots=True)
+class _Crew:
+    """The processes, started as parts come, and what they were given and have answered.
+
+    Attributes:
+        depth: parts that a worker is given at most, done or not.
+    """
+
+    make: Callable[[], Callable[[Any], Any]]
+    most: int
+    depth: int
+    memory: mmap | None
+    _workers: list[_Worker] = field(default_factory=list)
+    _pending: deque[bytes] = field(default_factory=deque)
+    _answers: dict[int, Sent | Exception] = field(default_factory=dict)
+
+    def give(self, number: int, part: object, slot: int) -> None:
+        """Have a part worked on, as soon as a worker is free for it."""
+        self._pending.append(pickle.dumps((number, part, slot), 5))
+        self._listen(0)
+        self._share_out()
+
+    def has(self, number: int) -> bool:
+        self._listen(0)
+        self._share_out()
+        return number in self._answers
+
+    def take(self, number: int) -> Sent:
+        """The answer to a part, as soon as it is there.
+
+        Raises:
+            Exception: what the worker raised.
+            IOFailure: a worker died.
+        """
+        while not self.has(number):
+            self._listen(None)
+        answer = self._answers.pop(number)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _share_out(self) -> None:
+        while self._pending:
+            if len(self._workers) < self.most and all(worker.busy for worker in self._workers):
+                self._workers.append(self._start())
+            worker = min(self._workers, key=lambda w: w.busy)
+            if worker.busy and (worker.busy >= self.depth or len(self._pending[0]) > _SMALL):
+                return
+            try:
+                worker.connection.send_bytes(self._pending.popleft())
+            except OSError:
+                raise _died(worker.process) from None
+            worker.busy += 1
+
+    def _listen(self, timeout: float | None) -> None:
+        """Read the answers that are there; with a timeout of None wait for one."""
+        by_connection = {worker.connection: worker for worker in self._workers if worker.busy}
+        for connection in wait(list(by_connection), timeout):
+            worker = by_connection[connection]  # type: ignore[index]
+            try:
+                number, answer = pickle.loads(worker.connection.recv_bytes())  # noqa: S301 -- from our own child
+            except (EOFError, OSError):
+                raise _died(worker.process) from None
+            worker.busy -= 1
+            self._answers[number] = answer
+
+    def _start(self) -> _Worker:
+        context = get_context()
+        ours, theirs = context.Pipe()
+        forks = context.get_start_method() == "fork"
+        others = [ours, *(worker.connection for worker in self._workers)] if forks else []
+        process = context.Process(target=_serve, args=(self.make, self.memory, theirs, others), daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, ours)
+
+    def end(self) -> None:
+        """End all workers, whatever they are at; what they were given is not finished."""
+        for worker in self._workers:
+            worker.process.kill()
+            worker.connection.close()
+        for worker in self._workers:
+            worker.process.join(_PATIENCE)
+        self._workers.clear()
+
+
+def _died(process: BaseProcess) -> IOFailure:
+    process.join(_PATIENCE)
+    code = process.exitcode
+    if code is not None and code < 0:
+        why = f"it was ended by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"by signal {-code}"
+    else:
+        why = f"it ended with status {code}"
+    advice = "if memory ran out (dmesg shows it), run again with --processes 1, or where more memory is free"
+    return IOFailure("a process that worked on a part of the log died", why, advice)
+
+
+def _serve(
+    make: Callable[[], Callable[[Any], Any]], memory: mmap | None, pipe: Connection, others: list[Connection]
+) -> None:
+    """The life of a worker: parts in, answers out, until nobody is at the other end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal's Ctrl-C the parent is the judge
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in others:  # or this process would keep the pipe of a dead parent open
+        other.close()
+    work: Callable[[Any], Any] | None = None
+    while True:
+        try:
+            number, part, slot = pickle.loads(pipe.recv_bytes())  # noqa: S301 -- from our own parent
+        except (EOFError, OSError):
+            return
+        answer: Sent | Exception
+        try:
+            work = work or make()
+            answer = _work(work, part, slot, memory)
+        except MemoryError:
+            advice = "run again with --processes 1, or where more memory is free"
+            answer = IOFailure("cannot work on a part of the log", "memory ran out", advice)
+        except Exception as error:  # noqa: BLE001 -- raised again by the parent
+            answer = _as_sent(error)
+        try:
+            pipe.send_bytes(pickle.dumps((number, answer), 5))
+        except OSError:
+            return
+
+
+def _as_sent(error: Exception) -> Exception:
+    """An exception that arrives, with where it comes from."""
+    import traceback
+
+    lines = traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own
+    except Exception:  # noqa: BLE001 -- whatever its class does
+        return RuntimeError(f"in a process that worked on a part of the log:\n{lines}")
+    error.add_note(f"in process {os.getpid()}:\n{lines}")
+    return error
+
+
+def _work(work: Callable[[Any], Any], part: object, slot: int, memory: mmap | None) -> Sent:
     result = work(part)
     if memory is None:
         return Sent(pickle.dumps(result, 5))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import active_children, get_all_start_methods, get_context
 from typing import Any
 
 import numpy as np
@@ -12,6 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from rmqctl import processes
+from rmqctl.errors import IOFailure, TooDamaged
 from rmqctl.processes import Ordered
 
 METHODS = [m for m in ("fork", "spawn") if m in get_all_start_methods()]
@@ -80,3 +86,133 @@ def test_no_more_is_begun_when_nobody_takes_results() -> None:
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert len(begun) == 3
+
+
+def slow() -> Callable[[int], bytes]:
+    """Makes a worker whose results are too large for a pipe that nobody reads."""
+
+    def work(n: int) -> bytes:
+        time.sleep(n % 3 / 1000)
+        return bytes(300_000)
+
+    return work
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_an_early_end_never_waits(method: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "get_context", lambda: get_context(method))
+    for turn in range(200 if method == "fork" else 5):
+        shared: Ordered[int, bytes] = Ordered(slow, 3, 7, keeps=keeps)
+        found = shared.results(range(50))
+        for _ in range(turn % 12):
+            assert len(next(found)) == 300_000
+        begun = time.monotonic()
+        found.close()  # type: ignore[attr-defined]
+        assert time.monotonic() - begun < 5
+    assert active_children() == []
+
+
+def test_parts_that_fill_a_pipe_and_results_that_fill_it_do_not_wait_for_each_other() -> None:
+    shared: Ordered[bytes, bytes] = Ordered(echoing, 2, 8, keeps=True)
+    parts = [bytes([n]) * size for n, size in enumerate([1 << 20, 100, 2 << 20, 8000, 8000, 8000, 1 << 20] * 4)]
+    assert list(shared.results(parts)) == parts
+
+
+def echoing() -> Callable[[bytes], bytes]:
+    return lambda part: part
+
+
+def test_results_that_are_kept_stay_as_they_are() -> None:
+    shared: Ordered[int, Any] = Ordered(Arrays(3), 2, 3, keeps=True)
+    kept = list(shared.results(range(20)))
+    assert [arrays[0].tolist() for _, arrays, _ in kept] == [list(range(0, 3 * n, 3)) for n in range(20)]
+
+
+def dying() -> Callable[[int], int]:
+    def work(n: int) -> int:
+        if n == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if n == 6:
+            raise MemoryError
+        if n == 7:
+            os._exit(3)
+        return n
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("part", "says"), [(5, "SIGKILL.*--processes 1"), (6, "memory ran out.*--processes 1"), (7, "status 3")]
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_worker_that_dies_is_an_error(part: int, says: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "get_context", lambda: get_context(method))
+    shared: Ordered[int, int] = Ordered(dying, 2, 4)
+    with pytest.raises(IOFailure, match=says):
+        list(shared.results([0, 1, part, *range(8, 40)]))
+    assert active_children() == []
+
+
+class OddError(Exception):
+    def __init__(self, one: int, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+def odd() -> Callable[[int], int]:
+    def work(n: int) -> int:
+        raise OddError(n, n)
+
+    return work
+
+
+def test_an_exception_that_cannot_be_sent_is_said_in_words() -> None:
+    shared: Ordered[int, int] = Ordered(odd, 2, 4)
+    with pytest.raises(RuntimeError, match="4 and 4"):
+        list(shared.results([4]))
+
+
+PARENT = """
+import os, sys, time
+from rmqctl.processes import Ordered
+def make():
+    def work(n):
+        if n > 3:
+            time.sleep(0.5)
+        return os.getpid()
+    return work
+if __name__ == "__main__":
+    for pid in Ordered(make, 2, 4).results(range(100)):
+        print(pid, flush=True)
+"""
+
+
+def test_workers_end_with_a_parent_that_was_killed(tmp_path: Any) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    run = subprocess.Popen(
+        [sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert run.stdout is not None
+    workers = {int(run.stdout.readline()) for _ in range(4)}
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    deadline = time.monotonic() + 20
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def refused() -> Callable[[int], int]:
+    def work(n: int) -> int:
+        raise TooDamaged("store", f"part {n}")
+
+    return work
+
+
+def test_errors_of_our_own_arrive_as_they_are() -> None:
+    shared: Ordered[int, int] = Ordered(refused, 2, 4)
+    with pytest.raises(TooDamaged, match="store is too damaged for this: part 4; type: rmqctl verify store") as told:
+        list(shared.results([4]))
+    assert told.value.path == "store"

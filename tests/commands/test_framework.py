@@ -22,7 +22,7 @@ from freezegun import freeze_time
 
 from commands import COMMANDS, LazyGroup, cli
 from commands._app import Output
-from commands._guard import BUG
+from commands._guard import BUG, exit_code_of
 from commands._options import (
     FilterOptions,
     StoreOptions,
@@ -421,3 +421,11 @@ def test_options_refused(line: str) -> None:
 
 def test_cli_is_the_lazy_group() -> None:
     assert isinstance(cli, LazyGroup)
+
+
+def test_memory_that_runs_out_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        raise MemoryError
+
+    assert exit_code_of(work) == 10
+    assert "memory ran out" in capsys.readouterr().err

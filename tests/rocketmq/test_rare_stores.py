@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import lzma
 import shutil
-import tarfile
 from collections import Counter
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fixtures import golden
 
 RARE = Path(__file__).parents[2] / "fixtures" / "rare"
 KINDS = ("ipv6-v2", "ext", "dledger", "compaction")
@@ -23,8 +24,7 @@ def rare(tmp_path: Path) -> Callable[[str], Path]:
     """Unpack a rare store by kind."""
 
     def unpack(kind: str) -> Path:
-        with tarfile.open(RARE / f"5.3.3-{kind}.tar.xz") as archive:
-            archive.extractall(tmp_path, filter="data")
+        golden.extract(RARE / f"5.3.3-{kind}.tar.xz", tmp_path)
         return tmp_path / f"5.3.3-{kind}"
 
     return unpack

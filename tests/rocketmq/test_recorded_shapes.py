@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-import tarfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fixtures import golden
 from rmqctl.release import Release
 from tests.interop.compare import Answers, dumped
 
@@ -38,8 +38,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with all of them; nobody writes to it."""
     directory = tmp_path_factory.mktemp("shapes")
     for name in NAMES:
-        with tarfile.open(DIRECTORY / f"{name}.tar.xz") as tar:
-            tar.extractall(directory, filter="data")
+        golden.extract(DIRECTORY / f"{name}.tar.xz", directory)
     return directory
 
 

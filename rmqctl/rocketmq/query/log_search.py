@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 
 import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
+from rmqctl.processes import Ordered
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.filters import Filter
@@ -28,6 +27,8 @@ from rmqctl.rocketmq.verify.splits import Split, splits_of, unreadable
 Progress = Callable[[int], object]
 MANY_PROCESSES_FROM = 256 << 20
 """Bytes of log from which a second process gives more than its start costs."""
+_AHEAD = 3
+"""Parts for each process that are worked on, or done, before they are taken."""
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
@@ -101,19 +102,18 @@ def _results(splits: list[Split], search: Search, processes: int) -> Iterator[Fo
     if processes <= 1:
         yield from (search_split(split, search) for split in splits)
         return
-    with ProcessPoolExecutor(processes, get_context(), _enter, (search,)) as pool:
-        yield from pool.map(_search, splits)
+    shared: Ordered[Split, Found] = Ordered(_Searcher(search), processes, _AHEAD * processes, keeps=True)
+    yield from shared.results(splits)
 
 
-_searches: list[Search] = []  # of a worker process: the one search it was started for
+@dataclass(frozen=True, slots=True)
+class _Searcher:
+    """Makes what works on splits in a process; can be pickled."""
 
+    search: Search
 
-def _enter(search: Search) -> None:
-    _searches[:] = [search]
-
-
-def _search(split: Split) -> Found:
-    return search_split(split, _searches[0])
+    def __call__(self) -> Callable[[Split], Found]:
+        return lambda split: search_split(split, self.search)
 
 
 def search_split(split: Split, search: Search) -> Found:

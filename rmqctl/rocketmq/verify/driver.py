@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from multiprocessing import get_context
 from typing import Any
 
 from rmqctl.files.forgiving import Refusals
 from rmqctl.findings import Finding, Severity
+from rmqctl.processes import Ordered
 from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.broker_conf import integer
@@ -37,6 +36,8 @@ from rmqctl.rocketmq.verify.splits import (
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
 
+_AHEAD = 3
+"""Parts for each process that are worked on, or done, before they are taken."""
 Share = Callable[[Job, list[Split]], Iterable["SplitResult"]]
 """Checks splits elsewhere, each with :func:`check_split`, and gives the results in the order of the splits."""
 
@@ -166,14 +167,15 @@ class Verification:
         if self.options.processes <= 1 or len(splits) <= 1:
             yield from ((split, SplitCheck(job, split)) for split in splits)
             return
-        with ProcessPoolExecutor(self.options.processes, get_context(), _enter, (job,)) as pool:
-            results = pool.map(_check, splits)
-            chains = pool.map(_chains, range(len(index_entries(self.store)) if job.cross else 0))
-            yield from zip(splits, results, strict=True)
-            self._chains = []
-            for found, refusals in chains:
-                self._chains.append(found)
-                refusals_of(self.store.tree).update(refusals)
+        indexes = range(len(index_entries(self.store)) if job.cross else 0)
+        processes = self.options.processes
+        shared: Ordered[Split | int, Any] = Ordered(_Checker(job), processes, _AHEAD * processes, keeps=True)
+        results = shared.results([*splits, *indexes])
+        yield from zip(splits, results, strict=False)
+        self._chains = []
+        for found, refusals in results:
+            self._chains.append(found)
+            refusals_of(self.store.tree).update(refusals)
 
     def _learned(self, context: LogContext, said: _Said, across: list[Finding], file_size: int) -> LogContext:
         """The context with what the scan has shown."""
@@ -229,21 +231,19 @@ class SplitResult:
         return self.found
 
 
-_jobs: list[Job] = []  # of a worker process: the one job it was started for
+@dataclass(frozen=True, slots=True)
+class _Checker:
+    """Makes what works in a process on splits, and on index files by their number; can be pickled."""
 
+    job: Job
 
-def _enter(job: Job) -> None:
-    _jobs[:] = [job]
+    def __call__(self) -> Callable[[Split | int], Any]:
+        return lambda part: self._chains(part) if isinstance(part, int) else check_split(self.job, part)
 
-
-def _check(split: Split) -> SplitResult:
-    return check_split(_jobs[0], split)
-
-
-def _chains(number: int) -> tuple[list[Finding], Refusals]:
-    """Findings of the chains of one index file."""
-    job = _jobs[0]
-    return index.chains_of(job.store, job.geometry, job.context, number), refusals_of(job.store.tree)
+    def _chains(self, number: int) -> tuple[list[Finding], Refusals]:
+        """Findings of the chains of one index file."""
+        job = self.job
+        return index.chains_of(job.store, job.geometry, job.context, number), refusals_of(job.store.tree)
 
 
 def check_split(job: Job, split: Split) -> SplitResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,8 +161,7 @@ def test_bursts_at_every_place_of_a_real_record(root: Path, span: int) -> None:
 
 @pytest.fixture(params=["ipv6-v2", "ext", "compaction", "dledger"])
 def rare(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    with tarfile.open(Path(golden.__file__).parent / "rare" / f"5.3.3-{request.param}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    golden.extract(Path(golden.__file__).parent / "rare" / f"5.3.3-{request.param}.tar.xz", tmp_path)
     return tmp_path / f"5.3.3-{request.param}"
 
 

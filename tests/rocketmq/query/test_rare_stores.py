@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ RARE = Path(__file__).parents[3] / "fixtures" / "rare"
 
 @pytest.fixture(params=["ipv6-v2", "ext", "dledger", "compaction"])
 def rare(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RocketMQStore, list[dict[str, Any]]]:
-    with tarfile.open(RARE / f"5.3.3-{request.param}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    golden.extract(RARE / f"5.3.3-{request.param}.tar.xz", tmp_path)
     with lzma.open(RARE / f"5.3.3-{request.param}.truth.jsonl.xz", "rt", encoding="utf-8") as lines:
         return open_store_at(str(tmp_path / f"5.3.3-{request.param}")), [json.loads(line) for line in lines]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,8 +78,7 @@ def test_existing_files_are_compared(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ext", "dledger", "ipv6-v2", "compaction"])
 def test_rare_stores(kind: str, tmp_path: Path) -> None:
     """Extension units with their filters, a DLedger log, records of both versions with IPv6 hosts."""
-    with tarfile.open(RARE / f"5.3.3-{kind}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    golden.extract(RARE / f"5.3.3-{kind}.tar.xz", tmp_path)
     root = tmp_path / f"5.3.3-{kind}"
     _, built = rebuild(root, tmp_path / "into")
     assert built.changes == []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import lzma
-import tarfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fixtures import damage
+from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.rocketmq.locate import open_store
@@ -37,8 +36,7 @@ def replayed(tmp_path: Path) -> Callable[[dict[str, Any]], Recovery]:
     """The replay on the damaged store of a case."""
 
     def replay(case: dict[str, Any]) -> Recovery:
-        with tarfile.open(DIRECTORY / f"{case['store']}.tar.xz") as tar:
-            tar.extractall(tmp_path, filter="data")
+        golden.extract(DIRECTORY / f"{case['store']}.tar.xz", tmp_path)
         root = tmp_path / case["store"]
         damage.apply(case["recipe"], root)
         store = open_store(LocalTree(root), settings=said(case["store"])["settings"])
