@@ -1,66 +1,130 @@
-"""Answers of the `query-*` commands: messages in the broker's order, then what was looked at on the way."""
+"""Answers of a store's verbs on screen and as JSON, with what is said beside them, and their exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from commands._app import Output, Row
+from commands import _sink
+from commands._app import Output, Row, message, progress
+from commands._rows import take
+from rmqctl.answer import Answer, Layout, Section
 
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.steps import Step
-
-
-def message_rows(records: Iterable[Record], *, strict: bool = False, body: bool = False) -> Iterator[Row]:
-    """Records as the objects that `dump` shows."""
-    from rmqctl.rocketmq.rows.record import RecordRows
-    from rmqctl.rocketmq.rows.show import STRICT_PROPERTIES_UNTIL, Show
-
-    rows = RecordRows(Show(body, release=STRICT_PROPERTIES_UNTIL if strict else None))
-    return (rows.row(record.fields, record.file, record.position) for record in records)
+_HEAD_ROWS = 100
+_BODIES = ("body", "raw_body")
+_LARGE_PIECE = 1 << 16
 
 
-def write_answer(out: Output, messages: Iterable[Row], steps: Sequence[Step] = ()) -> int:
-    """Write messages and the steps behind them; returns how many messages there were."""
-    count = 0
+def show(out: Output, answer: Answer) -> None:
+    """Write an answer, with its remarks on stderr and a bar while it is made.
 
-    def counted() -> Iterator[Row]:
-        nonlocal count
-        for row in messages:
-            count += 1
-            yield row
-
-    if out.kind != "table":
-        out.show(chain(counted(), (step.row() for step in steps)))
-        return count
-    from commands._dump_table import write_table
-
-    found = iter(counted())
-    first = next(found, None)
-    if first is not None:
-        write_table(chain([first], found), out)
-    write_steps(out, [step.row() for step in steps], apart=first is not None)
-    return count
-
-
-def write_steps(out: Output, steps: Sequence[Row], *, title: str = "", apart: bool = True) -> None:
-    """Write steps as numbered lines; the last one says why, with its id.
-
-    Args:
-        title: a line above them.
-        apart: leave a line free in front.
+    Raises:
+        SystemExit: the answer is "no".
+        RmqctlError: what could not be done after all.
     """
-    if steps:
-        out.text(_step_lines(steps, [""] * apart + [title] * bool(title)))
+    with showing(answer):
+        write(out, answer)
+    finish(answer)
 
 
-def _step_lines(steps: Sequence[Row], head: list[str]) -> Iterator[str]:
-    yield from head
-    for number, step in enumerate(steps, 1):
-        place = f"{step['file']}: " if step["file"] else ""
-        if "id" in step:
-            yield f"=> {step['result']} [{step['id']}]"
-        else:
-            yield f"{number:>3}. {place}{step['what']}: {step['result']}"
+@contextmanager
+def showing(answer: Answer) -> Iterator[None]:
+    """Say the remarks there are, then show a bar while the block runs."""
+    say(answer)
+    if answer.total is None:
+        yield
+        return
+    with progress(answer.work, answer.total) as advance:
+        answer.on_advance = advance
+        yield
+
+
+def finish(answer: Answer) -> None:
+    """Say the last remarks and end with the exit status of the answer.
+
+    Raises:
+        SystemExit: the answer is "no".
+        RmqctlError: what could not be done after all.
+    """
+    say(answer)
+    if answer.error is not None:
+        raise answer.error
+    if answer.is_no:
+        raise SystemExit(1)
+
+
+def say(answer: Answer) -> None:
+    """Put the remarks on stderr, each once."""
+    for sentence in answer.remarks:
+        message(sentence)
+    answer.remarks.clear()
+
+
+def write(out: Output, answer: Answer) -> None:
+    """Write an answer in the kind that the user asked for."""
+    if answer.document is not None and out.kind in answer.document_kinds:
+        out.document(answer.document())
+    elif out.kind == "table" and answer.sections is not None:
+        for section in answer.sections():
+            _write_section(out, section)
+    elif out.kind in {"json", "jsonl"} and answer.lines is not None:
+        _write_pieces(answer.lines() if out.kind == "jsonl" else _array(answer.lines()))
+    else:
+        out.show(answer.rows, columns=answer.columns)
+    if out.kind == "jsonl" and answer.summary is not None:
+        out.show([answer.summary()])
+
+
+def _write_section(out: Output, section: Section) -> None:
+    out.text(section.lines)
+    if section.rows is None:
+        return
+    rows: Iterator[Row | None] = iter(section.rows)
+    if section.is_optional:
+        first = next(rows, None)
+        if first is None:
+            return
+        rows = chain([first], rows)
+    if section.layout is None:
+        out.show(rows, columns=section.columns, title=section.title)
+    else:
+        write_layout(out, rows, section.layout)
+
+
+def write_layout(out: Output, rows: Iterator[Row | None], layout: Layout) -> None:
+    """Write a table of rows of several kinds, with the columns for what comes first; nested objects as text."""
+    head, _ = take(rows, _HEAD_ROWS, patient=False)
+    every: Iterator[Row | None] = chain(head, rows)
+    kinds = {row["kind"] for row in head}
+    known = [kind for kind in kinds - {"finding"} if kind in layout.columns]
+    if kinds & layout.as_text:
+        from commands._text import text_lines
+
+        out.text(text_lines(every, local_time=out.local_time))
+    elif not known and kinds != {"finding"}:
+        out.show(row and {key: value for key, value in row.items() if key != "remedy"} for row in every)
+    else:
+        bodies = [key for key in _BODIES if any(key in row for row in head)]
+        columns = layout.columns[known[0] if known else "finding"]
+        out.show((row and {**row, "remark": layout.remark(row)} for row in every), columns=[*columns, *bodies])
+
+
+def _array(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """JSON lines as one JSON array with a line for each."""
+    before = b"[\n"
+    for piece in pieces:
+        if len(piece):
+            yield before + bytes(piece)[:-1].replace(b"\n", b",\n")
+            before = b",\n"
+    yield b"[]\n" if before == b"[\n" else b"\n]\n"
+
+
+def _write_pieces(pieces: Iterable[bytes | memoryview]) -> None:
+    with _sink.batch() as add:
+        for piece in pieces:
+            if len(piece) < _LARGE_PIECE:
+                add(bytes(piece))
+            else:
+                add(None)
+                _sink.write(piece)  # type: ignore[arg-type]  # any buffer will do

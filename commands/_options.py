@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from commands._app import KINDS, Output
 from commands._types import Instant, PropertyFilter, Regex, Release, refuse
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters
+
+if TYPE_CHECKING:
+    from rmqctl.store import LoneFile, Store
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
+FilterOptions = Filters
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +39,25 @@ class StoreOptions:
     broker_conf: str | None = None
     format: str = "auto"
 
+    def open(self) -> Store:
+        """Open the store.
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
-    """Which records are wanted; None and empty mean no restriction, all given ones must hold.
+        Raises:
+            NotAStore: a single file that belongs to no store, or nothing of a store.
+        """
+        from rmqctl.store import open_store
 
-    Attributes:
-        queue: queue id.
-        key: one part of KEYS.
-        properties: names with the value each must have.
-        after, before: store time in epoch milliseconds; ``after`` is inclusive, ``before`` exclusive.
-        from_offset, to_offset: physical offset in bytes; from is inclusive, to exclusive.
-        grep: searched in the body.
-        limit: records to show at most.
-        damaged: only damage.
-    """
+        return open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
 
-    topic: str | None = None
-    queue: int | None = None
-    key: str | None = None
-    tag: str | None = None
-    properties: tuple[tuple[str, str], ...] = ()
-    after: int | None = None
-    before: int | None = None
-    from_offset: int | None = None
-    to_offset: int | None = None
-    grep: re.Pattern[bytes] | None = None
-    limit: int | None = None
-    damaged: bool = False
+    def open_any(self) -> Store | LoneFile:
+        """Open the store or the lone file.
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether every record is wanted."""
-        return self == FilterOptions()
+        Raises:
+            NotAStore: nothing of a store.
+        """
+        from rmqctl.store import open_path
+
+        return open_path(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
 
 
 _STORE = (
@@ -158,7 +149,20 @@ def store_options(function: Function) -> Function:
         directories = tuple(part for part in (commit_log or "").split(",") if part)
         return StoreOptions(commit_log=directories, **values)
 
-    return _packed("store", _STORE, ("path", "commit_log", "broker_conf", "format"), make)(function)
+    return _packed("store", _STORE, ("path", "commit_log", "broker_conf", "format"), make)(_refusing(function))
+
+
+def _refusing(function: Function) -> Function:
+    """What a store refuses becomes wrong usage, as if the command itself had said it."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except WrongUsage as error:
+            refuse(error.option, error.reason)
+
+    return wrapper
 
 
 def filter_options(function: Function) -> Function:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import click
 
 from commands import _sink
-from commands._app import Output, Row, message, progress
-from commands._options import (
-    FilterOptions,
-    StoreOptions,
-    as_release,
-    filter_options,
-    output_option,
-    store_options,
-)
+from commands._answer import finish, showing, write
+from commands._app import Output, Row, message
+from commands._options import StoreOptions, as_release, filter_options, output_option, store_options
 from commands._types import Size, refuse
+from rmqctl.answer import Answer
+from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
-
-if TYPE_CHECKING:
-    from rmqctl.open import LoneFile
-    from rmqctl.rocketmq.rows.dump import Dump
-    from rmqctl.rocketmq.rows.one_file import Request
-    from rmqctl.rocketmq.rows.show import Show
-    from rmqctl.rocketmq.store import RocketMQStore
-
-_LARGE_PIECE = 1 << 16
 
 
 @click.command("dump")
@@ -43,7 +29,7 @@ _LARGE_PIECE = 1 << 16
 @output_option("text", "hex")
 def command(
     store: StoreOptions,
-    filters: FilterOptions,
+    filters: Filters,
     body: bool,
     raw_body: bool,
     body_limit: int | None,
@@ -73,19 +59,27 @@ def command(
       rmqctl dump store --key order1 -o hex
       rmqctl dump store --follow --format-string '%t/%p %o %k %s\\n'
     """
-    from rmqctl.rocketmq.rows.show import Show
-
     _check(out, format_string, follow=follow, redact=redact)
     limited = body_limit is not None and not raw_body
-    show = Show(body or limited or format_string is not None, raw_body, body_limit, redact, as_release)
-    found = _open(store)
-    request = _request(found, filters, show)
+    rendering = Rendering(body or limited or format_string is not None, raw_body, body_limit, redact)
+    found = store.open_any()
     if out.kind == "hex":
-        _hex(found, request, filters)
-    else:
-        dump = _dump(found, request)
-        _write(dump, out, _formatter(format_string), follow=follow)
-        _finish(found, dump, filters, follow=follow)
+        from commands._hex import write_hex
+
+        stretches = found.hex(filters)
+        write_hex(stretches)
+        finish(stretches)
+        return
+    answer = found.dump(filters, rendering, as_release=as_release, follow=follow)
+    form = _formatter(answer, format_string)
+    try:
+        with showing(answer):
+            _write(out, answer, form)
+    except KeyboardInterrupt:
+        if follow:  # how one stops following
+            return
+        raise
+    finish(answer)
 
 
 def _check(out: Output, format_string: str | None, *, follow: bool, redact: bool) -> None:
@@ -98,105 +92,26 @@ def _check(out: Output, format_string: str | None, *, follow: bool, redact: bool
         refuse("--redact", "cannot hide anything in -o hex, which shows every byte.")
 
 
-def _open(store: StoreOptions) -> RocketMQStore | LoneFile:
-    from rmqctl.open import LoneFile, open_path
-
-    found = open_path(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    if isinstance(found, LoneFile):
-        return found
-    if found.is_running:
-        message("a broker holds the lock of this store: what is read may be changing")
-    return found
-
-
-def _request(found: RocketMQStore | LoneFile, filters: FilterOptions, show: Show) -> Request:
-    from commands._filter import filter_of
-    from rmqctl.open import LoneFile
-    from rmqctl.rocketmq.rows.one_file import Request
-
-    settings = {} if isinstance(found, LoneFile) else found.settings
-    return Request(filter_of(filters, strict=show.strict), show, filters.limit, settings)
-
-
-def _dump(found: RocketMQStore | LoneFile, request: Request) -> Dump:
-    from rmqctl.open import LoneFile
-    from rmqctl.rocketmq.rows.dump import Dump
-
-    if isinstance(found, LoneFile):
-        return Dump.of_file(found.tree, found.name, request)
-    return Dump.of_store(found, request)
-
-
-# --- writing ----------------------------------------------------------------------------------------
-
-
-def _write(dump: Dump, out: Output, form: Callable[[Row], bytes] | None, *, follow: bool) -> None:
-    if follow:
-        if dump.log is None:
-            refuse("--follow", "needs a log, which is all that grows; give the store, or its commitlog directory.")
-        try:
-            _write_rows(dump.follow(), out, form)
-        except KeyboardInterrupt:  # how one stops following
-            return
-    else:
-        with progress("dump", dump.total) as advance:
-            dump.report(advance)
-            _write_all(dump, out, form)
-
-
-def _write_all(dump: Dump, out: Output, form: Callable[[Row], bytes] | None) -> None:
-    if out.kind == "jsonl":
-        _write_pieces(dump.lines())
-    elif out.kind == "json":
-        _write_pieces(_array(dump.lines()))
-    else:
-        _write_rows(dump.rows(), out, form)
-
-
-def _array(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """JSON lines as one JSON array with a line for each."""
-    before = b"[\n"
-    for piece in pieces:
-        if len(piece):
-            yield before + bytes(piece)[:-1].replace(b"\n", b",\n")
-            before = b",\n"
-    yield b"[]\n" if before == b"[\n" else b"\n]\n"
-
-
-def _write_pieces(pieces: Iterable[bytes | memoryview]) -> None:
-    with _sink.batch() as add:
-        for piece in pieces:
-            if len(piece) < _LARGE_PIECE:
-                add(bytes(piece))
-            else:
-                add(None)
-                _sink.write(piece)  # type: ignore[arg-type]  # any buffer will do
-
-
-def _write_rows(rows: Iterator[Row | None], out: Output, form: Callable[[Row], bytes] | None) -> None:
+def _write(out: Output, answer: Answer, form: Callable[[Row], bytes] | None) -> None:
     if form is not None:
         with _sink.batch() as add:
-            for row in rows:
+            for row in answer.rows:
                 add(None if row is None else _formatted(row, form))
     elif out.kind == "text":
         from commands._text import text_lines
 
-        out.text(text_lines(rows, local_time=out.local_time))
-    elif out.kind == "table":
-        from commands._dump_table import write_table
-
-        write_table(rows, out)
+        out.text(text_lines(answer.rows, local_time=out.local_time))
     else:
-        out.show(rows)
+        write(out, answer)
 
 
-def _formatter(format_string: str | None) -> Callable[[Row], bytes] | None:
+def _formatter(answer: Answer, format_string: str | None) -> Callable[[Row], bytes] | None:
     if format_string is None:
         return None
-    from rmqctl.rocketmq.rows.format_string import compile_format
-
+    if answer.formatter is None:
+        refuse("--format-string", "prints messages, and there are none in what PATH names.")
     try:
-        return compile_format(format_string)
+        return answer.formatter(format_string)
     except ValueError as error:
         refuse("--format-string", f"{error}.")
 
@@ -206,42 +121,3 @@ def _formatted(row: Row, form: Callable[[Row], bytes]) -> bytes:
     if row["kind"] == "finding":
         message(f"{row['severity']} {row['id']} at {row['file']}:{row['offset']}: {row['message']}")
     return form(row) if row["kind"] == "message" else b""
-
-
-def _hex(found: RocketMQStore | LoneFile, request: Request, filters: FilterOptions) -> None:
-    from commands._hex import Hex
-
-    view = Hex(found, request)
-    wanted = request.wanted
-    if wanted.looks_at_content or wanted.damaged or request.limit is not None:
-        dump = _dump(found, request)
-        view.write_rows(dump)
-        _finish(found, dump, filters, follow=False)
-    else:
-        view.write_files()
-    if view.wrong:
-        raise SystemExit(1)
-
-
-def _finish(found: RocketMQStore | LoneFile, dump: Dump, filters: FilterOptions, *, follow: bool) -> None:
-    """Exit 1 for damage shown, or when filters left nothing; say what they hid."""
-    outcome = dump.outcome
-    if outcome.hidden:
-        places = "1 place" if outcome.hidden == 1 else f"{outcome.hidden} places"
-        message(f"damage in {places} is not shown because of the filters; see it with --damaged")
-    nothing = not outcome.rows and not filters.is_empty and not filters.damaged and not follow
-    if nothing:
-        message(f"nothing matched the filters{_unknown_topic(found, filters.topic)}")
-    if outcome.damage or nothing:
-        raise SystemExit(1)
-
-
-def _unknown_topic(found: RocketMQStore | LoneFile, topic: str | None) -> str:
-    """The end of the sentence where it is the name of the topic that is wrong."""
-    from rmqctl.open import LoneFile
-    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
-
-    if topic is None or isinstance(found, LoneFile):
-        return ""
-    names = topic_names(found)
-    return "" if topic in names or not names else f"; the store knows no topic {topic}{did_you_mean(topic, names)}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from commands._app import Output, message
-from commands._apply import say_if_pending
+from commands._answer import show
+from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options
-from commands._unreadable import name_unreadable
 
 
 @click.command("info")
@@ -26,23 +25,4 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
       rmqctl info /data/rocketmq/store
       rmqctl info /data/rocketmq/store --explain
     """
-    from rmqctl.errors import MissingExtra
-    from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.info import store_info
-    from rmqctl.rocketmq.releases import release_range
-    from rmqctl.rocketmq.unreadable import forgiving
-
-    found = forgiving(
-        open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    )
-    say_if_pending(found.root)
-    if found.is_running:
-        message("a broker holds the lock of this store: what is read may be changing")
-    if explain:
-        out.show([e.row() for e in release_range(found).evidence])
-    else:
-        document = store_info(found)
-        out.document(document)
-        if document["queues"] is None:
-            raise MissingExtra("counting topics and queues in RocksDB", "rocksdb")
-    name_unreadable(found)
+    show(out, store.open().info(explain=explain))

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from commands._app import Output, message
+from commands._answer import show
+from commands._app import Output
 from commands._options import StoreOptions, as_release_option, output_option, store_options
 from rmqctl.release import Release
-
-if TYPE_CHECKING:
-    from rmqctl.rocketmq.query.started import StartedStore
-
-_COLUMNS = (
-    "group",
-    "topic",
-    "queue_id",
-    "consumer_offset",
-    "max_offset",
-    "lag",
-    "lag_bytes",
-    "lag_ms",
-    "last_consumed_timestamp",
-    "anomaly",
-)
 
 
 @click.command("lag")
@@ -47,39 +30,4 @@ def command(store: StoreOptions, group: str | None, topic: str | None, as_releas
       rmqctl lag /data/rocketmq/store
       rmqctl lag /data/rocketmq/store --group orders -o jsonl
     """
-    from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.lag import lag_rows
-    from rmqctl.rocketmq.query.started import StartedStore
-    from rmqctl.rocketmq.releases import release_range
-
-    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    if found.is_running:
-        message("a broker holds the lock of this store: what is read may be changing")
-    release = as_release or release_range(found, quick=True).highest
-    with StartedStore(found, release, exact=as_release is not None) as started:
-        rows = list(lag_rows(started, group, topic))
-        shown = out.show([row.row() for row in rows], columns=_COLUMNS)
-        if not shown:
-            _say_nothing(started, group, topic)
-    if not shown or any(row.anomaly for row in rows):
-        raise SystemExit(1)
-
-
-def _say_nothing(started: StartedStore, group: str | None, topic: str | None) -> None:
-    from rmqctl.rocketmq.lag import progress_of
-    from rmqctl.rocketmq.query.topic_names import nearest
-
-    stored = progress_of(started)
-    for word, name, names in (
-        ("group", group, stored.groups),
-        ("topic", topic, {t for _, t in stored.offsets}),
-    ):
-        if name is not None and name not in names:
-            hint = nearest(name, sorted(names))
-            end = f"; did you mean {' or '.join(hint)}?" if hint else "; type: rmqctl lag without it for all there are"
-            message(f"no consumer offset is stored for {word} {name}{end}")
-            return
-    if not stored.offsets:
-        message("no consumer offset is stored: config/consumerOffset.json is missing, empty, or beyond reading")
-    elif group is not None and topic is not None:
-        message(f"group {group} has no offset in topic {topic}")
+    show(out, store.open().lag(group=group, topic=topic, as_release=as_release))

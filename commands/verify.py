@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from commands._app import Output, message, progress
-from commands._apply import say_if_pending
-from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
+from commands._answer import finish, show, showing, write
+from commands._app import Output
+from commands._options import StoreOptions, as_release_option, output_option, store_options
 from commands._spark import spark_options, started, working
-from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.settings import Cluster
     from rmqctl.release import Release
-    from rmqctl.rocketmq.store import RocketMQStore
-    from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
-
-_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 
 
 @click.command("verify")
@@ -66,61 +61,19 @@ def command(
       rmqctl verify /data/rocketmq/store
       rmqctl verify /data/rocketmq/store --level structure -o jsonl
     """
-    from rmqctl.errors import MissingExtra
-    from rmqctl.open import open_store_at
-    from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
-
-    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
-    say_if_pending(found.root)
-    if found.is_running:
-        message("a broker holds the lock of this store: what is read may be changing")
-    size = sum(f.size for f in found.log_files)
-    options = VerifyOptions(Level(level), not no_cross, processes or processes_for(size), as_release)
-    if engine == "spark":
-        verification = _on_spark(cluster, found, options, out, no_notes)
-    else:
-        with progress("verify", size) as advance:
-            verification = Verification(found, options, advance)
-            _show(verification, out, no_notes)
-    if verification.skips_queues:
-        raise MissingExtra("comparing RocksDB queues with the log", "rocksdb")
-    if verification.counts["error"] or verification.counts["warning"]:
-        raise SystemExit(1)
-
-
-def _on_spark(
-    cluster: Cluster, store: RocketMQStore, options: VerifyOptions, out: Output, no_notes: bool
-) -> Verification:
-    size = sum(f.size for f in store.log_files)
-    with started(cluster, size) as spark:
+    found = store.open()
+    ask = partial(
+        found.verify, level=level, cross=not no_cross, processes=processes, as_release=as_release, notes=not no_notes
+    )
+    if engine == "local":
+        show(out, ask())
+        return
+    with started(cluster, found.size) as spark:
         from rmqctl.pipeline.verify import verification
 
-        with working(spark, f"verify of {store.root}", size):
-            checked = verification(spark, store, options)
-            _show(checked, out, no_notes)
-    return checked
-
-
-def _rows(verification: Verification, no_notes: bool) -> Iterator[dict[str, Any] | None]:
-    for finding in verification.findings():
-        if not (no_notes and finding.level == "note"):
-            yield finding.row()
-
-
-def _show(verification: Verification, out: Output, no_notes: bool) -> None:
-    if out.kind == "json":
-        findings = list(_rows(verification, no_notes))
-        out.document({"summary": verification.summary(), "findings": findings})
-        return
-    out.show(_rows(verification, no_notes), columns=_COLUMNS)
-    if out.kind == "jsonl":
-        out.show([{"kind": "summary", **verification.summary()}])
-    elif out.kind == "table":
-        out.text([_sentence(verification)])
-
-
-def _sentence(verification: Verification) -> str:
-    s = verification.summary()
-    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
-    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
-    return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
+        with working(spark, f"verify of {found.root}", found.size):
+            answer = ask(share=partial(verification, spark))
+            answer.total = None  # the bar is that of the job
+            with showing(answer):
+                write(out, answer)
+    finish(answer)

@@ -1,5 +1,42 @@
-"""rmqctl looks at, explains and mends message stores when only the files are there."""
+"""rmqctl looks at, explains and mends message stores when only the files are there.
+
+:func:`open` is the way in: it gives a store, and a store has one method for each thing that can be done with it.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from rmqctl.store import LoneFile, Store
+
 __version__ = "0.1.0.dev0"
+
+
+def open(  # noqa: A001 - what one does with a store, as with a file
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Store | LoneFile:
+    """Open what lies at a path or URL: a store's root, a directory inside one, or one file.
+
+    Args:
+        format: the family, ``rocketmq`` or ``kafka``, to be taken at one's word; default: look.
+        commit_log: directories of a commit log outside the root.
+        broker_conf: the broker's settings file, for what files do not store.
+
+    Raises:
+        NotAStore: nothing there belongs to a store of any family.
+        FileNotFoundError: nothing is there.
+        OSError: it cannot be read.
+    """
+    from os import fspath
+
+    from rmqctl.store import open_path
+
+    return open_path(fspath(path), format=format, commit_log=commit_log, broker_conf=broker_conf)

@@ -120,6 +120,22 @@ class TooDamaged(RmqctlError):
         self.path = path
 
 
+class WrongUsage(RmqctlError):
+    """What was asked contradicts itself, or has no meaning for what lies there."""
+
+    exit_code = 2
+    meaning = "wrong usage"
+
+    def __init__(self, option: str, reason: str) -> None:
+        """
+        Args:
+            option: the option or argument as it is typed: ``--follow``, ``PATH``.
+            reason: a sentence that goes on after it.
+        """
+        super().__init__(f"{option} {reason}")
+        self.option, self.reason = option, reason
+
+
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.filesystem import is_url
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import Tree
 from rmqctl.rocketmq.broker_conf import read_broker_conf
 from rmqctl.rocketmq.locate import looks_like_store, open_store, root_of
 from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.store import LoneFile, tree_of
 
 _KAFKA_FILES = {
     "meta.properties",
@@ -23,19 +27,6 @@ _KAFKA_FILES = {
 }
 _KAFKA_PARTITION = re.compile(r".+-\d+")
 _KAFKA_SEGMENT = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
-
-
-@dataclass(frozen=True, slots=True)
-class LoneFile:
-    """A file that lies in no store.
-
-    Attributes:
-        tree: the directory it lies in.
-        name: its name there.
-    """
-
-    tree: Tree
-    name: str
 
 
 def open_path(
@@ -94,19 +85,6 @@ def open_store_at(
             path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
         )
     return found
-
-
-def tree_of(path: str) -> Tree:
-    """The tree at a local path or a URL.
-
-    Raises:
-        MissingExtra: the URL's file system needs a package that is not installed.
-    """
-    if not is_url(path):
-        return LocalTree(path)
-    from rmqctl.files.remote import remote_tree
-
-    return remote_tree(path)
 
 
 def _must_exist(tree: Tree, path: str) -> bool:
@@ -174,3 +152,17 @@ def _kafka(path: str) -> NotAStore:
     return NotAStore(
         path, "it is a Kafka log directory, which this release does not read", "use kafka-dump-log.sh for it"
     )
+
+
+class _Callable(ModuleType):
+    """Importing this module must not take away the function of its name in the package."""
+
+    def __call__(self, path: Any, **kwargs: Any) -> Any:
+        from rmqctl.store import open_path
+
+        return open_path(os.fspath(path), **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable
+
+__all__ = ["LoneFile", "open_path", "open_store_at", "tree_of"]

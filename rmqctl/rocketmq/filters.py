@@ -18,6 +18,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, java_hash, key_hash, tag_index_key
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import split_properties
+from rmqctl.filters import Filters
 from rmqctl.rocketmq.block import Block, Ints, by_variant, gather, head_sizes
 from rmqctl.rocketmq.body import inner_messages, open_body
 from rmqctl.rocketmq.columns import Texts, rows_of
@@ -27,6 +28,7 @@ Flags = npt.NDArray[np.bool_]
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _WORD = 8
 _V2_SHIFT = 2  # bit of Block.variant
+_SAME = ("key", "tag", "properties", "after", "before", "from_offset", "to_offset", "grep", "damaged")
 _CONTENT = ("topics", "queue_id", "key", "tag", "properties", "after", "before", "grep")
 
 
@@ -60,6 +62,17 @@ class Filter:
     grep: re.Pattern[bytes] | None = None
     damaged: bool = False
     strict: bool = False
+
+    @classmethod
+    def of(cls, filters: Filters, *, strict: bool = False) -> Filter:
+        """What a user asks for, without the limit.
+
+        Args:
+            strict: read properties as brokers up to 4.9.0 do.
+        """
+        topics = (filters.topic,) if filters.topic is not None else ()
+        same = {name: getattr(filters, name) for name in _SAME}
+        return cls(topics, filters.queue, strict=strict, **same)
 
     @property
     def looks_at_content(self) -> bool:

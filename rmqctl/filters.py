@@ -1,0 +1,61 @@
+"""Which messages or records are wanted: what users may ask for, in words that fit every family of stores.
+
+A family decides how it applies them; what has no meaning in it is refused there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which records are wanted; None and empty mean no restriction, all given ones must hold.
+
+    Attributes:
+        queue: queue id, or number of the partition.
+        key: one part of KEYS, or the key of a record.
+        properties: names of properties or headers with the value each must have.
+        after, before: store time or timestamp in epoch milliseconds; ``after`` is inclusive, ``before`` exclusive.
+        from_offset, to_offset: physical offset in bytes (Kafka: record offset); from is inclusive, to exclusive.
+        grep: searched in the body or value, decompressed.
+        limit: records to show at most.
+        damaged: only damage.
+    """
+
+    topic: str | None = None
+    queue: int | None = None
+    key: str | None = None
+    tag: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    after: int | None = None
+    before: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    grep: re.Pattern[bytes] | None = None
+    limit: int | None = None
+    damaged: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every record is wanted."""
+        return self == Filters()
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What is shown of a message beside its header, and in which form.
+
+    Attributes:
+        body, raw_body: add the body decompressed, or as stored.
+        body_limit: show at most so many bytes of it.
+        redact: bodies, keys and property values become hashes.
+        records: Kafka: each batch is followed by its records.
+    """
+
+    body: bool = False
+    raw_body: bool = False
+    body_limit: int | None = None
+    redact: bool = False
+    records: bool = False

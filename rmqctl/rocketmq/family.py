@@ -1,0 +1,233 @@
+"""The RocketMQ family: what of it lies at a path, and its verbs (`rmqctl.store.Store`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters, Rendering
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store
+
+if TYPE_CHECKING:
+    from rmqctl.answer import Answer, HexAnswer
+    from rmqctl.release import Release
+
+
+def open_at(place: Place) -> Store | LoneFile | None:
+    """The store at a path, around it, or the lone file; None where nothing is of RocketMQ."""
+    from rmqctl.open import open_path
+
+    found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
+    return RocketMQFile(found.tree, found.name) if isinstance(found, LoneFile) else RocketMQ(found)
+
+
+class RocketMQFile(LoneFile):
+    """A file of a RocketMQ store that lies in none."""
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        **more: Any,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import dumping
+
+        _refuse_more(more)
+        return dumping.dump(self, filters, rendering, as_release=as_release, follow=follow)
+
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        from rmqctl.rocketmq.verbs import dumping
+
+        return dumping.hexadecimal(self, filters)
+
+
+class RocketMQ(Store):
+    """A broker store, opened for reading.
+
+    Attributes:
+        files: which files there are.
+    """
+
+    kind = "rocketmq-store"
+    lock = "lock"
+
+    def __init__(self, files: RocketMQStore) -> None:
+        self.files = files
+        self.selection = files.selection
+
+    @property
+    def root(self) -> str:
+        return self.files.root
+
+    @property
+    def state(self) -> str:
+        return self.files.state
+
+    @property
+    def is_running(self) -> bool:
+        return self.files.is_running
+
+    @property
+    def size(self) -> int:
+        return sum(f.size for f in self.files.log_files)
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def info(self, *, explain: bool = False) -> Answer:
+        from rmqctl.rocketmq.verbs import looking
+
+        return looking.info(self.files, explain=explain)
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        **more: Any,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import dumping
+
+        _refuse_more(more)
+        return dumping.dump(self.files, filters, rendering, as_release=as_release, follow=follow)
+
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        from rmqctl.rocketmq.verbs import dumping
+
+        return dumping.hexadecimal(self.files, filters)
+
+    def verify(
+        self,
+        *,
+        level: str = "full",
+        cross: bool = True,
+        processes: int | None = None,
+        as_release: Release | None = None,
+        notes: bool = True,
+        share: Callable[..., Any] | None = None,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import looking
+
+        shared = processes or processes_for(self.size)
+        return looking.verify(
+            self.files, level=level, cross=cross, processes=shared, as_release=as_release, notes=notes, share=share
+        )
+
+    def topics(self, *, topic: str | None = None, by_topic: bool = False) -> Answer:
+        from rmqctl.rocketmq.verbs import looking
+
+        return looking.topics(self.files, topic=topic, by_topic=by_topic)
+
+    def lag(self, *, group: str | None = None, topic: str | None = None, as_release: Release | None = None) -> Answer:
+        from rmqctl.rocketmq.verbs import looking
+
+        return looking.lag(self.files, group=group, topic=topic, as_release=as_release)
+
+    # --- looking up ---------------------------------------------------------------------------------
+
+    def query_key(
+        self,
+        topic: str | None,
+        key: str | None,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        unique: bool = False,
+        begin: int = 0,
+        end: int = (1 << 63) - 1,
+        most: int = 64,
+        raw: bool = False,
+        scan: bool = False,
+        latest: bool = False,
+        processes: int | None = None,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs.lookups import KeyQuestion, query_key
+
+        if latest:
+            raise WrongUsage("--latest", "is for Kafka: the messages of a RocketMQ key do not replace each other.")
+        asked = KeyQuestion(topic, key, filters, unique, begin, end, most, raw, scan, processes, explain)
+        return query_key(self.files, asked, rendering, as_release)
+
+    def query_time(
+        self,
+        topic: str,
+        queue: int | None,
+        time: int | str,
+        rendering: Rendering = PLAIN,
+        *,
+        boundary: str = "lower",
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import queues
+
+        if isinstance(time, str):
+            raise WrongUsage("TIME", f"{time!r} is for Kafka; give a time.")
+        return queues.query_time(
+            self.files, topic, queue, time, rendering, boundary=boundary, explain=explain, as_release=as_release
+        )
+
+    def query_offset(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        read_committed: bool = False,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import queues
+
+        if read_committed:
+            raise WrongUsage("--read-committed", "is for Kafka: RocketMQ keeps uncommitted messages out of queues.")
+        return queues.query_offset(
+            self.files, topic, queue, offset, filters, rendering, explain=explain, as_release=as_release
+        )
+
+    def query_id(
+        self,
+        message_id: str,
+        rendering: Rendering = PLAIN,
+        *,
+        topic: str | None = None,
+        every: bool = False,
+        scan: bool = False,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import lookups
+
+        return lookups.query_id(
+            self.files, message_id, rendering, as_release, topic=topic, every=every, scan=scan, explain=explain
+        )
+
+
+def processes_for(size: int) -> int:
+    """One process for small logs, where starting more costs more than it gives.
+
+    Args:
+        size: bytes of log.
+    """
+    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
+
+
+def _refuse_more(more: dict[str, Any]) -> None:
+    """Refuse options of other families.
+
+    Raises:
+        WrongUsage: there are some.
+    """
+    for name in more:
+        raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")

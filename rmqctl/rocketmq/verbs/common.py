@@ -1,0 +1,164 @@
+"""What the answers of a RocketMQ store share: its remarks, its messages as rows, how tables show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rmqctl.answer import Answer, Layout, Row, Section
+from rmqctl.errors import Refused
+from rmqctl.explain import step_lines
+from rmqctl.filters import Rendering
+from rmqctl.release import Release
+from rmqctl.rocketmq.rows.show import Show
+from rmqctl.rocketmq.store import RocketMQStore
+
+if TYPE_CHECKING:
+    from rmqctl.rocketmq.query.records import Record
+    from rmqctl.rocketmq.query.steps import Step
+
+_LOG = ("physical_offset", "topic", "queue_id", "queue_offset", "store_timestamp", "tags", "keys", "remark")
+_QUEUE = ("kind", "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "remark")
+_INDEX = ("kind", "number", "slot", "key_hash", "physical_offset", "store_timestamp", "previous", "remark")
+
+
+def begin(store: RocketMQStore, answer: Answer | None = None) -> Answer:
+    """An answer with the remark on a store whose broker runs."""
+    made = Answer() if answer is None else answer
+    if store.is_running:
+        made.remark("a broker holds the lock of this store: what is read may be changing")
+    return made
+
+
+def pending_remark(store: RocketMQStore, answer: Answer) -> None:
+    """Remark on a store that an earlier run left half changed; reading goes on."""
+    from pathlib import Path
+
+    from rmqctl.repair import refuse_pending
+
+    try:
+        refuse_pending(Path(store.root))
+    except Refused as reason:
+        answer.remark(str(reason))
+
+
+def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
+    """Name each file of a forgiving store that could not be read; the answer is a "no" if there is one."""
+    from rmqctl.findings import Severity
+    from rmqctl.rocketmq.unreadable import unreadable_files
+
+    for finding in unreadable_files(store):
+        if finding.level is not Severity.NOTE:
+            sentence = f"{finding.file} {finding.message}; it is taken for empty, so what is shown may be too little"
+            answer.remark(sentence)
+            answer.is_no = True
+
+
+def show_of(rendering: Rendering, release: Release | None = None) -> Show:
+    """How messages are shown."""
+    return Show(rendering.body, rendering.raw_body, rendering.body_limit, rendering.redact, release)
+
+
+def message_rows(records: Iterable[Record], show: Show) -> Iterator[Row]:
+    """Records as the objects that `dump` shows."""
+    from rmqctl.rocketmq.rows.record import RecordRows
+
+    rows = RecordRows(show)
+    return (rows.row(record.fields, record.file, record.position) for record in records)
+
+
+def answer_messages(
+    answer: Answer,
+    look_up: Callable[[], tuple[Iterable[Row], Sequence[Step]]],
+    last: Callable[[int], None],
+) -> Answer:
+    """Make messages in the broker's order, then steps, the rows of an answer.
+
+    Args:
+        look_up: finds them when the rows are read.
+        last: is called with the number of messages after the last row.
+    """
+    steps: list[Row] = []
+    count = 0
+
+    def messages() -> Iterator[Row]:
+        nonlocal count
+        found, looked_at = look_up()
+        steps.extend(step.row() for step in looked_at)
+        for row in found:
+            count += 1
+            yield row
+
+    def rows() -> Iterator[Row]:
+        yield from messages()
+        yield from steps
+        last(count)
+
+    def sections() -> Iterator[Section]:
+        yield Section(rows=messages(), layout=LAYOUT, is_optional=True)
+        yield Section(lines=step_lines(steps, apart=count > 0))
+        last(count)
+
+    answer.rows, answer.sections = rows(), sections
+    return answer
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+def _remark(row: Row) -> str | None:
+    """What is unusual about a row, None when nothing is."""
+    remark = _REMARKS.get(row["kind"])
+    return (remark(row) if remark else None) or None
+
+
+def _of_message(row: Row) -> str:
+    return ", ".join(_facts(row))
+
+
+def _facts(row: Row) -> Iterator[str]:
+    if not row["body_crc_ok"]:
+        yield "body CRC is wrong"
+    if row["magic"] != "V1":
+        yield str(row["magic"])
+    for key in ("transaction", "compression"):
+        if row[key] != "none":
+            yield str(row[key])
+    if "inner" in row:
+        yield f"batch of {len(row['inner'])}"
+
+
+def _of_unit(row: Row) -> str:
+    return f"tags code {row['ext']['tags_code']} in the extension" if row.get("ext") else ""
+
+
+def _of_header(row: Row) -> str:
+    return f"{max(row['index_count'] - 1, 0)} entries, room for {row['entries']} in {row['slots']} slots"
+
+
+_REMARKS: dict[str, Callable[[Row], str]] = {
+    "finding": lambda row: f"{row['severity']} {row['id']}: {row['message']}",
+    "message": _of_message,
+    "blank": lambda row: f"blank, {row['size']} bytes to the end of the file",
+    "dledger_entry": lambda row: f"entry {row['index']} of term {row['term']}",
+    "queue_unit": _of_unit,
+    "index_header": _of_header,
+    "index_slot": lambda row: f"entries {', '.join(map(str, row['chain']))}",
+}
+
+LAYOUT = Layout(
+    {
+        "finding": _LOG,
+        "message": _LOG,
+        "blank": _LOG,
+        "dledger_entry": _LOG,
+        "queue_unit": _QUEUE,
+        "pre_blank": _QUEUE,
+        "index_header": _INDEX,
+        "index_slot": _INDEX,
+        "index_entry": _INDEX,
+    },
+    _remark,
+    frozenset({"config", "dledger_checkpoint", "dledger_term"}),
+)
+"""Of each kind of row the columns that tell most, with a remark on what is unusual."""

@@ -1,0 +1,184 @@
+"""`dump` of a RocketMQ store, a part of it or a lone file: rows, JSON lines, annotated bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.answer import Answer, HexAnswer, Row, Section, Stretch
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters, Rendering
+from rmqctl.release import Release
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.rows.dump import Dump
+from rmqctl.rocketmq.rows.one_file import Request, configured_index, identify
+from rmqctl.rocketmq.rows.places import selected_files
+from rmqctl.rocketmq.store import RocketMQStore, StoreFile
+from rmqctl.rocketmq.verbs.common import LAYOUT, begin, show_of
+from rmqctl.store import LoneFile
+
+if TYPE_CHECKING:
+    from rmqctl.hexview import Annotation, FileKind
+
+Found = RocketMQStore | LoneFile
+
+
+def dump(found: Found, filters: Filters, rendering: Rendering, *, as_release: Release | None, follow: bool) -> Answer:
+    """Show the log, or whatever was pointed at, damage in its place."""
+    answer = _begun(found, Answer())
+    dump = _dump(found, _request(found, filters, rendering, as_release))
+    if follow and dump.log is None:
+        raise WrongUsage(
+            "--follow", "needs a log, which is all that grows; give the store, or its commitlog directory."
+        )
+
+    def rows() -> Iterator[Row | None]:
+        dump.report(answer.advance)
+        yield from dump.follow() if follow else dump.rows()
+        _finish(found, dump, filters, answer, follow=follow)
+
+    def lines() -> Iterator[bytes | memoryview]:
+        dump.report(answer.advance)
+        yield from dump.lines()
+        _finish(found, dump, filters, answer, follow=follow)
+
+    answer.rows, answer.formatter = rows(), _compile
+    answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
+    if not follow:
+        answer.lines, answer.work, answer.total = lines, "dump", dump.total
+    return answer
+
+
+def hexadecimal(found: Found, filters: Filters) -> HexAnswer:
+    """Show the bytes of what a dump shows, every byte with its meaning."""
+    answer = HexAnswer()
+    _begun(found, answer)
+    request = _request(found, filters, Rendering(), None)
+    view = _Hex(found, request, answer)
+    wanted = request.wanted
+    if wanted.looks_at_content or wanted.damaged or request.limit is not None:
+        answer.stretches = view.of_rows(_dump(found, request), filters)
+    else:
+        answer.stretches = view.of_files()
+    return answer
+
+
+def _begun(found: Found, answer: Answer) -> Answer:
+    return answer if isinstance(found, LoneFile) else begin(found, answer)
+
+
+def _request(found: Found, filters: Filters, rendering: Rendering, release: Release | None) -> Request:
+    show = show_of(rendering, release)
+    settings = {} if isinstance(found, LoneFile) else found.settings
+    return Request(Filter.of(filters, strict=show.strict), show, filters.limit, settings)
+
+
+def _dump(found: Found, request: Request) -> Dump:
+    if isinstance(found, LoneFile):
+        return Dump.of_file(found.tree, found.name, request)
+    return Dump.of_store(found, request)
+
+
+def _compile(form: str) -> Callable[[Row], bytes]:
+    from rmqctl.rocketmq.rows.format_string import compile_format
+
+    return compile_format(form)
+
+
+def _finish(found: Found, dump: Dump, filters: Filters, answer: Answer, *, follow: bool) -> None:
+    """Say "no" for damage shown, or when filters left nothing; say what they hid."""
+    outcome = dump.outcome
+    if outcome.hidden:
+        places = "1 place" if outcome.hidden == 1 else f"{outcome.hidden} places"
+        answer.remark(f"damage in {places} is not shown because of the filters; see it with --damaged")
+    nothing = not outcome.rows and not filters.is_empty and not filters.damaged and not follow
+    if nothing:
+        answer.remark(f"nothing matched the filters{_unknown_topic(found, filters.topic)}")
+    answer.is_no = answer.is_no or bool(outcome.damage) or nothing
+
+
+def _unknown_topic(found: Found, topic: str | None) -> str:
+    """The end of the sentence where it is the name of the topic that is wrong."""
+    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+
+    if topic is None or isinstance(found, LoneFile):
+        return ""
+    names = topic_names(found)
+    return "" if topic in names or not names else f"; the store knows no topic {topic}{did_you_mean(topic, names)}"
+
+
+# --- annotated bytes ----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Hex:
+    """Makes stretches of annotated bytes; what is wrong in them makes the answer a "no"."""
+
+    found: Found
+    request: Request
+    answer: Answer
+    files: dict[str, StoreFile] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.files = {file.name: file for file in _files(self.found)}
+
+    def of_files(self) -> Iterator[Stretch]:
+        """All files, as far as the wanted offsets reach."""
+        low, high = self.request.wanted.from_offset, self.request.wanted.to_offset
+        for file in self.files.values():
+            start = 0 if low is None else max(low - file.base, 0)
+            stop = None if high is None else high - file.base
+            if start < file.size and (stop is None or stop > 0):
+                yield Stretch(file.name, file.size, self._notes(file, start, stop))
+
+    def of_rows(self, dump: Dump, filters: Filters) -> Iterator[Stretch]:
+        """The bytes of each row of a dump: records, units, damage."""
+        for row in dump.rows():
+            start = row.get("position", row.get("offset"))
+            file = self.files.get(row.get("file", ""))
+            if file is not None and start is not None:
+                stop = start + max(row.get("size") or 0, 1)
+                yield Stretch(file.name, file.size, self._notes(file, start, stop))
+        _finish(self.found, dump, filters, self.answer, follow=False)
+
+    def _notes(self, file: StoreFile, start: int, stop: int | None) -> Iterator[Annotation]:
+        from rmqctl.hexview import annotate
+
+        source = file.open()
+        try:
+            for note in annotate(
+                source,
+                _kind(file),
+                base=file.base,
+                start=start,
+                stop=stop,
+                name=file.name,
+                index=configured_index(self.request.settings),
+            ):
+                self.answer.is_no = self.answer.is_no or note.wrong
+                yield note
+        finally:
+            source.close()
+
+
+def _files(found: Found) -> Iterable[StoreFile]:
+    if isinstance(found, LoneFile):
+        return [identify(found.tree, found.name, found.name)[0]]
+    return selected_files(found)
+
+
+def _kind(file: StoreFile) -> FileKind:
+    """The kind by the file's place in a store, else by its content."""
+    from rmqctl.hexview import FileKind, kind_of
+    from rmqctl.rocketmq.rows import guess
+
+    by_place = kind_of(file.name)
+    if "/" in file.name and by_place is not FileKind.OTHER:
+        return by_place
+    source: Any = file.open()
+    try:
+        found = guess.kind_of(file.name.rpartition("/")[2], source)
+    finally:
+        source.close()
+    return by_place if found is None else found

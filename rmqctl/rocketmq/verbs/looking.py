@@ -1,0 +1,178 @@
+"""`info`, `topics`, `lag` and `verify` of a RocketMQ store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rmqctl.answer import EVERY_KIND, Answer, Row, Section
+from rmqctl.errors import MissingExtra
+from rmqctl.release import Release
+from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.unreadable import forgiving
+from rmqctl.rocketmq.verbs.common import begin, name_unreadable, pending_remark
+
+_QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
+_LAG_COLUMNS = (
+    "group",
+    "topic",
+    "queue_id",
+    "consumer_offset",
+    "max_offset",
+    "lag",
+    "lag_bytes",
+    "lag_ms",
+    "last_consumed_timestamp",
+    "anomaly",
+)
+FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
+
+
+def info(store: RocketMQStore, *, explain: bool) -> Answer:
+    """Say what is here; with ``explain`` what each fact says about the release."""
+    from rmqctl.rocketmq.info import store_info
+    from rmqctl.rocketmq.releases import release_range
+
+    found, answer = forgiving(store), Answer()
+    pending_remark(found, answer)
+    begin(found, answer)
+
+    def document() -> Row:
+        facts = store_info(found)
+        if facts["queues"] is None:
+            answer.error = MissingExtra("counting topics and queues in RocksDB", "rocksdb")
+        else:
+            name_unreadable(found, answer)
+        return facts
+
+    def evidence() -> Iterator[Row]:
+        yield from [e.row() for e in release_range(found).evidence]
+        name_unreadable(found, answer)
+
+    if explain:
+        answer.rows = evidence()
+    else:
+        answer.document, answer.document_kinds = document, EVERY_KIND
+    return answer
+
+
+def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool) -> Answer:
+    """List queues, or topics with their queues added up."""
+    from rmqctl.rocketmq.topics import by_topic as add_up
+    from rmqctl.rocketmq.topics import queue_rows
+
+    found = forgiving(store)
+    answer = begin(found, Answer(columns=None if by_topic else _QUEUE_COLUMNS))
+
+    def rows() -> Iterator[Row]:
+        queues = [r for r in queue_rows(found) if topic is None or r.topic == topic]
+        yield from add_up(queues) if by_topic else (r.row() for r in queues)
+        name_unreadable(found, answer)
+        if not queues and not answer.is_no:
+            answer.is_no = True
+            answer.remark(_no_queue(found, topic))
+
+    answer.rows = rows()
+    return answer
+
+
+def _no_queue(store: RocketMQStore, topic: str | None) -> str:
+    from rmqctl.rocketmq.query.topic_names import nearest, topic_names
+
+    names = topic_names(store)
+    if topic is None:
+        return "no queue is there, and the log holds no message"
+    if topic in names:
+        return f"topic {topic} has no queue and no message"
+    hint = nearest(topic, names)
+    return f"the store knows no topic {topic}" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
+
+
+def lag(store: RocketMQStore, *, group: str | None, topic: str | None, as_release: Release | None) -> Answer:
+    """List consumer groups with what they have not consumed."""
+    from rmqctl.rocketmq.lag import lag_rows
+    from rmqctl.rocketmq.query.started import StartedStore
+    from rmqctl.rocketmq.releases import release_range
+
+    answer = begin(store, Answer(columns=_LAG_COLUMNS))
+
+    def rows() -> Iterator[Row]:
+        release = as_release or release_range(store, quick=True).highest
+        with StartedStore(store, release, exact=as_release is not None) as started:
+            found = list(lag_rows(started, group, topic))
+            yield from (row.row() for row in found)
+            if not found:
+                answer.remarks += _no_offset(started, group, topic)
+        answer.is_no = not found or any(row.anomaly for row in found)
+
+    answer.rows = rows()
+    return answer
+
+
+def _no_offset(started: Any, group: str | None, topic: str | None) -> Iterator[str]:
+    from rmqctl.rocketmq.lag import progress_of
+    from rmqctl.rocketmq.query.topic_names import nearest
+
+    stored = progress_of(started)
+    for word, name, names in (
+        ("group", group, stored.groups),
+        ("topic", topic, {t for _, t in stored.offsets}),
+    ):
+        if name is not None and name not in names:
+            hint = nearest(name, sorted(names))
+            end = f"; did you mean {' or '.join(hint)}?" if hint else "; type: rmqctl lag without it for all there are"
+            yield f"no consumer offset is stored for {word} {name}{end}"
+            return
+    if not stored.offsets:
+        yield "no consumer offset is stored: config/consumerOffset.json is missing, empty, or beyond reading"
+    elif group is not None and topic is not None:
+        yield f"group {group} has no offset in topic {topic}"
+
+
+def verify(
+    store: RocketMQStore,
+    *,
+    level: str,
+    cross: bool,
+    processes: int,
+    as_release: Release | None,
+    notes: bool,
+    share: Callable[..., Any] | None,
+) -> Answer:
+    """Check every file alone, then the files against each other."""
+    from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+
+    answer = Answer(work="verify", total=sum(f.size for f in store.log_files))
+    pending_remark(store, answer)
+    begin(store, answer)
+    options = VerifyOptions(Level(level), cross, processes, as_release)
+    checked = Verification(store, options, answer.advance) if share is None else share(store, options)
+
+    def rows() -> Iterator[Row]:
+        for finding in checked.findings():
+            if notes or finding.level != "note":
+                yield finding.row()
+        answer.is_no = bool(checked.counts["error"] or checked.counts["warning"])
+        if checked.skips_queues:
+            answer.error = MissingExtra("comparing RocksDB queues with the log", "rocksdb")
+
+    def document() -> Row:
+        findings = list(answer.rows)
+        return {"summary": checked.summary(), "findings": findings}
+
+    def sections() -> Iterator[Section]:
+        yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
+        yield Section(lines=[_verified(checked.summary())])
+
+    answer.rows, answer.document, answer.sections = rows(), document, sections
+    answer.columns = FINDING_COLUMNS
+    answer.summary = lambda: {"kind": "summary", **checked.summary()}
+    return answer
+
+
+def _verified(s: dict[str, Any]) -> str:
+    from rmqctl.text import number_of
+
+    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
+    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
+    return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"

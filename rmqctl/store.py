@@ -1,0 +1,477 @@
+"""A store and what can be asked of it: one method a verb, the same for every family.
+
+A family is a module that knows one kind of store. It is imported when something of its kind is met, and offers
+one function, ``open_at(place)``, which gives a :class:`Store`, a :class:`LoneFile`, or None where nothing at the
+path is of its kind. What a family cannot do it leaves to :class:`Store`, which refuses it with one sentence.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from rmqctl.answer import Answer, HexAnswer, Proposal
+from rmqctl.errors import NotAStore, WrongUsage
+from rmqctl.files.filesystem import is_url
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.filters import Filters, Rendering
+
+if TYPE_CHECKING:
+    from rmqctl.release import Release
+
+FAMILIES: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.family"}
+"""The families by the name that ``--format`` takes, each with its module; asked in this order."""
+
+EVERYTHING, PLAIN = Filters(), Rendering()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path as a user gave it.
+
+    Attributes:
+        path: a local path or a URL.
+        tree: what lies there.
+        is_directory: and not one file.
+        commit_log: directories of a commit log outside the root, in order; empty: look in the root.
+        broker_conf: the broker's settings file, for what files do not store; None: detect.
+        is_forced: the user named the family; it is to say what is wrong instead of answering None.
+    """
+
+    path: str
+    tree: Tree
+    is_directory: bool
+    commit_log: tuple[str, ...] = ()
+    broker_conf: str | None = None
+    is_forced: bool = False
+
+
+class LoneFile:
+    """A file that lies in no store.
+
+    Attributes:
+        tree, name: the directory it lies in, and its name there.
+    """
+
+    def __init__(self, tree: Tree, name: str) -> None:
+        self.tree, self.name = tree, name
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        **more: Any,
+    ) -> Answer:
+        """Show the file; see :meth:`Store.dump`."""
+        refuse_verb(self.name, "dump")
+
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        """Show its bytes with their meaning; see :meth:`Store.hex`."""
+        refuse_verb(self.name, "dump -o hex")
+
+
+class Store(Protocol):
+    """A store of one family, opened for reading. Only verbs that say so write.
+
+    Attributes:
+        kind: what it is, as `info` calls it: ``rocketmq-store``, ``kafka-log-directory``.
+        root: its path or URL.
+        selection: the path inside that the user pointed at, "" for all of it. Reading verbs keep to it.
+        lock: the lock file of a broker, relative to the root.
+    """
+
+    kind: str
+    selection: str
+    lock: str
+
+    @property
+    def root(self) -> str: ...
+
+    @property
+    def state(self) -> str:
+        """``running``, ``crashed`` or ``clean``."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker holds the lock; False for a remote store, where nobody can tell."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its logs."""
+        ...
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def info(self, *, explain: bool = False) -> Answer:
+        """Say what is here: a document in every kind of output.
+
+        Args:
+            explain: rows instead: what each fact says about the release.
+        """
+        refuse_verb(self, "info")
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        **more: Any,
+    ) -> Answer:
+        """Show the log, or the part of the store that was pointed at, record by record, damage in its place.
+
+        Args:
+            as_release: read records as a broker of this release does.
+            follow: go on with what a broker appends, without end.
+            more: options of one family only, such as those of Kafka's own dump tool.
+        """
+        refuse_verb(self, "dump")
+
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        """Show the bytes of what :meth:`dump` shows, field by field with their meaning."""
+        refuse_verb(self, "dump -o hex")
+
+    def verify(
+        self,
+        *,
+        level: str = "full",
+        cross: bool = True,
+        processes: int | None = None,
+        as_release: Release | None = None,
+        notes: bool = True,
+        share: Callable[..., Any] | None = None,
+    ) -> Answer:
+        """Check every file alone, then the files against each other; a row a finding.
+
+        Args:
+            level: ``quick``, ``structure`` or ``full``.
+            cross: compare derived files with the log.
+            processes: to share the log among; None: by its size.
+            as_release: judge by this release; None: the one the store shows.
+            notes: also what is normal but worth knowing.
+            share: checks splits elsewhere, see `rmqctl.pipeline`.
+        """
+        refuse_verb(self, "verify")
+
+    def topics(self, *, topic: str | None = None, by_topic: bool = False) -> Answer:
+        """List queues or partitions with offsets, messages, bytes and times.
+
+        Args:
+            by_topic: one row a topic, its queues added up.
+        """
+        refuse_verb(self, "topics")
+
+    def lag(self, *, group: str | None = None, topic: str | None = None, as_release: Release | None = None) -> Answer:
+        """List consumer groups with what they have not consumed; an anomaly makes the answer a "no"."""
+        refuse_verb(self, "lag")
+
+    def producers(self, topic: str | None = None, queue: int | None = None) -> Answer:
+        """List the state of producers, replayed from the log."""
+        refuse_verb(self, "producers")
+
+    def transactions(self) -> Answer:
+        """List transactions by their latest state, those that hang marked."""
+        refuse_verb(self, "transactions")
+
+    # --- looking up ---------------------------------------------------------------------------------
+
+    def query_key(
+        self,
+        topic: str | None,
+        key: str | None,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        unique: bool = False,
+        begin: int = 0,
+        end: int = (1 << 63) - 1,
+        most: int = 64,
+        raw: bool = False,
+        scan: bool = False,
+        latest: bool = False,
+        processes: int | None = None,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        """Find messages by key.
+
+        Args:
+            topic: None only with ``scan``.
+            key: None for messages of ``filters.tag``.
+            unique: the key is a unique key.
+            begin, end: bounds of the time, inclusive, epoch ms.
+            most: candidates at most.
+            raw: all candidates that can be read.
+            scan: read the log instead of an index.
+            latest: only the last record of the key.
+            explain: add the steps and one sentence why something is not found.
+        """
+        refuse_verb(self, "query-key")
+
+    def query_time(
+        self,
+        topic: str,
+        queue: int | None,
+        time: int | str,
+        rendering: Rendering = PLAIN,
+        *,
+        boundary: str = "lower",
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        """Give the queue offset that a broker answers for a time, and the message there.
+
+        Args:
+            queue: None for all queues of the topic.
+            time: epoch ms; Kafka also ``earliest``, ``latest``, ``max-timestamp``.
+            boundary: ``lower`` or ``upper``.
+        """
+        refuse_verb(self, "query-time")
+
+    def query_offset(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        read_committed: bool = False,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        """Give messages of a queue or partition from an offset on; the first row is the status.
+
+        Args:
+            filters: ``limit`` is the number wanted.
+            read_committed: leave out what was not committed.
+            as_release: answer as one call to such a broker does.
+        """
+        refuse_verb(self, "query-offset")
+
+    def query_id(
+        self,
+        message_id: str,
+        rendering: Rendering = PLAIN,
+        *,
+        topic: str | None = None,
+        every: bool = False,
+        scan: bool = False,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        """Find the message with an id.
+
+        Args:
+            every: also copies and repeats.
+            scan: look in the log instead of an index.
+        """
+        refuse_verb(self, "query-id")
+
+    # --- changing, by plan --------------------------------------------------------------------------
+
+    def recover(
+        self,
+        *,
+        as_release: Release | None = None,
+        plan: bool = False,
+        list_lost: bool = False,
+        compare: bool = False,
+        processes: int | None = None,
+    ) -> Proposal:
+        """Say what a broker's start would do to the store. A start that loses something is a "no".
+
+        Args:
+            plan: also make the plan that carries it out; the rows are then its steps.
+            list_lost: rows are the messages that would be lost.
+            compare: a row for each family of releases.
+        """
+        refuse_verb(self, "recover")
+
+    def repair(
+        self,
+        *,
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        replica: str | None = None,
+        body_damage: str = "placeholder",
+        neutralize: Sequence[int] = (),
+        beside: bool = False,
+    ) -> Proposal:
+        """Plan how to mend what verify finds with the least loss.
+
+        Args:
+            only, skip: patterns of finding ids.
+            replica: a store to take destroyed bytes from.
+            body_damage: ``placeholder`` or ``accept``.
+            neutralize: physical offsets of messages to replace.
+            beside: stage files on the store's own disk, since the plan is to be carried out.
+        """
+        refuse_verb(self, "repair")
+
+    def rebuild(
+        self,
+        *,
+        parts: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        into: Path | None = None,
+        beside: bool = False,
+        force: bool = False,
+        processes: int | None = None,
+        as_release: Release | None = None,
+        share: Callable[..., Any] | None = None,
+    ) -> Proposal:
+        """Make derived files from the log, in place by plan, or write them to a directory.
+
+        Args:
+            parts: ``queues``, ``index``, ``checkpoint``; none: those that are usual.
+            into: write there and leave the store alone.
+        """
+        refuse_verb(self, "rebuild")
+
+    def salvage(
+        self, into: Path, *, replicas: Sequence[str] = (), stale: bool = False, renumber: bool = False
+    ) -> Answer:
+        """Write every readable message into a new store; a row for each place that could not be read."""
+        refuse_verb(self, "salvage")
+
+    def diff(self, other: Store | LoneFile, *, by: str = "physical", queues: bool = True, **more: Any) -> Answer:
+        """List where two stores of one family differ.
+
+        Args:
+            by: what belongs together: ``physical`` offset, or ``queue`` offset.
+            queues: compare derived files too.
+        """
+        refuse_verb(self, "diff")
+
+    # --- as tables ----------------------------------------------------------------------------------
+
+    def tables(self) -> Sequence[str]:
+        """Names that :meth:`table` takes."""
+        return ()
+
+    def table(
+        self,
+        name: str,
+        *,
+        topic: str | Sequence[str] | None = None,
+        queue: int | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        after: Any = None,
+        before: Any = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """Give one of its tables as a stream of Arrow batches: it has ``__arrow_c_stream__``.
+
+        Args:
+            after, before: a ``datetime``, ISO 8601 text or epoch ms; ``after`` is inclusive, ``before`` exclusive.
+            columns: only these.
+        """
+        refuse_verb(self, "table")
+
+
+def refuse_verb(store: Store | str, verb: str) -> NoReturn:
+    """Refuse a verb that a family does not have.
+
+    Raises:
+        WrongUsage: always.
+    """
+    what = f"{store} is" if isinstance(store, str) else f"{store.root} is a {store.kind.replace('-', ' ')}, which is"
+    raise WrongUsage("PATH", f"{what} nothing that {verb} can work on.")
+
+
+def open_path(
+    path: str,
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Store | LoneFile:
+    """Open what lies at a path: a store's root, a directory inside one, or one file.
+
+    Args:
+        format: the name of a family, to be taken at one's word; None or ``auto``: look.
+        commit_log: directories of a commit log outside the root.
+        broker_conf: the broker's settings file, for what files do not store.
+
+    Raises:
+        NotAStore: nothing there belongs to a store of any family.
+        FileNotFoundError: nothing is there.
+        OSError: it cannot be read.
+    """
+    forced = format if format != "auto" else None
+    if forced is not None and forced not in FAMILIES:
+        reason = "this release reads no Kafka log directories" if forced == "kafka" else f"there is no format {forced}"
+        raise NotAStore(path, reason, "leave out --format kafka for a RocketMQ store")
+    for directory in commit_log:
+        if not _is_directory(tree_of(directory), directory):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)
+    tree = tree_of(path)
+    place = Place(path, tree, _is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
+    for family, module in FAMILIES.items():
+        if forced in (None, family):
+            found: Store | LoneFile | None = import_module(module).open_at(place)
+            if found is not None:
+                return found
+    raise NotAStore(path, "it is of no known kind")
+
+
+def open_store(
+    path: str,
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Store:
+    """Open a path like :func:`open_path`, for verbs that need a store.
+
+    Raises:
+        NotAStore: a single file that belongs to no store.
+    """
+    found = open_path(path, format=format, commit_log=commit_log, broker_conf=broker_conf)
+    if not isinstance(found, LoneFile):
+        return found
+    entry = found.tree.stat(found.name)
+    if entry is not None and entry.size == 0:
+        raise NotAStore(path, "it is a file of 0 bytes outside a store", "give the store's directory")
+    raise NotAStore(
+        path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
+    )
+
+
+def tree_of(path: str) -> Tree:
+    """The tree at a local path or a URL.
+
+    Raises:
+        MissingExtra: the URL's file system needs a package that is not installed.
+    """
+    if not is_url(path):
+        return LocalTree(path)
+    from rmqctl.files.remote import remote_tree
+
+    return remote_tree(path)
+
+
+def _is_directory(tree: Tree, path: str) -> bool:
+    """Whether a path is a directory.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+    """
+    entry = tree.stat("")
+    if entry is None:
+        raise FileNotFoundError(errno.ENOENT, "no such file or directory", path or "''")
+    if entry.is_directory:
+        tree.entries("", sizes=False)  # says now if it may not be read
+    return entry.is_directory
