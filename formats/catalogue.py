@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from formats.describe import FieldRow, describe, fixed_size
-from formats.kafka import message_catalogue
+from formats.kafka import checkpoint as kafka_checkpoint
+from formats.kafka import directory_files, message_catalogue
 from formats.rocketmq import (
     abort_lock,
     checkpoint,
@@ -126,6 +127,17 @@ CATALOGUE: tuple[Format, ...] = (
     Format("grpc-message-id", "message id of gRPC clients, stored as UNIQ_KEY (in hex)", "properties", message_id.GrpcMessageId, "5.0.0"),
 )  # fmt: skip
 
+_PARTITION = "<topic>-<partition>/"
+
+CATALOGUE += (
+    Format("kafka-checkpoint-head", "first two lines of a Kafka checkpoint", "*-checkpoint", kafka_checkpoint.CheckpointHead, "0.8"),
+    Format("kafka-offset-line", "one partition in a Kafka checkpoint", "*-offset-checkpoint", kafka_checkpoint.OffsetLine, "0.8"),
+    Format("kafka-leader-epoch-line", "one leader epoch", _PARTITION + "leader-epoch-checkpoint", kafka_checkpoint.LeaderEpochLine, "0.11"),
+    Format("meta-property", "one line of meta.properties", "meta.properties", directory_files.MetaProperty, "0.9.0"),
+    Format("partition-metadata", "id of a partition's topic", _PARTITION + "partition.metadata", directory_files.PartitionMetadata, "2.8"),
+    Format("quorum-state", "vote of a KRaft node, as JSON", "__cluster_metadata-0/quorum-state", directory_files.QUORUM_STATE_DATA, "2.7"),
+    Format("clean-shutdown", "sign of an orderly stop, as JSON since 3.7, empty before", ".kafka_cleanshutdown", directory_files.CLEAN_SHUTDOWN_DATA, "0.8"),
+)  # fmt: skip
 CATALOGUE += tuple(
     Format(name, title, files, table, table.since) for name, title, files, table in message_catalogue.messages()
 )
