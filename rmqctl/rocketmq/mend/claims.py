@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +18,8 @@ from rmqctl.rocketmq.verify.queue_rest import Missing
 
 LIGHT_QUEUE = "%LMQ%"
 Range = tuple[int, int]
+Place = tuple[str, int, int]
+"""Topic, queue and queue offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,11 @@ class Claim:
         return self.physical + self.size
 
     @property
+    def place(self) -> Place:
+        """Topic, queue and queue offset."""
+        return self.topic, self.queue_id, self.queue_offset
+
+    @property
     def topic_bytes(self) -> bytes:
         """The topic as it stands in a record."""
         return self.topic.encode("utf-8", "surrogateescape")
@@ -72,23 +79,34 @@ class Claims:
         return max((claim.end for claims in self._at.values() for claim in claims), default=0)
 
     @cached_property
-    def places(self) -> frozenset[tuple[str, int, int]]:
+    def places(self) -> frozenset[Place]:
         """Topic, queue and queue offset of every claim."""
-        return frozenset((c.topic, c.queue_id, c.queue_offset) for c in self.every())
+        return frozenset(c.place for c in self.every())
 
     def every(self) -> list[Claim]:
         """All claims."""
         return [claim for claims in self._at.values() for claim in claims]
 
-    def without_false(self, missing: Iterable[Missing]) -> Claims:
-        """The same without units whose own message is a sound record elsewhere, to which no unit points.
+    def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> Claims:
+        """The same without units that contradict the log: a record that stands by itself is the truth.
+
+        Such a record keeps its place in its queue, so a unit for that place that points elsewhere is wrong; and so are
+        units beside one that points to it from another place, for units are moved and exchanged in runs.
 
         Args:
             missing: records whose units are not there, or point elsewhere; claims on them are among these.
+            doubtful: physical offsets of records that the others of their queue do not bear out.
         """
-        carried = {(*m.key, m.offset): m.physical for m in missing if m.actual is not None and not self.at(m.physical)}
+        taken: dict[Place, int] = {}
+        wrong: set[Place] = set()
+        for m in missing:
+            if m.actual is not None and (m.physical not in doubtful or not self.at(m.physical)):
+                taken[*m.key, m.offset] = m.physical
+            if m.physical not in doubtful:
+                others = (c for c in self.at(m.physical) if not c.topic.startswith(LIGHT_QUEUE))
+                wrong |= {c.place for c in others if c.place != (*m.key, m.offset)}
         return Claims(
-            c for c in self.every() if carried.get((c.topic, c.queue_id, c.queue_offset), c.physical) == c.physical
+            c for c in self.every() if taken.get(c.place, c.physical) == c.physical and not (_beside(c) & wrong)
         )
 
     def at(self, physical: int) -> list[Claim]:
@@ -104,6 +122,12 @@ class Claims:
                 if own.end <= end and own.size > 0 and not (found and found[-1].end > start):
                     found.append(own)
         return found
+
+
+def _beside(claim: Claim) -> set[Place]:
+    """The places in the queue in front of a claimed one and behind it."""
+    topic, queue_id, offset = claim.place
+    return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
 
 
 def claims_into(store: RocketMQStore, ranges: Iterable[Range]) -> Claims:

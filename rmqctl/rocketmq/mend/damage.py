@@ -63,6 +63,8 @@ class LogDamage:
         missing: records whose queue unit is not there, or wrong.
         holes: places with queue offsets that no record carries.
         strayed: records that the ones around prove to belong elsewhere, with the right place.
+        doubtful: records that the others of their queue do not bear out, by physical offset.
+        beside: places in queues next to a record that no record takes.
         unqueued: whole records whose flags say that they get no queue unit, with their own queue offset.
         end: physical offset behind the last record, 0 without one.
         last_time: its store time, ms.
@@ -75,6 +77,8 @@ class LogDamage:
     missing: list[Missing] = field(default_factory=list)
     holes: list[Break] = field(default_factory=list)
     strayed: dict[int, Claim] = field(default_factory=dict)
+    doubtful: frozenset[int] = frozenset()
+    beside: frozenset[tuple[str, int, int]] = frozenset()
     unqueued: list[Claim] = field(default_factory=list)
     end: int = 0
     last_time: int = 0
@@ -83,7 +87,7 @@ class LogDamage:
         """Ranges of the log of which it matters which units point there."""
         yield from ((g.begin, g.end) for g in self.gaps)
         yield from ((at, at + 1) for at in {*self.records, *self.strayed, *(c.physical for c in self.unqueued)})
-        yield from ((m.physical, m.physical + 1) for m in self.missing)
+        yield from ((at, at + 1) for at in {*self.doubtful, *(m.physical for m in self.missing)})
 
 
 def survey(store: RocketMQStore) -> LogDamage:
@@ -116,6 +120,7 @@ class _Survey:
         self._sort_times(checker.finish())
         self.found.missing, self.found.holes = queues.partial().missing, holes.holes
         self.found.strayed, self.found.unqueued = holes.strayed(), holes.unqueued
+        self.found.doubtful, self.found.beside = holes.doubtful(self.log.min_offset), holes.beside()
         self._merge()
         return self.found
 

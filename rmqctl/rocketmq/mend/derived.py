@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from rmqctl.files.local import LocalFile
+from rmqctl.files.source import ByteSource
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step
 from rmqctl.repair.overwrites import changes
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.holes import Break
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, is_pre_blank
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.rebuild.differences import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.store import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
@@ -67,7 +68,7 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
         edits = tuple(_edits(store, change))
         if edits:
             kind = _kind_at(wrong, change.file) or first[parts[1]].kind.id
-            ahead = _ahead(store, change.file, damage.end)
+            ahead = _ahead(store, change, damage.end)
             why = "what the records of the log dispatch to the queue"
             why += f"; the messages of {ahead} units are behind the end of the log" if ahead else ""
             known, counted = min(ahead, counted), max(counted - ahead, 0)
@@ -117,18 +118,28 @@ def _rocksdb(finding: Finding) -> Step:
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
-def _ahead(store: RocketMQStore, name: str, end: int) -> int:
-    """Units of a queue file that point behind the end of the log: to messages that were there and are not."""
-    dtype = {QUEUES: UNIT, BATCH_QUEUES: BATCH_UNIT}.get(name.partition("/")[0])
-    entry = store.tree.stat(name)
-    if dtype is None or entry is None:
+def _ahead(store: RocketMQStore, change: FileChange, end: int) -> int:
+    """Units of a queue file that point behind the end of the log: to messages that were there and are not.
+
+    A place for which the log has a message is not counted: there the unit is wrong, and no message is lost.
+    """
+    dtype = {QUEUES: UNIT, BATCH_QUEUES: BATCH_UNIT}.get(change.file.partition("/")[0])
+    if dtype is None or store.tree.stat(change.file) is None:
         return 0
-    source = store.tree.open(name)
+    units = _units(store.tree.open(change.file), dtype)
+    lost = (units["size"] > 0) & (units["physical_offset"] >= end)
+    if lost.any() and change.staged is not None:
+        built = _units(LocalFile(str(change.staged)), dtype)
+        lost[: len(built)] &= (built["size"] == 0)[: len(lost)]
+    return int(np.count_nonzero(lost))
+
+
+def _units(source: ByteSource, dtype: np.dtype[np.void]) -> Units:
+    """All whole units of a queue file."""
     try:
-        units = np.frombuffer(source.read_at(0, entry.size // dtype.itemsize * dtype.itemsize), dtype)
+        return np.frombuffer(source.read_at(0, source.size() // dtype.itemsize * dtype.itemsize), dtype)
     finally:
         source.close()
-    return int(np.count_nonzero((units["size"] > 0) & (units["physical_offset"] >= end)))
 
 
 def _endless(finding: Finding, hole: Break) -> Step:

@@ -47,12 +47,13 @@ class Break:
 
 @dataclass(slots=True)
 class _Run:
-    """A queue so far: next offset, last record, and how many records there were."""
+    """A queue so far: next offset, last record, how many records there were, and the first one with its offset."""
 
     next: int
     last: int
     count: int
     first: int
+    first_offset: int
 
 
 class HoleFinder:
@@ -94,7 +95,8 @@ class HoleFinder:
         before = np.r_[0, physical[:-1]]
         for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
             key = int(topics[start]), int(queues[start])
-            run = self._runs.setdefault(key, _Run(int(offset[start]), -1, 0, int(physical[start])))
+            low = int(offset[start])
+            run = self._runs.setdefault(key, _Run(low, -1, 0, int(physical[start]), low))
             expected[start], before[start] = run.next, run.last
             run.next, run.last, run.count = int(after[stop - 1]), int(physical[stop - 1]), run.count + stop - start
         for i in np.flatnonzero(offset != expected).tolist():
@@ -109,6 +111,29 @@ class HoleFinder:
             if offset or key not in self._runs:
                 self.unqueued.append(_claim(self._name(key), offset, int(found.block.physical[row])))
 
+    def doubtful(self, begin: int) -> frozenset[int]:
+        """Physical offsets of records that the others of their queue do not bear out: only these may a unit contradict.
+
+        Args:
+            begin: physical offset at which the log begins; where it is 0, every queue begins at 0.
+        """
+        found = {b.before for b in self.breaks}
+        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        for own in self.breaks:
+            behind = by_first.get((own.topic, own.queue_id, own.before))
+            if behind is not None and _joins(own, behind):
+                found.discard(behind.before)
+        after = {b.after for b in self.breaks}
+        found |= {r.first for r in self._runs.values() if r.first in after or (r.first_offset > 0 and begin == 0)}
+        return frozenset(found)
+
+    def beside(self) -> frozenset[tuple[str, int, int]]:
+        """Topic, queue and queue offset of the places in front of a record or behind one that no other record takes."""
+        found = {(b.topic, b.queue_id, offset) for b in self.breaks for offset in (b.expected, b.offset - 1)}
+        for key, run in self._runs.items():
+            found |= {(*self._name(key), offset) for offset in (run.next, run.first_offset - 1)}
+        return frozenset(found)
+
     def strayed(self) -> dict[int, Claim]:
         """Records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
 
@@ -118,7 +143,7 @@ class HoleFinder:
         by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
         for own in self.breaks:
             behind = by_first.get((own.topic, own.queue_id, own.before))
-            if _is_flipped(own) or (behind is not None and behind.offset == own.expected + 1):
+            if _is_flipped(own) or (behind is not None and _joins(own, behind)):
                 found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
             elif behind is not None and behind.offset == own.expected:
                 homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
@@ -158,6 +183,11 @@ def _is_in(lost: Claim, hole: Break) -> bool:
     """Whether a record lies where its own queue misses its own offset."""
     is_own = (lost.topic, lost.queue_id) == (hole.topic, hole.queue_id)
     return is_own and hole.expected <= lost.queue_offset < hole.offset and hole.after < lost.physical < hole.before
+
+
+def _joins(own: Break, behind: Break) -> bool:
+    """Whether the record after goes on where the one with the first break should have ended."""
+    return behind.offset - own.expected == behind.expected - own.offset
 
 
 def _is_flipped(own: Break) -> bool:

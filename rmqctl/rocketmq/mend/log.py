@@ -39,7 +39,7 @@ class LogMender:
         damage = survey(store)
         ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
-        claims = claims_into(store, ranges).without_false(damage.missing)
+        claims = claims_into(store, ranges).without_false(damage.missing, damage.doubtful)
         self.mending = Mending(store, damage, claims, log, replica, body_damage)
         self.suspects = suspects
 

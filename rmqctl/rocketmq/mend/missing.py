@@ -89,7 +89,8 @@ class _Filler:
         self._holes = damage.holes
         beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
         sound = [(m.physical, m.physical + 1) for m in damage.missing]
-        self._claims = claims_into(self.store, [*ranges, *beside, *sound]).without_false(damage.missing)
+        claims = claims_into(self.store, [*ranges, *beside, *sound])
+        self._claims = claims.without_false(damage.missing, damage.doubtful)
         for gap, (begin, end) in zip(gaps, ranges, strict=True):
             for base in range(begin, end - self.size + 1, self.size):
                 name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"

@@ -15,11 +15,12 @@ from rmqctl.repair.overwrites import zeroed
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.dispatch.request import inner_batch
-from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim
+from rmqctl.rocketmq.mend.claims import LIGHT_QUEUE, Claim, Place
 from rmqctl.rocketmq.mend.damage import setting_of
 from rmqctl.rocketmq.mend.fields import Mended, heal_property_crc, mend_properties, with_store_time
 from rmqctl.rocketmq.mend.flags import mend_compression
 from rmqctl.rocketmq.mend.heal import heal
+from rmqctl.rocketmq.mend.holes import SOURCE
 from rmqctl.rocketmq.mend.mending import BodyDamage, Mending, left
 from rmqctl.rocketmq.mend.placeholder import bodiless, placeholder
 from rmqctl.rocketmq.verify.property_crc import SIZE
@@ -57,33 +58,48 @@ class RecordMender:
             yield from self._record(physical, damage.records.get(physical, []), moved.get(physical))
 
     def _moved(self) -> dict[int, Claim]:
-        """Records that say another queue or offset than the one unit that points to them."""
+        """Records that the others of their queue do not bear out, and for which their unit says another place."""
         found = {}
-        for missing in self.mending.damage.missing:
-            own = self._own_claim(missing.physical, missing.end - missing.physical)
-            if own and (own.topic, own.queue_id, own.queue_offset) != (*missing.key, missing.offset):
-                found[missing.physical] = own
+        for physical in sorted(self.mending.damage.doubtful)[:_MOST_CONTRADICTED]:
+            raw = self.mending.log.record(physical)
+            own = self._own_claim(physical, raw) if raw is not None else None
+            if own is not None and raw is not None and own.place != _place_of(raw):
+                found[physical] = own
         return found if len(found) <= _MOST_MOVED else {}
 
     def _flagged(self) -> dict[int, Claim]:
         """Records whose flags say that they get no queue unit, and whose own place in a queue has one."""
         found = {}
         for record in sorted(self.mending.damage.unqueued, key=_is_first)[:_MOST_CONTRADICTED]:
-            unit = next((c for c in self.mending.claims.at(record.physical) if _same_place(c, record)), None)
+            unit = next((c for c in self.mending.claims.at(record.physical) if c.place == record.place), None)
             if unit is not None:
                 found[record.physical] = unit
         return found
 
-    def _own_claim(self, physical: int, size: int) -> Claim | None:
-        """The one unit that points to a record and has its size."""
-        own = [c for c in self.mending.claims.at(physical) if c.size == size and not c.topic.startswith(LIGHT_QUEUE)]
-        return own[0] if len(own) == 1 else None
+    def _own_claim(self, physical: int, raw: bytes) -> Claim | None:
+        """The one unit that points to a record and has its size, if it agrees with the record or may contradict it.
+
+        It may where the others of its queue do not bear the record out, but do the unit's place. Everything else of the
+        log is the truth, and the queue is built anew.
+        """
+        found = self.mending.claims.at(physical)
+        own = [c for c in found if c.size == len(raw) and not c.topic.startswith(LIGHT_QUEUE)]
+        if len(own) != 1:
+            return None
+        damage, place = self.mending.damage, own[0].place
+        if place == _place_of(raw):
+            return own[0]
+        is_due = place in damage.beside or own[0].queue_offset == 0
+        proves = physical in damage.doubtful and is_due and (not own[0].batch or own[0].queue_offset == _base_of(raw))
+        return own[0] if proves else None
 
     def _record(self, physical: int, findings: list[Finding], moved: Claim | None) -> Iterator[Step]:
         raw, file = self.mending.log.record(physical), self.mending.log.file_of(physical)
         if raw is None or file is None:
             return
-        claim = self._own_claim(physical, len(raw)) or moved
+        claim = self._own_claim(physical, raw)
+        if claim is None or (moved is not None and moved.source == SOURCE):
+            claim = moved or claim
         first = findings[0] if findings else None
         if claim is None and first and self._is_foreign_file(first):
             yield left(first, "many records of the file say so: the file may belong elsewhere")
@@ -199,12 +215,19 @@ class RecordMender:
         return Step(bad.kind.id, bad.file, what, why, edits, loses=1)
 
 
+def _place_of(raw: bytes) -> Place:
+    """Topic, queue and queue offset of a whole record, as it says them."""
+    fields: dict[str, Any] = decode_record(raw)[0]
+    return fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"], fields["queue_offset"]
+
+
+def _base_of(raw: bytes) -> int:
+    """The queue offset that the properties of an inner batch say."""
+    return inner_batch(dict(split_properties(decode_record(raw)[0]["properties"])))[0]
+
+
 def _is_first(claim: Claim) -> bool:
     return claim.queue_offset == 0
-
-
-def _same_place(one: Claim, other: Claim) -> bool:
-    return (one.topic, one.queue_id, one.queue_offset) == (other.topic, other.queue_id, other.queue_offset)
 
 
 def _bodiless(physical: int, raw: bytes) -> bytes | None:
