@@ -7,8 +7,10 @@ import os
 import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from rmqctl.files.ownership import inherit
 
 _BUSY = (errno.EACCES, errno.EAGAIN)
 _ON_LINUX = sys.platform.startswith("linux")
@@ -140,7 +142,10 @@ def _open(path: str) -> tuple[int, bool]:
         except FileNotFoundError:
             pass
         try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), True
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with suppress(OSError):  # gone again, or on a file system without owners
+                inherit(path)
+            return fd, True
         except FileExistsError:
             if Path(path).is_symlink():  # a dangling one: it is neither there nor can it be made
                 raise

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmqctl.errors import IOFailure
+from rmqctl.files.ownership import inherit, make_directories
 
 Buffer = bytes | bytearray | memoryview
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
@@ -28,14 +29,19 @@ class Disk:
     """
 
     def open(self, path: Path, size: int | None = None) -> int:
-        """A descriptor for reading and writing; a file that is missing or shorter is extended to ``size``, sparse."""
+        """A descriptor for reading and writing; a file that is missing or shorter is extended to ``size``, sparse.
+
+        A new file gets owner, group and permissions of its directory: a broker must be able to open what root made.
+        """
         with _told(f"cannot create {path}" if size is not None else f"cannot open {path}"):
             try:
                 fd, is_new = os.open(path, _FLAGS), False
             except FileNotFoundError:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_directories(path.parent)
                 fd, is_new = self._new(path, size or 0), True
             try:
+                if is_new:
+                    inherit(path)
                 if size is not None and os.fstat(fd).st_size < size:
                     self.resize(fd, size)
             except OSError:
@@ -138,9 +144,9 @@ class Disk:
         return -(-100 * used // max(used + found.f_bavail, 1)) / 100
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and those above it; one that is there is fine."""
+        """Make a directory and those above it, owned like the one they are made in; one that is there is fine."""
         with _told(f"cannot create {path}"):
-            path.mkdir(parents=True, exist_ok=True)
+            make_directories(path)
 
     def remove(self, path: Path) -> None:
         """Delete a file; one that is missing is fine."""

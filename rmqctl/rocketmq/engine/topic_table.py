@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,7 +132,7 @@ def save_config(root: Path, name: str, document: dict[str, Any], disk: Disk, rel
     path = root / "config" / name
     data = pretty(document).encode()
     if path.exists():
-        _copy(path, path.with_name(name + ".bak"))
+        _copy(path, path.with_name(name + ".bak"), disk)
     if release >= _IN_PLACE:
         disk.write_file(path, data, sync=True)
         return
@@ -147,8 +146,9 @@ def pretty(document: dict[str, Any]) -> str:
     return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, disk: Disk) -> None:
     try:
-        shutil.copyfile(source, target)
+        data = source.read_bytes()
     except OSError as error:
         raise IOFailure(f"cannot copy {source} to {target}", error) from error
+    disk.write_file(target, data)
