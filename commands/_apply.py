@@ -6,7 +6,7 @@ A command makes a plan, shows it with :func:`show_plan`, and hands it to :func:`
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -34,7 +34,17 @@ _OPTIONS = (
         metavar="DIR",
         help="Directory for the journal that can take everything back; default: STORE.rmqctl-journal beside the store.",
     ),
-    click.option("--force", is_flag=True, help="Try although too little room on the disk seems to be free."),
+    click.option(
+        "--outside",
+        multiple=True,
+        metavar="DIR",
+        help="A directory outside the store that links in it lead to, and that may be changed, too; repeatable.",
+    ),
+    click.option(
+        "--force",
+        is_flag=True,
+        help="Go on although too little room on the disk seems to be free, or files have further names (hard links).",
+    ),
     click.option("--yes", is_flag=True, help="Do not ask at a terminal."),
 )
 
@@ -46,18 +56,20 @@ class Manner:
     Attributes:
         is_real: really, not only shown.
         journal: directory for journals, None for the usual place.
-        force: try although room seems short.
+        outside: directories outside the store that may be changed, too.
+        force: try although room seems short, or files have hard links.
         yes: do not ask.
     """
 
     is_real: bool = False
     journal: Path | None = None
+    outside: tuple[str, ...] = ()
     force: bool = False
     yes: bool = False
 
 
 def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--apply/--dry-run``, ``--journal``, ``--force`` and ``--yes``; gives the command ``manner``, a `Manner`."""
+    """Add the options of :class:`Manner`, which the command gets as ``manner``."""
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -109,13 +121,19 @@ def show_plan(plan: Plan, out: Output) -> None:
 
 
 def carry_out(
-    plan: Plan, manner: Manner, *, verify: Callable[[], Sequence[str]] | None = None, lock: str = "lock"
+    plan: Plan,
+    manner: Manner,
+    *,
+    verify: Callable[[], Sequence[str]] | None = None,
+    lock: str = "lock",
+    outside: Iterable[str] = (),
 ) -> Applied | None:
     """Apply a plan if that is wanted, with what a user should know on stderr before, during and after it.
 
     Args:
         verify: looks at the changed store and says what is still wrong, a sentence each.
         lock: name of the store's lock file.
+        outside: directories outside the store that the user named already, such as those of ``--commitlog``.
 
     Returns:
         None for a dry run. The exit status should be 1 where there are complaints.
@@ -132,7 +150,15 @@ def carry_out(
     message(_announced(plan, manner))
     ask("Carry this out?", manner.yes)
     with progress("repairing", weight(plan)) as advance:
-        applied = apply(plan, journal_dir=manner.journal, force=manner.force, verify=verify, lock=lock, advance=advance)
+        applied = apply(
+            plan,
+            journal_dir=manner.journal,
+            force=manner.force,
+            outside=(*outside, *manner.outside),
+            verify=verify,
+            lock=lock,
+            advance=advance,
+        )
     close(applied)
     return applied
 

@@ -104,7 +104,7 @@ def command(
         _show(rebuilt, out)
         _stop_if_nothing(found, wanted, rebuilt)
         if manner.is_real:
-            carry_out(rebuild.plan(rebuilt), manner)
+            carry_out(rebuild.plan(rebuilt), manner, outside=found.logs_outside)
             return
     if not rebuilt.is_equal:
         in_place = "" if found.is_rocksdb and wanted.queues else "give --apply to put the new files in place, or "

@@ -105,7 +105,7 @@ def _apply(found: RocketMQStore, replay: Recovery, manner: Manner, out: Output) 
 
     plan = recovery_plan(found, replay, datetime.now().astimezone())
     show_plan(plan, out)
-    applied = carry_out(plan, manner, verify=lambda: _complaints(found, replay))
+    applied = carry_out(plan, manner, verify=lambda: _complaints(found, replay), outside=found.logs_outside)
     return 1 if replay.lost or (applied is not None and applied.complaints) else 0
 
 

@@ -80,7 +80,9 @@ def command(
         _show(repair, out)
         applied = None
         if repair.plan.steps:
-            applied = carry_out(repair.plan, manner, verify=lambda: complaints(found, repair, shared))
+            applied = carry_out(
+                repair.plan, manner, verify=lambda: complaints(found, repair, shared), outside=found.logs_outside
+            )
     if repair.after or (repair.plan.steps and (applied is None or applied.complaints)):
         raise SystemExit(1)
 

@@ -27,9 +27,17 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
     is_flag=True,
     help="Go on although other files of the store changed since, or too little room seems to be free.",
 )
+@click.option(
+    "--outside",
+    multiple=True,
+    metavar="DIR",
+    help="A directory outside the store that the journal may change, too; repeatable.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask at a terminal.")
 @output_option()
-def command(journal: Path, dry_run: bool, forwards: bool, force: bool, yes: bool, out: Output) -> None:
+def command(
+    journal: Path, dry_run: bool, forwards: bool, force: bool, outside: tuple[str, ...], yes: bool, out: Output
+) -> None:
     """Take an applied plan back, byte for byte, modification times included.
 
     JOURNAL is the directory that the command named in its last line. For a store, or the directory of its
@@ -45,25 +53,27 @@ def command(journal: Path, dry_run: bool, forwards: bool, force: bool, yes: bool
     from rmqctl.repair import check_journal, choose_journal
 
     path = choose_journal(journal)
-    found = check_journal(path, forwards=forwards, force=force)
+    found = check_journal(path, forwards=forwards, force=force, outside=outside)
     if dry_run:
         _show(found, forwards, out, None)
         message("nothing was written")
         return
     message(f"writing to {found.changes.root}: {'finishing' if forwards else 'taking back'} {found.title!r} ({path})")
     ask("Carry this out?", yes)
-    applied = _run(path, forwards, force)
+    applied = _run(path, forwards, force, outside)
     _show(found, forwards, out, applied)
     close(applied)
     if applied.complaints:
         raise SystemExit(1)
 
 
-def _run(path: Path, forwards: bool, force: bool) -> Applied:
+def _run(path: Path, forwards: bool, force: bool, outside: tuple[str, ...]) -> Applied:
     from rmqctl.repair import resume, undo
 
     with progress("finishing" if forwards else "taking back", None) as advance:
-        return resume(path, advance=advance) if forwards else undo(path, force=force, advance=advance)
+        if forwards:
+            return resume(path, outside=outside, advance=advance)
+        return undo(path, force=force, outside=outside, advance=advance)
 
 
 def _show(found: Journal, forwards: bool, out: Output, applied: Applied | None) -> None:

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.errors import IOFailure, RmqctlError
 from rmqctl.repair.changes import Changes
 from rmqctl.repair.check import differences
+from rmqctl.repair.confine import check_changes
 from rmqctl.repair.drive import Driver
 from rmqctl.repair.journal import (
     APPLIED,
     BEGUN,
     DONE,
+    PENDING,
     TAKEN_BACK,
     Journal,
     default_directory,
+    read_journal,
     tell_reversed,
+    undo_command,
 )
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.listing import keep_listing
-from rmqctl.repair.pointer import point, unpoint
-from rmqctl.repair.room import check_room, check_writable
-from rmqctl.repair.write_journal import discard, next_name, write_journal
+from rmqctl.repair.pointer import POINTER, point, state_of, unpoint
+from rmqctl.repair.reserve import Reserved, discard, reserved
+from rmqctl.repair.room import check_names, check_room, check_writable
+from rmqctl.repair.write_journal import write_journal
 
 Verify = Callable[[], Sequence[str]]
 """Looks at the changed store and says what is still wrong, a sentence each."""
@@ -42,6 +47,7 @@ class Applied:
         files: names of the files that were changed, made or moved.
         complaints: what the check afterwards still found, a sentence each.
         is_undone: the store is as it was before this journal.
+        outside: directories outside the store that the user let it change.
     """
 
     journal: Path | None
@@ -49,11 +55,12 @@ class Applied:
     files: tuple[str, ...] = ()
     complaints: tuple[str, ...] = ()
     is_undone: bool = False
+    outside: tuple[str, ...] = ()
 
     @property
     def undo_command(self) -> str:
         """What to type to take this back."""
-        return f"rmqctl undo {shlex.quote(str(self.journal))}" + (" --resume" if self.is_undone else "")
+        return undo_command(self.journal, self.outside, resume=self.is_undone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,49 +69,75 @@ class Start:
 
     Attributes:
         base: the directory of journals.
-        force: do not ask for free room.
+        name: of the journal that will carry them out.
+        force: do not ask for free room, nor for hard links.
         reverses: the journal that they take back.
         lock_is_new: the store had no lock file.
+        outside: directories outside the store that may be changed.
     """
 
     changes: Changes
     base: Path
+    name: str
     force: bool = False
     reverses: Path | None = None
     lock_is_new: bool = False
+    outside: tuple[str, ...] = ()
 
 
 def begin_run(start: Start, layer: FileLayer, verify: Verify | None, advance: Advance) -> Applied:
-    """Write the journal, then carry it out."""
+    """Write the journal, then carry it out.
+
+    Raises:
+        NameTaken: another run has a journal of that name.
+        Refused, IOFailure: as `rmqctl.repair.apply`.
+    """
     changes, base = start.changes, start.base
+    check_changes(changes, base, start.outside)
     check_writable(changes, base)
     if not start.force:
+        check_names(changes)
         check_room(changes, base, layer)
-    path = base / next_name(base)
     try:
-        journal = write_journal(
-            changes,
-            path,
-            layer,
-            reverses=start.reverses,
-            advance=advance,
-            beside=base == default_directory(Path(changes.root)),
-            lock_is_new=start.lock_is_new,
-        )
-    except (OSError, KeyboardInterrupt) as error:
-        forget(path, layer)
-        if isinstance(error, KeyboardInterrupt):
-            raise
+        with reserved(base, start.name, layer) as place:
+            journal = _written(start, place, layer, advance)
+    except OSError as error:
         raise IOFailure(
-            f"cannot write the journal {path}", error, "nothing was changed; give another place with --journal DIR"
+            f"cannot write the journal {base / start.name}",
+            error,
+            "nothing was changed; give another place with --journal DIR",
         ) from error
     return carry_out(journal, layer, verify, advance, is_new=True)
 
 
+def _written(start: Start, place: Reserved, layer: FileLayer, advance: Advance) -> Journal:
+    try:
+        return write_journal(
+            start.changes,
+            place,
+            layer,
+            reverses=start.reverses,
+            advance=advance,
+            beside=start.base == default_directory(Path(start.changes.root)),
+            lock_is_new=start.lock_is_new,
+            outside=start.outside,
+        )
+    except (OSError, KeyboardInterrupt):
+        place.give_up(layer)
+        raise
+
+
 def carry_out(journal: Journal, layer: FileLayer, verify: Verify | None, advance: Advance, *, is_new: bool) -> Applied:
     """Drive the store forwards, check it, and say that it is done."""
+    is_untouched = journal.state not in PENDING
     try:
         _begin(journal, layer)
+    except (OSError, KeyboardInterrupt) as error:
+        if is_untouched:
+            _never_begun(journal, error, layer, is_new=is_new)
+            raise
+        raise _failed(f"cannot finish {journal.path}", error, _go_on(journal)) from error
+    try:
         Driver(journal, layer, advance).to(after=True)
         journal.say(layer, state=APPLIED)
     except (OSError, ValueError, KeyboardInterrupt) as error:
@@ -119,13 +152,34 @@ def carry_out(journal: Journal, layer: FileLayer, verify: Verify | None, advance
         raise IOFailure(
             f"the store is changed, but {journal.path} cannot be written", error, _go_on(journal)
         ) from error
-    return Applied(journal.path, journal.title, _names(journal), complaints)
+    return Applied(journal.path, journal.title, _names(journal), complaints, outside=journal.outside)
 
 
 def _begin(journal: Journal, layer: FileLayer) -> None:
     if journal.state != BEGUN:
         journal.say(layer, state=BEGUN)
     point(journal, layer)
+
+
+def _never_begun(journal: Journal, error: BaseException, layer: FileLayer, *, is_new: bool) -> None:
+    """Nothing of the store has changed yet: the journal must not say that it may have.
+
+    Raises:
+        IOFailure: always, unless it was Ctrl-C and no trace is left.
+    """
+    what = f"cannot carry out {journal.title!r}"
+    with suppress(OSError):
+        unpoint(journal, layer)
+        if is_new:
+            forget(journal, layer)
+    if state_of(journal.path) in PENDING:
+        with suppress(OSError):
+            read_journal(journal.path).say(layer, state=TAKEN_BACK)
+    if state_of(journal.path) in PENDING or os.path.lexists(journal.changes.path(POINTER)):
+        advice = f"nothing of the store was changed; to say so to later runs, type: {_undo(journal)}"
+        raise _failed(what, error, advice) from error
+    if not isinstance(error, KeyboardInterrupt):
+        raise _failed(what, error, "nothing of the store was changed") from error
 
 
 def _finish(journal: Journal, layer: FileLayer) -> None:
@@ -165,7 +219,7 @@ def take_back(journal: Journal, layer: FileLayer, advance: Advance) -> Applied:
     except (OSError, ValueError) as error:
         raise _failed(f"cannot take back {journal.path}", error, _go_on(journal)) from error
     complaints = tuple(f"not as before: {what}" for what in differences(journal, after=False))
-    return Applied(journal.path, journal.title, _names(journal), complaints, is_undone=True)
+    return Applied(journal.path, journal.title, _names(journal), complaints, is_undone=True, outside=journal.outside)
 
 
 def _give_up(journal: Journal, error: BaseException, layer: FileLayer) -> None:
@@ -179,7 +233,7 @@ def _give_up(journal: Journal, error: BaseException, layer: FileLayer) -> None:
         take_back(journal, layer, lambda size: None)
     except IOFailure as second:
         raise _failed(what, error, _go_on(journal)) from second
-    forget(journal.path, layer)
+    forget(journal, layer)
     if not isinstance(error, KeyboardInterrupt):
         raise _failed(what, error, "everything was taken back, the store is as it was") from error
 
@@ -190,20 +244,21 @@ def _failed(what: str, error: BaseException, next_step: str) -> IOFailure:
 
 def _go_on(journal: Journal) -> str:
     how = "whole and not checked" if journal.state == APPLIED else "half changed; keep brokers off it"
-    return (
-        f"the store is {how}, and type: rmqctl undo {journal.path} (to go back) "
-        f"or rmqctl undo {journal.path} --resume (to finish)"
-    )
+    return f"the store is {how}, and type: {_undo(journal)} (to go back) or {_undo(journal, resume=True)} (to finish)"
 
 
-def forget(path: Path, layer: FileLayer) -> None:
-    """Remove a journal that has changed nothing; what cannot be removed does no harm."""
-    try:
-        discard(path, layer)
-        if not os.listdir(path.parent):
-            layer.rmdir(str(path.parent))
-    except OSError:
-        pass
+def _undo(journal: Journal, *, resume: bool = False) -> str:
+    return undo_command(journal.path, journal.outside, resume=resume)
+
+
+def forget(journal: Journal, layer: FileLayer) -> None:
+    """Remove a journal of this run that has changed nothing; what cannot be removed does no harm."""
+    own = f"{journal.name}/"
+    places = {side.place for file in journal.changes.files for side in (file.before, file.after)}
+    with suppress(OSError):
+        discard(journal.path, layer, {place.removeprefix(own) for place in places if place.startswith(own)})
+        if journal.header.get("base_is_new") and not os.listdir(journal.base):
+            layer.rmdir(str(journal.base))
 
 
 def _names(journal: Journal) -> tuple[str, ...]:

@@ -79,9 +79,19 @@ class Driver:
             self._layer.symlink(str(Path(old).readlink()), part)
         else:
             copy_file(old, part, self._layer, self._advance)
+        self._sync_up(os.path.dirname(part))
         self._journal.say(self._layer, copied=index, out=is_out)
         self._layer.unlink(old)
         self._layer.rename(part, new)
+
+    def _sync_up(self, directory: str) -> None:
+        """Make the names of a directory safe, and its own name, and so on up to what was there before the run."""
+        tops = {self._changes.root, str(self._journal.base)}
+        while True:
+            self._layer.sync_directory(directory)
+            if directory in tops or directory == os.path.dirname(directory):
+                return
+            directory = os.path.dirname(directory)
 
     def _end_copies(self) -> None:
         """Finish the move between file systems that a kill broke off, or drop what it left."""

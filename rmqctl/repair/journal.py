@@ -10,14 +10,16 @@ A directory beside the store::
       new/            files that the plan makes, until they enter the store
       quarantine/     files that left it
 
-Every line and every piece carries a CRC-32. The journal is complete before the store's first byte changes;
-a directory without ``journal.jsonl`` was given up before that.
+Every line and every piece carries a CRC-32. The journal is complete before the store's first byte changes; until
+then its directory is called ``0001.rmqctl-part``.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +37,14 @@ READY, BEGUN, APPLIED, DONE, TAKEN_BACK, UNDONE = "ready", "begun", "applied", "
 """States: written; the store may have changed; all edits made; checked; a broken-off run taken back; a
 finished run taken back by a later one."""
 PENDING = frozenset({BEGUN, APPLIED})
+PART = ".rmqctl-part"
+"""Behind the name of a journal that is not whole yet. Only directories of such a name are ever cleaned up."""
+
+
+def journals_in(base: Path) -> list[Path]:
+    """The journals in a directory, in the order in which they were made."""
+    found = [p for p in base.iterdir() if p.name.isdigit() and (p / JOURNAL).is_file()] if base.is_dir() else []
+    return sorted(found, key=lambda p: (int(p.name), p.name))
 
 
 def default_directory(root: Path) -> Path:
@@ -95,10 +105,21 @@ class Journal:
         """The last line of its state."""
         return self._lines[-1] if self._lines else {}
 
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Directories outside the store that the user let it change."""
+        return tuple(map(str, self.header.get("outside") or ()))
+
     def say(self, layer: FileLayer, **row: Any) -> None:
         """Add a line to its state, on the disk before anything else happens."""
         row["time"] = time.time_ns() // 1_000_000
         append(layer, self.path / STATE, row, self._lines)
+
+
+def undo_command(path: Path | None, outside: Iterable[str] = (), *, resume: bool = False) -> str:
+    """What to type to take a journal back, or to finish it."""
+    words = ["rmqctl", "undo", str(path), *(["--resume"] if resume else [])]
+    return shlex.join([*words, *(word for one in outside for word in ("--outside", one))])
 
 
 def states(path: Path) -> list[dict[str, Any]]:
@@ -115,7 +136,7 @@ def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
     Args:
         in_force: whether the changes of the journal at `path` are in the store now.
     """
-    header = next(rows_of(_first_line(path)), {})
+    header = header_of(path)
     earlier = path.parent / str(header.get("reverses"))
     if not header.get("reverses") or not (earlier / STATE).exists():
         return
@@ -124,11 +145,6 @@ def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
     if not lines or any(lines[-1].get(key) != value for key, value in wanted.items()):
         append(layer, earlier / STATE, {**wanted, "time": time.time_ns() // 1_000_000}, lines)
     tell_reversed(earlier, layer, in_force=not in_force)
-
-
-def _first_line(path: Path) -> bytes:
-    with (path / JOURNAL).open("rb") as file:
-        return file.readline()
 
 
 def append(layer: FileLayer, path: Path, row: dict[str, Any], lines: list[dict[str, Any]]) -> None:
@@ -164,8 +180,21 @@ def read_journal(path: Path) -> Journal:
             f"{path} is cut or damaged: of {JOURNAL} only the first {len(rows):,} lines are whole; "
             "restore it from a copy, or keep the store as it is"
         )
-    _check_data(path, rows[-1])
-    return Journal(path, rows[0], changes_of(rows, _root_of(path, rows[0]), str(path / DATA)))
+    try:
+        _check_data(path, rows[-1])
+        return Journal(path, rows[0], changes_of(rows, root_of(path, rows[0]), str(path / DATA)))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(f"{path} is no journal that rmqctl wrote: {type(error).__name__} {error}") from None
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """The first line of a journal, without the rest; empty where it is damaged.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with (path / JOURNAL).open("rb") as file:
+        return next(rows_of(file.readline()), {})
 
 
 def _check_data(path: Path, end: dict[str, Any]) -> None:
@@ -179,7 +208,7 @@ def _check_data(path: Path, end: dict[str, Any]) -> None:
         )
 
 
-def _root_of(path: Path, header: dict[str, Any]) -> str:
+def root_of(path: Path, header: dict[str, Any]) -> str:
     """The journal's store: where it was, or beside the journal if both were moved together.
 
     Raises:
@@ -201,5 +230,5 @@ def _root_of(path: Path, header: dict[str, Any]) -> str:
 
 
 def _example(path: Path) -> Path:
-    inner = sorted(p for p in path.glob("*") if (p / JOURNAL).is_file()) if path.is_dir() else []
+    inner = journals_in(path)
     return inner[-1] if inner else Path(f"store{SUFFIX}") / "0001"

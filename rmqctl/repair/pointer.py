@@ -1,44 +1,75 @@
-"""A link in the store's root while a repair is under way: it leads to the journal, wherever that lies."""
+"""A link in the store's root while a repair is under way: it leads to the journal, wherever that lies.
+
+Where the file system knows no links, a file of the same name holds the path.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from rmqctl.errors import Refused
-from rmqctl.repair.journal import DONE, JOURNAL, PENDING, STATE, Journal, default_directory, read_journal
+from rmqctl.repair.journal import (
+    DONE,
+    JOURNAL,
+    PENDING,
+    STATE,
+    Journal,
+    default_directory,
+    header_of,
+    journals_in,
+    root_of,
+)
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.lines import rows_of
 
 POINTER = "rmqctl.pending"
 """Its name; one request makes it and one removes it. Brokers pay no heed to it."""
-
-
+_PART = ".rmqctl-part"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 """What file systems without symbolic links answer."""
 
 
 def point(journal: Journal, layer: FileLayer) -> None:
-    """Say in the store that a journal is under way."""
+    """Say in the store that a journal is under way.
+
+    Raises:
+        OSError: the system refuses.
+    """
     path = Path(journal.changes.path(POINTER))
-    if path.is_symlink() and path.readlink() != journal.path:  # of a journal that is done
+    led_to = _target(path)
+    if led_to is not None and led_to != journal.path:  # of a journal that is done
         layer.unlink(str(path))
-    if not path.is_symlink():
+    if led_to != journal.path:
         try:
             layer.symlink(str(journal.path), str(path))
         except OSError as error:
-            if error.errno not in _NO_LINKS or not journal.header.get("beside"):
+            if error.errno not in _NO_LINKS:
                 raise
-            return  # a journal beside the store is found without
+            _write(path, journal.path, layer)
         layer.sync_directory(journal.changes.root)
 
 
+def _write(path: Path, target: Path, layer: FileLayer) -> None:
+    """The path in a file, which is there whole or not at all."""
+    part = str(path) + _PART
+    if os.path.lexists(part):
+        layer.unlink(part)
+    with layer.create(part) as file:
+        file.write(os.fsencode(target), 0)
+        file.sync()
+    layer.rename(part, str(path))
+
+
 def unpoint(journal: Journal, layer: FileLayer) -> None:
-    """Take the link away, and give the root the time that it had."""
+    """Take the link away."""
     path = journal.changes.path(POINTER)
-    if os.path.lexists(path):
-        layer.unlink(path)
+    found = [p for p in (path, path + _PART) if os.path.lexists(p)]
+    for one in found:
+        layer.unlink(one)
+    if found:
         layer.sync_directory(journal.changes.root)
 
 
@@ -48,11 +79,11 @@ def pending(root: Path) -> Path | None:
     As long as there is one, no command may write to the store: offer :func:`resume` or :func:`undo`.
 
     Raises:
-        Refused: the link in the store leads to a journal that is gone.
+        Refused: the link in the store leads to a journal that is gone, or to that of another store.
     """
     link = root / POINTER
-    if link.is_symlink():
-        journal = link.readlink()
+    journal = _target(link)
+    if journal is not None:
         if not (journal / JOURNAL).is_file():
             beside = default_directory(root) / journal.name
             if not (beside / JOURNAL).is_file():
@@ -61,24 +92,39 @@ def pending(root: Path) -> Path | None:
                     f"then type: rmqctl undo {journal}"
                 )
             journal = beside
+        if not _belongs(journal, root):
+            raise Refused(
+                f"{link} leads to {journal}, which is no journal of this store; "
+                f"remove the link when you know that nothing was broken off"
+            )
         if state_of(journal) in PENDING:
             return journal
     return _beside(root)
 
 
+def _target(link: Path) -> Path | None:
+    """Where a link leads, or the path that a file in its place holds."""
+    if link.is_symlink():
+        return link.readlink()
+    try:
+        return Path(os.fsdecode(link.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _beside(root: Path) -> Path | None:
-    base = default_directory(root)
-    for path in sorted(base.glob("[0-9]*"), reverse=True) if base.is_dir() else []:
-        if (path / JOURNAL).is_file() and state_of(path) in PENDING and _belongs(path, root):
+    for path in reversed(journals_in(default_directory(root))):
+        if state_of(path) in PENDING and _belongs(path, root):
             return path
     return None
 
 
 def _belongs(path: Path, root: Path) -> bool:
-    try:
-        return read_journal(path).changes.root == os.path.realpath(root)
-    except Refused:  # another store's, or damaged: whoever opens it is told
-        return False
+    """Whether a journal is that of a store, by its first line; what is damaged there shows when it is opened."""
+    header = header_of(path)
+    with suppress(Refused, KeyError):
+        return root_of(path, header) == os.path.realpath(root)
+    return not header
 
 
 def state_of(path: Path) -> str:
@@ -103,7 +149,7 @@ def choose_journal(path: Path) -> Path:
     if (found_pending := pending(path)) is not None:
         return found_pending
     path = default_directory(path) if default_directory(path).is_dir() else path
-    found = {p: state_of(p) for p in sorted(path.glob("[0-9]*"), reverse=True) if (p / JOURNAL).exists()}
+    found = {p: state_of(p) for p in reversed(journals_in(path))}
     chosen = [p for p, state in found.items() if state in PENDING] or [p for p, state in found.items() if state == DONE]
     if not found or not chosen:
         raise Refused(

@@ -53,6 +53,26 @@ def check_directory(path: str, advice: str = _ADVICE) -> None:
         raise Refused(f"{path} may not be written; nothing was changed; {advice}")
 
 
+def check_names(changes: Changes) -> None:
+    """Hold files whose bytes change in their place to having one name: a snapshot of hard links would change along.
+
+    Raises:
+        Refused: the first that has more.
+    """
+    shared = [
+        file.name
+        for file in changes.files
+        if file.is_edited and file.before.place == STORE and os.stat(changes.path(file.name)).st_nlink > 1
+    ]
+    if shared:
+        others = f" and {len(shared) - 1:,} more files" if len(shared) > 1 else ""
+        raise Refused(
+            f"{shared[0]}{others} of {changes.root} have further names (hard links, as `cp -al` makes them), and what "
+            "they name would change along; nothing was changed; copy the store with `cp -a` and work on the copy, "
+            "or give --force to change all of them"
+        )
+
+
 def check_room(changes: Changes, base: Path, layer: FileLayer) -> None:
     """Hold what journal, new files and moves between file systems need to what is free.
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from rmqctl.errors import Refused, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
-from rmqctl.repair.carry import Advance, Applied, Start, Verify, begin_run, carry_out, forget, take_back
+from rmqctl.repair.carry import Advance, Applied, Start, Verify, begin_run, carry_out, take_back
+from rmqctl.repair.confine import check_own_files
 from rmqctl.repair.draft import draft
 from rmqctl.repair.edits import Plan
-from rmqctl.repair.journal import JOURNAL, PENDING, Journal, default_directory, read_journal
+from rmqctl.repair.journal import PENDING, Journal, default_directory, read_journal
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.may import check_resume, check_undo, refuse_pending
+from rmqctl.repair.reserve import NameTaken, next_name
 from rmqctl.repair.room import check_directory
-from rmqctl.repair.write_journal import next_name
 
 
 def apply(
@@ -24,6 +25,7 @@ def apply(
     *,
     journal_dir: Path | None = None,
     force: bool = False,
+    outside: Sequence[str | Path] = (),
     verify: Verify | None = None,
     layer: FileLayer | None = None,
     lock: str = "lock",
@@ -34,7 +36,8 @@ def apply(
 
     Args:
         journal_dir: directory for journals; default: ``<store>.rmqctl-journal`` beside the store.
-        force: try although too little room seems to be free.
+        force: try although too little room seems to be free, or a file has further names (hard links).
+        outside: directories outside the store that may be changed, too, such as those of a commit log elsewhere.
         verify: called when all edits are on the disk.
         layer: what carries out requests.
         lock: name of the store's lock file: ``lock``, Kafka: ``.lock``.
@@ -52,16 +55,28 @@ def apply(
     with nullcontext(enter_result=False) if lock_is_held else _held(root, lock) as is_new:
         refuse_pending(root)
         base = _base(root, journal_dir)
-        changes = draft(plan, next_name(base), lock=lock)
-        if not changes.files and not changes.directories:
-            return Applied(None, plan.title)
-        return begin_run(Start(changes, base, force=force, lock_is_new=is_new), layer, verify, advance)
+        while True:
+            name = next_name(base)
+            changes = draft(plan, name, lock=lock)
+            if not changes.files and not changes.directories:
+                return Applied(None, plan.title)
+            start = Start(changes, base, name, force=force, lock_is_new=is_new, outside=_real(outside))
+            with suppress(NameTaken):
+                return begin_run(start, layer, verify, advance)
 
 
 def resume(
-    journal: Path, *, verify: Verify | None = None, layer: FileLayer | None = None, advance: Advance = lambda size: None
+    journal: Path,
+    *,
+    outside: Sequence[str | Path] = (),
+    verify: Verify | None = None,
+    layer: FileLayer | None = None,
+    advance: Advance = lambda size: None,
 ) -> Applied:
     """Finish what was broken off, or carry out again what was taken back before it was done.
+
+    Args:
+        outside: as with :func:`apply`; what the journal itself says of it does not count.
 
     Raises:
         Refused: the journal is done, damaged or of another store, or somebody changed the files since.
@@ -69,7 +84,7 @@ def resume(
     """
     layer = layer or FileLayer()
     with _opened(journal) as found:
-        check_resume(found)
+        check_resume(found, outside=outside)
         return carry_out(found, layer, verify, advance, is_new=False)
 
 
@@ -77,6 +92,7 @@ def undo(
     journal: Path,
     *,
     force: bool = False,
+    outside: Sequence[str | Path] = (),
     verify: Verify | None = None,
     layer: FileLayer | None = None,
     advance: Advance = lambda size: None,
@@ -88,6 +104,7 @@ def undo(
     Args:
         force: go on although other files of the store changed since, or too little room seems free;
             never when a file that the journal itself changed is another now.
+        outside: as with :func:`apply`; what the journal itself says of it does not count.
 
     Raises:
         Refused: files changed since (they are named); the journal was taken back already, is damaged, or
@@ -96,14 +113,23 @@ def undo(
     """
     layer = layer or FileLayer()
     with _opened(journal) as found:
-        check_undo(found, force=force)
+        check_undo(found, force=force, outside=outside)
         if found.state in PENDING:
             return take_back(found, layer, advance)
         changes = found.changes.reversed(f"undo of {found.name}: {found.title}")
-        start = Start(
-            changes, found.base, force=force, reverses=found.path, lock_is_new=bool(found.header["lock_is_new"])
-        )
-        return begin_run(start, layer, verify, advance)
+        lock_is_new = bool(found.header.get("lock_is_new"))
+        while True:
+            start = Start(
+                changes,
+                found.base,
+                next_name(found.base),
+                force=force,
+                reverses=found.path,
+                lock_is_new=lock_is_new,
+                outside=_real(outside),
+            )
+            with suppress(NameTaken):
+                return begin_run(start, layer, verify, advance)
 
 
 @contextmanager
@@ -121,23 +147,24 @@ def _held(root: Path, lock: str, *, is_left_over: bool = False) -> Iterator[bool
 def _opened(path: Path) -> Iterator[Journal]:
     """A journal, read while nobody else can write to its store."""
     found = read_journal(path)
+    check_own_files(found)
     root, lock = Path(found.changes.root), found.changes.lock
     with _held(root, lock, is_left_over=bool(found.header.get("lock_is_new"))):
         yield read_journal(path)
 
 
 def _base(root: Path, journal_dir: Path | None) -> Path:
-    """The directory of journals; what a kill left there before it was begun goes."""
+    """The directory of journals."""
     if journal_dir is None:
-        base = default_directory(root)
-    else:
-        base = Path(os.path.realpath(journal_dir))
-        if base == root or root in base.parents:
-            raise Refused(f"the journal cannot lie in the store: {base}; give a directory outside {root}")
-    for path in base.glob("[0-9]*") if base.is_dir() else []:
-        if not (path / JOURNAL).exists():
-            forget(path, FileLayer())
+        return default_directory(root)
+    base = Path(os.path.realpath(journal_dir))
+    if base == root or root in base.parents:
+        raise Refused(f"the journal cannot lie in the store: {base}; give a directory outside {root}")
     return base
+
+
+def _real(paths: Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(os.path.realpath(path) for path in paths)
 
 
 __all__ = ["Advance", "Applied", "Verify", "apply", "resume", "undo"]

@@ -9,87 +9,66 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rmqctl.files.ownership import Ownership
 from rmqctl.repair.changes import Changes, FileChange, Payload, Region, load
 from rmqctl.repair.extents import data_extents
 from rmqctl.repair.journal import DATA, JOURNAL, STATE, Journal, read_journal
 from rmqctl.repair.journal_rows import inline_or_kept, rows_for
 from rmqctl.repair.layer import FileLayer, OpenFile
 from rmqctl.repair.lines import line_of
+from rmqctl.repair.reserve import Reserved
 
-_PART = "journal.part"
 _BUFFER = 1 << 20
-
-
-def next_name(base: Path) -> str:
-    """The name of the next journal in a directory: 0001, 0002, ..."""
-    numbers = [int(p.name) for p in base.glob("[0-9]*") if p.name.isdigit()] if base.is_dir() else []
-    return f"{max(numbers, default=0) + 1:04}"
 
 
 def write_journal(
     changes: Changes,
-    path: Path,
+    place: Reserved,
     layer: FileLayer,
     *,
     reverses: Path | None = None,
     advance: Callable[[int], None] = lambda size: None,
-    **facts: bool,
+    **facts: Any,
 ) -> Journal:
     """Write the journal of some changes, with the new files that they need, and read it back.
 
     Args:
+        place: the directory that was taken for it.
         reverses: the journal whose changes these take back; its data serve both.
         facts: further keys of the header: ``beside``, whether its place tells which store is meant;
-            ``lock_is_new``, whether the store had no lock file.
+            ``lock_is_new``, whether the store had no lock file; ``outside``, directories elsewhere that may be changed.
 
     Raises:
         OSError: it could not be written; nothing of the store has changed.
     """
-    base = path.parent
-    for directory in reversed([d for d in (base, *base.parents) if not d.is_dir()]):
-        layer.mkdir(str(directory))
-        layer.sync_directory(str(directory.parent))
-    layer.mkdir(str(path))
-    made = [path, *_make_places(changes, base, path, layer)]
+    made = [place.part, *_make_places(changes, place, layer)]
     header = {
         "kind": "rmqctl-journal",
         "version": 1,
         "title": changes.title,
         "root": changes.root,
         "lock": changes.lock,
-        "base": str(base),
+        "base": str(place.base),
+        "base_is_new": bool(place.made),
         "time": time.time_ns() // 1_000_000,
         "reverses": reverses.name if reverses else None,
         **facts,
     }
-    _write_rows(header, changes, path, layer, reverses, advance)
+    _write_rows(header, changes, place.part, layer, reverses, advance)
     for file in changes.files:
         if file.content is not None:
-            _stage(file, file.content, changes, base, layer, advance)
-    with layer.create(str(path / STATE)) as state:
+            _stage(file, file.content, changes, place.inside(file.before.place), layer, advance)
+    with layer.create(str(place.part / STATE)) as state:
         state.sync()
-    layer.rename(str(path / _PART), str(path / JOURNAL))
-    for directory in [*reversed(made), base]:
+    for directory in reversed(made):
         layer.sync_directory(str(directory))
-    return read_journal(path)
+    return read_journal(place.finish(layer))
 
 
-def discard(path: Path, layer: FileLayer) -> None:
-    """Remove a journal whose store was left, or is again, as it was; never anything in quarantine."""
-    for name in (JOURNAL, _PART, DATA, STATE):
-        if (path / name).exists():
-            layer.unlink(str(path / name))
-    for directory, _, files in os.walk(path, topdown=False):
-        for name in files if Path(directory).relative_to(path).parts[:1] == ("new",) else ():
-            layer.unlink(os.path.join(directory, name))
-        if not os.listdir(directory):
-            layer.rmdir(directory)
-
-
-def _make_places(changes: Changes, base: Path, path: Path, layer: FileLayer) -> list[Path]:
+def _make_places(changes: Changes, place: Reserved, layer: FileLayer) -> list[Path]:
     """Directories for new and for moved files, outermost first."""
-    wanted = {(base / f.kept_at).parent for f in changes.files if f.moves}
-    wanted |= {p for w in list(wanted) for p in w.parents if path in p.parents}
+    wanted = {place.inside(f.kept_at).parent for f in changes.files if f.moves}
+    wanted |= {p for w in list(wanted) for p in w.parents if place.part in p.parents}
     made = [p for p in sorted(wanted) if not p.is_dir()]
     for directory in made:
         layer.mkdir(str(directory))
@@ -104,10 +83,10 @@ def _write_rows(
     reverses: Path | None,
     advance: Callable[[int], None],
 ) -> None:
-    """The lines, into a file that is not the journal yet, and the data."""
+    """The lines and the data."""
     with ExitStack() as stack:
         data = _Data(stack, path / DATA, layer, reverses, advance)
-        lines = _Appender(stack.enter_context(layer.create(str(path / _PART))))
+        lines = _Appender(stack.enter_context(layer.create(str(path / JOURNAL))))
         number = 0
         for number, row in enumerate(_all_rows(header, changes, data)):
             lines.add(line_of(row, number))
@@ -213,12 +192,12 @@ def _stage(
     change: FileChange,
     content: Payload,
     changes: Changes,
-    base: Path,
+    place: Path,
     layer: FileLayer,
     advance: Callable[[int], None],
 ) -> None:
     """Make a new file in the journal, whole and on the disk, owned like the directory that it will enter."""
-    path = str(base / change.before.place)
+    path, owner = str(place), Ownership.of(os.path.dirname(changes.path(change.name)))
     if isinstance(content, Region):
         copy_file(content.path, path, layer, advance, change.before.size)
     else:
@@ -226,11 +205,8 @@ def _stage(
             file.write(content, 0)
             file.truncate(change.before.size)
             file.sync()
-    directory = os.path.dirname(changes.path(change.name))
-    while not os.path.isdir(directory):
-        directory = os.path.dirname(directory)
-    like = os.stat(directory)
-    layer.set_owner(path, like.st_uid, like.st_gid)
+    layer.set_owner(path, owner.uid, owner.gid)
+    layer.set_mode(path, owner.mode_for(is_directory=False))
     with layer.edit(path) as file:
         file.set_times(change.before.mtime_ns)
         file.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -85,9 +86,12 @@ def _dledger_logs(tree: Tree) -> list[str]:
 
 
 def _shown(tree: Tree, log: Tree) -> str:
-    """How the files of a log directory are named: relative to the store where it lies inside."""
-    root = tree.root.rstrip("/") + "/"
-    return log.root.removeprefix(root) if log.root.startswith(root) else log.root
+    """How the files of a log directory are named: relative to the store where it lies inside, else in full."""
+    if isinstance(tree, LocalTree) and isinstance(log, LocalTree):
+        root, path = os.path.abspath(tree.root), os.path.abspath(log.root)
+    else:
+        root, path = tree.root, log.root
+    return path.removeprefix(root.rstrip("/") + "/")
 
 
 def _configured_logs(settings: Mapping[str, str]) -> list[LocalTree]:

@@ -95,6 +95,11 @@ class RocketMQStore:
     def root(self) -> str:
         return self.tree.root
 
+    @property
+    def logs_outside(self) -> list[str]:
+        """Directories of the commit log that the user named and that lie outside the root."""
+        return [tree.root for name, tree in self.log_trees if name.startswith("/")]
+
     @cached_property
     def _log(self) -> tuple[list[StoreFile], list[Entry]]:
         files: list[StoreFile] = []

@@ -11,8 +11,8 @@ import pytest
 
 from rmqctl.errors import IOFailure
 from rmqctl.repair import apply, pending, read_journal, resume, undo
-from tests.repair.faults import CountingLayer, FailingLayer, QuickLayer
-from tests.repair.stores import rich_plan
+from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
+from tests.repair.stores import rich_plan, state_of
 from tests.repair.workshop import Workshop, chosen
 
 
@@ -89,9 +89,33 @@ def test_file_systems_without_links(shop: Workshop) -> None:
     assert first.journal is not None and first.complaints == ()
     assert undo(first.journal, layer=Layer()).complaints == ()
     assert shop.state() == before
-    with pytest.raises(IOFailure):  # nobody would find a journal elsewhere after a kill
-        apply(plan, journal_dir=shop.home / "elsewhere", layer=Layer())
+    elsewhere = apply(plan, journal_dir=shop.home / "elsewhere", layer=Layer())
+    assert elsewhere.journal is not None and elsewhere.complaints == ()
+    assert undo(elsewhere.journal, layer=Layer()).complaints == ()
     assert shop.state() == before
+
+
+def test_a_journal_elsewhere_is_found_after_a_kill_without_links(shop: Workshop, stride: int) -> None:
+    class Layer(KillingLayer):
+        def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
+            if operation == "symlink":
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+            return super().request(operation, path, act)
+
+    before, plan, elsewhere = shop.state(), rich_plan(shop.root), shop.home / "elsewhere"
+    shop.save()
+    counted = Layer(-1)
+    apply(plan, journal_dir=elsewhere, layer=counted)
+    found = 0
+    for at, _ in chosen(counted.requests, stride):
+        shop.restore()
+        with pytest.raises(Killed):
+            apply(plan, journal_dir=elsewhere, layer=Layer(at, "within"))
+        if (journal := pending(shop.root)) is not None:
+            found += 1
+            undo(journal, layer=QuickLayer())
+            assert shop.state() == before
+    assert found > 30 // stride
 
 
 class InterruptedLayer(FailingLayer):
@@ -125,13 +149,41 @@ def test_the_journal_is_on_the_disk_before_the_store_changes(shop: Workshop) -> 
     inside = f"{shop.root}/"
     first = next(i for i, (_, path) in enumerate(layer.requests) if path.startswith(inside) and "pending" not in path)
     synced = {path for operation, path in layer.requests[:first] if operation == "fsync"}
-    journal = shop.base / "0001"
+    journal = shop.base / "0001.rmqctl-part"
     written = {path for operation, path in layer.requests[:first] if operation in {"create", "write", "truncate"}}
     assert written and written <= synced
-    assert {str(journal / name) for name in ("data", "journal.part", "state.jsonl")} <= written
+    assert {str(journal / name) for name in ("data", "journal.jsonl", "state.jsonl")} <= written
     assert {str(shop.home), str(shop.base), str(journal), str(shop.root)} <= synced
     changed = {path for operation, path in layer.requests[first:] if operation in {"write", "truncate"}}
     assert changed <= {path for operation, path in layer.requests[first:] if operation == "fsync"}
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("for_ever", [False, True])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_run_that_changed_nothing_says_so(shop: Workshop, number: int, *, for_ever: bool, is_elsewhere: bool) -> None:
+    """The link in the store cannot be made: no half changed store, and where no trace is left no refusal either."""
+    plan, elsewhere = rich_plan(shop.root), shop.home / "elsewhere" if is_elsewhere else None
+    shop.save()
+    layer = CountingLayer()
+    apply(plan, journal_dir=elsewhere, layer=layer)
+    begun = [operation for operation, _ in layer.requests].index("symlink")
+    for at in range(begun - 3, begun + 2):
+        shop.restore()
+        before = state_of(shop.root, directories=False)
+        with pytest.raises(IOFailure, match=r"nothing (of the store )?was changed") as caught:
+            apply(plan, journal_dir=elsewhere, layer=FailingLayer(at, number, for_ever=for_ever))
+        assert "half changed" not in str(caught.value)
+        left = pending(shop.root)
+        found = state_of(shop.root, directories=False)
+        found.pop("./rmqctl.pending", None)
+        assert found == before
+        if left is not None:
+            assert f"rmqctl undo {left}" in str(caught.value)
+            assert undo(left, layer=QuickLayer()).complaints == ()
+        elif not for_ever:
+            assert not (elsewhere or shop.base).exists()
+        assert apply(plan, journal_dir=elsewhere, layer=QuickLayer()).complaints == ()
 
 
 def test_going_on_fails_and_can_be_tried_again(shop: Workshop, stride: int) -> None:

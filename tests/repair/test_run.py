@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from rmqctl.errors import Refused
 from rmqctl.repair import Create, Overwrite, Quarantine, apply, pending, undo
 from tests.repair.faults import QuickLayer
 from tests.repair.stores import make_store, plan_of, put, rich_plan, state_of
@@ -44,10 +47,19 @@ def test_a_log_outside_the_root(tmp_path: Path) -> None:
         Quarantine("../disk2/commitlog/00000000000000000100"),
         Create(f"{log}/more/00000000000000000200", b"c"),
     )
-    journal = apply(plan, layer=QuickLayer()).journal
+    with pytest.raises(
+        Refused, match=f"lies outside the store .where that belongs to the store, name it: --outside {log}"
+    ):
+        apply(plan, layer=QuickLayer())
+    assert (state_of(root), state_of(log)) == before
+    applied = apply(plan, layer=QuickLayer(), outside=[log])
+    journal = applied.journal
     assert journal is not None
+    assert applied.undo_command == f"rmqctl undo {journal} --outside {log}"
     assert sorted(p.name for p in log.iterdir()) == ["00000000000000000000", "more"]
     assert (log / "00000000000000000000").read_bytes()[4:8] == b"axya"
     assert (journal / "quarantine" / "up" / "disk2" / "commitlog" / "00000000000000000100").is_file()
-    undo(journal, layer=QuickLayer())
+    with pytest.raises(Refused, match="lies outside the store"):
+        undo(journal, layer=QuickLayer())
+    undo(journal, layer=QuickLayer(), outside=[log])
     assert (state_of(root), state_of(log)) == before

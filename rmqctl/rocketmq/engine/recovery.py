@@ -51,12 +51,12 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     _refuse_damaged(store, found)
     torn = torn_record_plan(store, found.end) if store.has_abort and found.end else None
     if torn is not None:
-        apply(torn, lock_is_held=True)
+        apply(torn, lock_is_held=True, outside=store.logs_outside)
         found = recover(store, config.release, index=True)
     applied = None
     if store.has_abort:
         now = datetime.fromtimestamp(config.clock.now() / 1000).astimezone().replace(tzinfo=None)
-        applied = apply(recovery_plan(store, found, now), lock_is_held=True)
+        applied = apply(recovery_plan(store, found, now), lock_is_held=True, outside=store.logs_outside)
         settings = store.settings
         store = open_store_at(
             store.root, commit_log=[t.root for _, t in store.log_trees] if config.commit_log_paths else ()
