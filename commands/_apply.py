@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
+from commands._types import LocalPath
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ _OPTIONS = (
     ),
     click.option(
         "--journal",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=LocalPath(file_okay=False),
         metavar="DIR",
         help="Directory for the journal that can take everything back; default: STORE.rmqctl-journal beside the store.",
     ),
     click.option(
         "--outside",
+        type=LocalPath(file_okay=False),
         multiple=True,
         metavar="DIR",
         help="A directory outside the store that links in it lead to, and that may be changed, too; repeatable.",
@@ -63,7 +65,7 @@ class Manner:
 
     is_real: bool = False
     journal: Path | None = None
-    outside: tuple[str, ...] = ()
+    outside: tuple[Path, ...] = ()
     force: bool = False
     yes: bool = False
 

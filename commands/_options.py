@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from commands._app import KINDS, Output
+from commands._app import KINDS, Output, message
 from commands._types import Instant, PropertyFilter, Regex, Release, refuse
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
@@ -40,14 +40,16 @@ class StoreOptions:
     format: str = "auto"
 
     def open(self) -> Store:
-        """Open the store.
+        """Open the store as a whole; say so where only a part of it was named.
 
         Raises:
             NotAStore: a single file that belongs to no store, or nothing of a store.
         """
         from rmqctl.store import open_store
 
-        return open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
+        found = open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
+        say_if_part(found)
+        return found
 
     def open_any(self) -> Store | LoneFile:
         """Open the store or the lone file.
@@ -58,6 +60,21 @@ class StoreOptions:
         from rmqctl.store import open_path
 
         return open_path(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
+
+
+class _Part(Protocol):
+    """A store, and the part of it that was named."""
+
+    selection: str
+
+    @property
+    def root(self) -> str: ...
+
+
+def say_if_part(found: _Part) -> None:
+    """Remark on a path inside a store where the whole store is looked at."""
+    if found.selection:
+        message(f"{found.selection} is a part of the store {found.root}: this looks at the whole store")
 
 
 _STORE = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import progress
-from commands._options import FilterOptions, StoreOptions, _packed
+from commands._options import FilterOptions, StoreOptions, _packed, say_if_part
 from commands._types import PropertyFilter
 
 if TYPE_CHECKING:
@@ -107,4 +107,5 @@ def table_options(store: StoreOptions, filters: FilterOptions, split_size: int |
         commit_log=store.commit_log,
         broker_conf=store.broker_conf,
     )
+    say_if_part(options.store())
     return options if filters.limit is None else limited(options, filters.limit)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -194,6 +196,32 @@ class Release(click.ParamType[ReleaseNumber]):
             return ReleaseNumber.parse(str(value))
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
+
+
+class LocalPath(click.Path):
+    """A path of this machine, also as ``file://``; other URLs would become directories called ``s3:`` here."""
+
+    name = "path"
+
+    def __init__(self, *, file_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from rmqctl.files.filesystem import is_url, protocol_of
+
+        text = os.fspath(value)
+        if is_url(text):
+            from rmqctl.files.remote import local_path
+
+            if protocol_of(text) not in ("file", "local") or "::" in text:
+                self.fail(
+                    f"{text} is not on this machine, and stores and journals are written to local directories only; "
+                    "give a local one, and copy it to where it belongs afterwards.",
+                    param,
+                    ctx,
+                )
+            text = local_path(text)
+        return Path(os.fsdecode(super().convert(text, param, ctx)))
 
 
 def refuse(option: str, reason: str) -> NoReturn:

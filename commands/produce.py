@@ -15,6 +15,7 @@ from commands._cells import instant
 from commands._options import as_release_option, output_option
 from commands._produce_asked import Asked
 from commands._produce_options import produce_options
+from commands._types import LocalPath
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ WORTH_SAYING = 64 << 20
 
 
 @click.command("produce")
-@click.argument("path", required=False)
+@click.argument("place", metavar="[PATH]", required=False, type=LocalPath())
 @produce_options
 @as_release_option
 @output_option("summary", default="summary")
-def command(path: str | None, as_release: Release | None, out: Output, **given: Any) -> None:
+def command(place: Path | None, as_release: Release | None, out: Output, **given: Any) -> None:
     """Write messages into the store at PATH, as a broker would; makes the store if nothing is there.
 
     A broker that starts on the store serves every message. A store that is there goes on with its own
@@ -46,6 +47,7 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
       rmqctl produce /tmp/store --topic Log --lines /var/log/syslog
       rmqctl dump store --body -o jsonl | rmqctl produce /tmp/copy --jsonl -
     """
+    from rmqctl.open import check_no_part
     from rmqctl.rocketmq.engine import StoreEngine
     from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
     from rmqctl.rocketmq.engine.damage import damage
@@ -55,8 +57,10 @@ def command(path: str | None, as_release: Release | None, out: Output, **given: 
     if "list" in given["damage"]:
         _list_damage(out)
         return
-    if path is None:
+    if place is None:
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
+    check_no_part(place)
+    path = str(place)
     asked = Asked(**given)
     drafts, total = asked.drafts()
     clock = asked.clock()

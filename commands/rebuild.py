@@ -15,7 +15,7 @@ from commands._app import Output, message, progress
 from commands._apply import Manner, apply_options, carry_out, stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
-from commands._types import refuse
+from commands._types import LocalPath, refuse
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
 @click.option("--index", is_flag=True, help="Rebuild the key index.")
 @click.option("--checkpoint", is_flag=True, help="Rebuild the checkpoint.")
 @click.option("--topic", "topics", multiple=True, help="Only the queues of this topic; repeatable.")
-@click.option("--into", metavar="DIR", help="Write to this new or empty directory and leave the store alone.")
+@click.option(
+    "--into",
+    type=LocalPath(file_okay=False),
+    metavar="DIR",
+    help="Write to this new or empty directory and leave the store alone.",
+)
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @click.option(
     "--engine",
@@ -52,7 +57,7 @@ def command(
     index: bool,
     checkpoint: bool,
     topics: tuple[str, ...],
-    into: str | None,
+    into: Path | None,
     processes: int | None,
     engine: str,
     cluster: Cluster,
@@ -74,14 +79,16 @@ def command(
       rmqctl rebuild /data/rocketmq/store --queues --topic Orders --apply
       rmqctl rebuild /data/rocketmq/store --into /data/rebuilt
     """
-    from rmqctl.open import open_store_at
+    from rmqctl.open import check_no_part, open_root_at
     from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
 
     if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
     if topics and (index or checkpoint):
         refuse("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
-    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    if into:
+        check_no_part(into)
     _check_state(found, apply=manner.is_real)
     wanted = RebuildOptions(
         queues=queues or not (index or checkpoint),
@@ -94,7 +101,7 @@ def command(
     with _stage(found, beside=manner.is_real) as directory:
         with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
             if into:
-                _into(rebuild, Path(into), out, force=manner.force)
+                _into(rebuild, into, out, force=manner.force)
                 return
             if manner.is_real:
                 rebuild.check_in_place()

@@ -10,7 +10,14 @@ import click
 
 from commands._app import Output, message
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
-from commands._options import StoreOptions, as_release_option, most_processes, output_option, store_options
+from commands._options import (
+    StoreOptions,
+    as_release_option,
+    most_processes,
+    output_option,
+    say_if_part,
+    store_options,
+)
 from commands._types import refuse
 
 if TYPE_CHECKING:
@@ -51,13 +58,15 @@ def command(
       rmqctl recover /data/rocketmq/store --compare
       rmqctl recover /data/rocketmq/store --as-release 4.9.8 --list-lost -o jsonl
     """
-    from rmqctl.open import open_store_at
+    from rmqctl.open import open_root_at, open_store_at
     from rmqctl.rocketmq.recovery import report
     from rmqctl.rocketmq.recovery.replay import recover
 
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
-    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    opens = open_root_at if manner.is_real else open_store_at
+    found = opens(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    say_if_part(found)
     _check_state(found, manner)
     if compare:
         raise SystemExit(_compare(found, out))

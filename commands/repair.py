@@ -65,11 +65,11 @@ def command(
       rmqctl repair /data/rocketmq/store -o hex
       rmqctl repair /data/rocketmq/store --from /backup/store --apply
     """
-    from rmqctl.open import open_store_at
+    from rmqctl.open import open_root_at
     from rmqctl.rocketmq.mend.mending import BodyDamage
     from rmqctl.rocketmq.mend.plan import RepairOptions, complaints, plan_repair
 
-    found = open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
+    found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     _check_state(found, manner)
     shared = processes_for(sum(f.size for f in found.log_files))
     options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize, shared)

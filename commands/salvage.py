@@ -10,6 +10,7 @@ import click
 
 from commands._app import Output, message, progress
 from commands._options import StoreOptions, output_option, store_options
+from commands._types import LocalPath
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ _COLUMNS = ("source", "severity", "id", "file", "offset", "size", "message")
 
 @click.command("salvage")
 @store_options
-@click.argument("into", type=click.Path(path_type=Path))
+@click.argument("into", type=LocalPath())
 @click.option("--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
 @click.option("--stale", is_flag=True, help="Take old records behind the end of the log, too: what a cut left behind.")
 @click.option("--renumber", is_flag=True, help="Count every queue anew from 0; default: queue offsets are kept.")
@@ -40,11 +41,12 @@ def command(
       rmqctl salvage /data/rocketmq/store /data/salvaged
       rmqctl salvage /data/rocketmq/store /data/salvaged --replica /backup/store
     """
-    from rmqctl.open import open_store_at
+    from rmqctl.open import check_no_part, open_store_at
     from rmqctl.rocketmq.salvage.salvage import SalvageOptions, check_target, salvage
 
     found = [open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)]
     found += [open_store_at(path, broker_conf=store.broker_conf) for path in replicas]
+    check_no_part(into)
     check_target(found, into)
     for one in found:
         if one.is_running:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
-from commands._options import output_option
+from commands._options import output_option, say_if_part
 from commands._spark import spark_options, started, working
 from commands._types import refuse
 
@@ -91,6 +91,7 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
             refuse("PATH", "several stores need names: NAME=PATH NAME=PATH.")
         logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
         store = open_store_at(place, commit_log=logs, broker_conf=options.get("brokerconf"))
+        say_if_part(store)
         size += sum(f.size for f in store.log_files)
         if store.is_running:
             message(f"a broker holds the lock of {place}: what is read may be changing")

@@ -10,6 +10,7 @@ import click
 from commands._app import Output, message, progress
 from commands._apply import ask, close
 from commands._options import output_option
+from commands._types import LocalPath
 
 if TYPE_CHECKING:
     from rmqctl.repair import Applied
@@ -19,7 +20,7 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 
 
 @click.command("undo")
-@click.argument("journal", type=click.Path(path_type=Path))
+@click.argument("journal", type=LocalPath())
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and write nothing.")
 @click.option("--resume", "forwards", is_flag=True, help="Finish what was broken off instead of taking it back.")
 @click.option(
@@ -29,6 +30,7 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 )
 @click.option(
     "--outside",
+    type=LocalPath(file_okay=False),
     multiple=True,
     metavar="DIR",
     help="A directory outside the store that the journal may change, too; repeatable.",
@@ -36,7 +38,7 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 @click.option("--yes", is_flag=True, help="Do not ask at a terminal.")
 @output_option()
 def command(
-    journal: Path, dry_run: bool, forwards: bool, force: bool, outside: tuple[str, ...], yes: bool, out: Output
+    journal: Path, dry_run: bool, forwards: bool, force: bool, outside: tuple[Path, ...], yes: bool, out: Output
 ) -> None:
     """Take an applied plan back, byte for byte, modification times included.
 
@@ -67,7 +69,7 @@ def command(
         raise SystemExit(1)
 
 
-def _run(path: Path, forwards: bool, force: bool, outside: tuple[str, ...]) -> Applied:
+def _run(path: Path, forwards: bool, force: bool, outside: tuple[Path, ...]) -> Applied:
     from rmqctl.repair import resume, undo
 
     with progress("finishing" if forwards else "taking back", None) as advance:

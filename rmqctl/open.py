@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
-from rmqctl.errors import NotAStore
+from rmqctl.errors import NotAStore, Refused
 from rmqctl.files.filesystem import is_url
-from rmqctl.files.tree import Tree
+from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.broker_conf import read_broker_conf
-from rmqctl.rocketmq.locate import looks_like_store, open_store, root_of
+from rmqctl.rocketmq.locate import MARKS, looks_like_store, open_store, root_of
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.store import LoneFile, tree_of
 
@@ -85,6 +85,41 @@ def open_store_at(
             path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
         )
     return found
+
+
+def open_root_at(
+    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
+) -> RocketMQStore:
+    """Like :func:`open_store_at`, for commands that write: they take a root, and nothing that lies in a store.
+
+    Raises:
+        Refused: the path is a part of a store.
+    """
+    found = open_store_at(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
+    if found.selection:
+        raise _part(path, found.root)
+    return found
+
+
+def check_no_part(path: Path) -> None:
+    """Hold a directory where a store is, or is to be made, to lying in no store.
+
+    Raises:
+        Refused: a store is around it; the message names its root.
+    """
+    found = root_of(PurePosixPath(path.absolute().as_posix()))
+    if found is not None and not looks_like_store(LocalTree(str(path))):
+        root, inside = found
+        names = {e.name for e in LocalTree(str(root)).entries("", sizes=False)} - {inside.partition("/")[0]}
+        if names & set(MARKS):
+            raise _part(path, root)
+
+
+def _part(path: object, root: object) -> Refused:
+    return Refused(
+        f"{path} lies in the store {root}, and what is written concerns a store as a whole; nothing was written; "
+        f"give its root: {root}"
+    )
 
 
 def _must_exist(tree: Tree, path: str) -> bool:
@@ -165,4 +200,4 @@ class _Callable(ModuleType):
 
 sys.modules[__name__].__class__ = _Callable
 
-__all__ = ["LoneFile", "open_path", "open_store_at", "tree_of"]
+__all__ = ["LoneFile", "check_no_part", "open_path", "open_root_at", "open_store_at", "tree_of"]
