@@ -110,12 +110,15 @@ def _compare(found: RocketMQStore, out: Output) -> int:
 
 def _apply(found: RocketMQStore, replay: Recovery, manner: Manner, out: Output) -> int:
     """Carry the recovery out; the exit status."""
+    from rmqctl.errors import Refused
     from rmqctl.rocketmq.recovery.plan import recovery_plan
 
+    if replay.missing is not None and manner.is_real and not manner.force:
+        raise Refused(f"{replay.missing.message}; nothing was written; {replay.missing.kind.remedy}")
     plan = recovery_plan(found, replay, datetime.now().astimezone())
     show_plan(plan, out)
     applied = carry_out(plan, manner, verify=lambda: _complaints(found, replay), outside=found.logs_outside)
-    return 1 if replay.lost or (applied is not None and applied.complaints) else 0
+    return 1 if replay.lost or replay.missing or (applied is not None and applied.complaints) else 0
 
 
 def _complaints(found: RocketMQStore, replay: Recovery) -> Sequence[str]:

@@ -127,6 +127,11 @@ def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
 
 
 def _say_assumptions(repair: Repair) -> None:
+    from rmqctl.rocketmq import finding_kinds as kinds
+
+    for finding in repair.before:
+        if finding.kind is kinds.LOG_MISSING:
+            message(f"{finding.message}. {finding.kind.remedy}")
     if repair.geometry.source == "default" and repair.plan.steps:
         message("some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ")
 

@@ -111,8 +111,9 @@ LOG_FILE_NAME = declare(
 LOG_MISSING = declare(
     "log.missing",
     _E,
-    "The store has no commit log, or no file in it, while queues or configuration exist.",
-    "Do not start the broker: without a log it deletes all queues. Look for the log on another path (--commitlog).",
+    "The store has no commit log, or no file in it, while queues, index or checkpoint show that there were messages; or"
+    " its place is a file or a link that leads nowhere.",
+    "Do not start the broker: without a log it deletes all queues. Mount the disk of the log, or name it (--commitlog).",
     broker="Starts with an empty log and destroys every consume queue.",
     see="spec 6.3, 1",
 )

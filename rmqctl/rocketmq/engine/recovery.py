@@ -74,6 +74,8 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
 def _refuse_damaged(store: RocketMQStore, found: Recovery) -> None:
     if found.error is not None:
         raise TooDamaged(store.root, f"a {found.release} broker does not start on it: {found.error}")
+    if found.missing is not None:
+        raise TooDamaged(store.root, found.missing.message, found.missing.kind.remedy)
     if found.lost:
         why = f": {found.stopped_by.message}" if found.stopped_by is not None else ""
         where = (

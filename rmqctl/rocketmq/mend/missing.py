@@ -18,6 +18,7 @@ from rmqctl.rocketmq.mend.holes import Break
 from rmqctl.rocketmq.mend.placeholder import Setting
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import pointless_files
+from rmqctl.rocketmq.missing_log import odd_place
 from rmqctl.rocketmq.store import COMMIT_LOG, OFFSET_DIGITS, RocketMQStore, StoreFile
 from rmqctl.text import number_of
 
@@ -48,6 +49,10 @@ def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -
     With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
     and give their offsets out again.
     """
+    if odd := odd_place(store):
+        why = "mount the disk, or put the directory in its place, and repair again; or give --commitlog DIR"
+        yield Step(kinds.LOG_MISSING.id, COMMIT_LOG, f"left as it is: {odd}", why)
+        return
     if replica is not None:
         for file in replica.store.log_files:
             name = f"{COMMIT_LOG}/{file.base:0{OFFSET_DIGITS}d}"

@@ -42,6 +42,9 @@ def find_losses(result: Recovery) -> list[LostMessage]:
     Raises:
         OSError: a file cannot be read.
     """
+    if not result.log_files:  # what the queues prove to have been there
+        units = {place: (size, i.key) for i in result.images for place, size in i.lost}
+        return [LostMessage(place, size, key[1], key[2], None) for place, (size, key) in sorted(units.items())]
     if result.log_cut is None:
         return _from_units(result, {})
     found = {m.physical: m for m in _behind(result, result.log_cut)}

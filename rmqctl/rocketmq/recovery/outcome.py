@@ -59,6 +59,7 @@ class Recovery:
         log_begin, end_before: physical offsets of the first byte of the log and behind its last file.
         end: physical offset behind the log afterwards; None when the broker does not start.
         stopped_by: the record at which the scan stopped, where that is damage.
+        missing: that there is no log although there were messages; None where there is one.
         start_file, scanned_files: where the scan of the log began and what it went through.
         records, bytes: what the scan accepted; last_store_timestamp: of the last of it, ms.
         log_cut: where the broker cuts the log; None without a log.
@@ -79,6 +80,7 @@ class Recovery:
     end_before: int = 0
     end: int | None = None
     stopped_by: Finding | None = None
+    missing: Finding | None = None
     start_file: str | None = None
     scanned_files: list[str] = field(default_factory=list)
     records: int = 0
@@ -104,8 +106,8 @@ class Recovery:
 
     @property
     def is_harmless(self) -> bool:
-        """The broker starts, and no message is lost or kept from the consumers."""
-        return self.starts and not self.lost and not self.undispatched.messages
+        """The broker starts, has its log, and no message is lost or kept from the consumers."""
+        return self.starts and self.missing is None and not self.lost and not self.undispatched.messages
 
     def waits(self) -> dict[str, int]:
         """Seconds that the start waits for queues that cannot take units, by queue: one for each unit."""

@@ -19,6 +19,7 @@ from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import IndexFile, index_entries
 from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.missing_log import missing_log
 from rmqctl.rocketmq.recovery.batch_queue_image import BatchQueueImage
 from rmqctl.rocketmq.recovery.index_image import IndexImage
 from rmqctl.rocketmq.recovery.load import Loaded, LoadFailure, load_store
@@ -147,6 +148,7 @@ class _Replay:
         """``recoverNormally`` or ``recoverAbnormally``."""
         queues_end = self._queues_end()
         if not files:
+            self.result.missing = missing_log(self.store)
             for image in self.images.values():
                 image.destroy()
             return

@@ -23,7 +23,7 @@ def document(found: Recovery) -> Row:
         "starts": found.starts,
         "error": found.error,
         "log": {"min_offset": found.log_begin, "end_before": found.end_before, "end": found.end},
-        "stopped_by": found.stopped_by.row() if found.stopped_by else None,
+        "stopped_by": stop.row() if (stop := found.stopped_by or found.missing) else None,
         "scan": {"start_file": found.start_file, "records": found.records, "bytes": found.bytes},
         "deleted_files": found.deleted if found.starts else [],
         "cut_files": [{"file": c.file, "from": c.from_size, "to": c.to_size} for c in found.cuts],
@@ -103,6 +103,8 @@ def queue_rows(found: Recovery) -> list[Row]:
 
 def sentences(found: Recovery) -> Iterator[str]:
     """The same for people, without the queues."""
+    if found.missing is not None:
+        yield f"{found.missing.message}. {found.missing.kind.remedy}"
     exit_word = "clean exit" if found.normal else "crash (the file abort is there)"
     yield f"A {found.release} broker starting on this store after a {exit_word}:"
     if found.error is not None:

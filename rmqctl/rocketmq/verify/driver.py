@@ -126,7 +126,7 @@ class Verification:
             across = list(said.noted(said.log.findings(self.options.as_release)))
             yield from across
             context = self._learned(context, said, across, geometry.commit_log_file_size)
-            if self.options.cross:
+            if self.options.cross and self.store.log_files:  # without it all that points to it is wrong: one finding
                 yield from queues.finish(self.store, geometry, checked.queues, said.queues, context)
                 yield from index.finish(self.store, geometry, said.index, context, self._chains)
         yield from state.check(self.store, context)

@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
 
-from rmqctl.files.tree import Entry, Listing, plain_directories, plain_files, read_all
+from rmqctl.files.tree import Entry, Listing, plain_directories, plain_files
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import has_data
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.index_geometry import HEADER, IndexGeometry, detect_index_geometry, read_header
+from rmqctl.rocketmq.missing_log import missing_log
 from rmqctl.rocketmq.queue_files import UNIT
 from rmqctl.rocketmq.store import (
     BATCH_QUEUES,
-    COMMIT_LOG,
     OFFSET_DIGITS,
     QUEUES,
     QUEUES_EXT,
@@ -70,7 +70,8 @@ class FileCheck:
         for entry in self.store.log_strays:
             yield from _stray(entry, kinds.LOG_FILE_NAME)
         if not files:
-            yield from self._no_log()
+            if (missing := missing_log(self.store)) is not None:
+                yield missing
             return
         yield from _lengths(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_LENGTH)
         yield from _multiples(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_NAME)
@@ -79,16 +80,6 @@ class FileCheck:
             yield Finding(
                 kinds.LOG_ZERO_FILE, files[-1].name, 0, files[-1].size, message, physical_offset=files[-1].base
             )
-
-    def _no_log(self) -> Iterator[Finding]:
-        has_queues = next(self.store.queues(QUEUES), None) is not None
-        if has_queues or self.store.index_files or self._checkpoint_says_something():
-            yield Finding(kinds.LOG_MISSING, COMMIT_LOG, 0, 0, "no file of the commit log is there")
-
-    def _checkpoint_says_something(self) -> bool:
-        """Whether messages were ever stored; a broker that got none leaves a checkpoint of zeros and no log file."""
-        data = read_all(self.store.tree, "checkpoint")
-        return data is not None and (not data or any(data))
 
     # --- queues ---------------------------------------------------------------------------------
 
