@@ -8,7 +8,8 @@ from typing import Any
 
 from formats.describe import FieldRow, describe, fixed_size
 from formats.kafka import checkpoint as kafka_checkpoint
-from formats.kafka import directory_files, message_catalogue
+from formats.kafka import directory_files, message_catalogue, message_set, producer_snapshot, record_batch
+from formats.kafka import indexes as kafka_indexes
 from formats.rocketmq import (
     abort_lock,
     checkpoint,
@@ -138,6 +139,25 @@ CATALOGUE += (
     Format("quorum-state", "vote of a KRaft node, as JSON", "__cluster_metadata-0/quorum-state", directory_files.QUORUM_STATE_DATA, "2.7"),
     Format("clean-shutdown", "sign of an orderly stop, as JSON since 3.7, empty before", ".kafka_cleanshutdown", directory_files.CLEAN_SHUTDOWN_DATA, "0.8"),
 )  # fmt: skip
+
+_SEGMENT, _SIZES = _PARTITION + "<offset>.log", {"key_size": 0, "value_size": 0}
+
+CATALOGUE += (
+    Format("batch-frame", "frame of a batch of any magic", _SEGMENT, record_batch.BatchFrame),
+    Format("record-batch", "header of a record batch, magic 2", _SEGMENT, record_batch.RecordBatchHeader, "0.11.0"),
+    Format("record", "record in a batch, after decompression", _SEGMENT, record_batch.Record, "0.11.0", _SIZES),
+    Format("record-header", "header of a record", _SEGMENT, record_batch.RecordHeader, "0.11.0", {"value_size": 0}),
+    Format("control-record-key", "key of a control record", _SEGMENT, record_batch.ControlRecordKey, "0.11.0"),
+    Format("end-transaction-marker", "value of ABORT and COMMIT", _SEGMENT, record_batch.EndTransactionMarker, "0.11.0"),
+    Format("message-magic-0", "message of magic 0", _SEGMENT, message_set.MessageV0, "0.8.0", _SIZES),
+    Format("message-magic-1", "message of magic 1", _SEGMENT, message_set.MessageV1, "0.10.0", _SIZES),
+    Format("offset-index-entry", "offset index entry", _PARTITION + "<offset>.index", kafka_indexes.OffsetIndexEntry),
+    Format("time-index-entry", "time index entry", _PARTITION + "<offset>.timeindex", kafka_indexes.TimeIndexEntry, "0.10.1"),
+    Format("aborted-transaction", "transaction index entry", _PARTITION + "<offset>.txnindex", kafka_indexes.AbortedTransaction, "0.11.0"),
+    Format("producer-snapshot", "head of a producer snapshot", _PARTITION + "<offset>.snapshot", producer_snapshot.SnapshotHead, "0.11.0"),
+    Format("producer-entry", "producer in a snapshot", _PARTITION + "<offset>.snapshot", producer_snapshot.ProducerEntry, "0.11.0"),
+)  # fmt: skip
+
 CATALOGUE += tuple(
     Format(name, title, files, table, table.since) for name, title, files, table in message_catalogue.messages()
 )

@@ -24,6 +24,12 @@ _KINDS = {
     "Q": "u64",
 }
 
+_WORDS = {
+    type(c.ZigZag): "varint",
+    type(c.Pass): "absent",
+    c.FocusedSeq: "list",  # what PrefixedArray makes
+}
+
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
@@ -169,7 +175,7 @@ def _type(node: Any) -> str:
         case c.Renamed() | c.Const():
             return _type(node.subcon)
         case _:
-            return "bytes"
+            return _WORDS.get(type(node), "bytes")
 
 
 def _condition(function: object) -> str:

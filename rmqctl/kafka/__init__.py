@@ -1,0 +1,1 @@
+"""Kafka log directories: what can be done with them when only the files are there."""

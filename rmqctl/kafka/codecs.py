@@ -1,0 +1,185 @@
+"""What the records of a batch are compressed with (spec 5), each codec with a limit on what comes out.
+
+What a file holds may be anything, so every function raises :class:`DecodeError` and nothing else,
+and a stream of few bytes that would fill the memory stops at the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from formats.errors import DecodeError
+from formats.kafka.record_batch import Codec
+
+INFLATE_LIMIT = 128 << 20
+"""Bytes that one batch may become; brokers accept batches of 1 MiB by default, compressed."""
+
+Buffer = bytes | memoryview
+
+_XERIAL = b"\x82SNAPPY\0"
+_XERIAL_HEAD = 16
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
+_PIECE = 1 << 12  # a block of 4 bytes may become 128 KiB
+
+
+def inflate(codec: int, data: Buffer, magic: int = 2, limit: int = INFLATE_LIMIT) -> Buffer:
+    """The records of a batch or of a wrapper message, decompressed; no bytes stay none.
+
+    Args:
+        codec: number of the codec, as in the attributes.
+        magic: of the batch; LZ4 frames of magic 0 carry a wrong header checksum.
+        limit: bytes that may come out.
+
+    Raises:
+        DecodeError: the codec is unknown, the stream is damaged or cut, or more than ``limit`` bytes come out.
+    """
+    if codec == Codec.NONE or not len(data):
+        return data
+    try:
+        if codec == Codec.GZIP:
+            return _gunzip(data, limit)
+        if codec == Codec.SNAPPY:
+            return _unsnappy(data, limit)
+        if codec == Codec.LZ4:
+            return _unlz4(data, magic, limit)
+        if codec == Codec.ZSTD:
+            return _unzstd(data, limit)
+    except DecodeError:
+        raise
+    except Exception as error:  # each library has errors of its own, and some raise plain RuntimeError
+        raise DecodeError(f"{Codec(codec).name.lower()}: {error}") from error
+    raise DecodeError(f"codec {codec} is unknown")
+
+
+def codec_name(codec: int) -> str:
+    """The codec as output shows it; unknown ones by number."""
+    return _NAMES.get(codec) or f"unknown-{codec}"
+
+
+_NAMES = {int(codec): codec.name.lower() for codec in Codec}
+
+
+def _too_much(limit: int) -> DecodeError:
+    return DecodeError(f"inflates to more than {limit} bytes, which is not done")
+
+
+def _gunzip(data: Buffer, limit: int) -> bytes:
+    from isal import isal_zlib
+
+    parts, left = [], limit
+    while True:
+        stream = isal_zlib.decompressobj(wbits=31)
+        part = stream.decompress(data, left + 1)
+        left -= len(part)
+        parts.append(part)
+        if left < 0:
+            raise _too_much(limit)
+        if not stream.eof:
+            raise DecodeError("gzip: the stream is cut")
+        data = stream.unused_data
+        if data[:2] != b"\x1f\x8b":  # another member follows, or something that readers pass over
+            break
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _unsnappy(data: Buffer, limit: int) -> bytes:
+    """Blocks in xerial's framing, or one raw block, as some clients not in Java write it."""
+    if bytes(data[:8]) != _XERIAL:
+        return _snappy_block(data, limit)
+    if len(data) < _XERIAL_HEAD:
+        raise DecodeError("snappy: the stream is cut")
+    parts, at, left = [], _XERIAL_HEAD, limit
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big", signed=True)
+        at += 4
+        if size < 0 or at + size > len(data):
+            raise DecodeError(f"snappy: a block of {size} bytes, {len(data) - at} are left")
+        part = _snappy_block(data[at : at + size], left)
+        left, at = left - len(part), at + size
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _snappy_block(data: Buffer, limit: int) -> bytes:
+    size = shift = 0
+    for byte in bytes(data[:5]):
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise DecodeError("snappy: no size at the start of a block")
+    if size > limit:
+        raise _too_much(limit)
+    if size == 0:
+        return b""
+    inflated: bytes = _snappy().decompress(data, size, asbytes=True)
+    return inflated
+
+
+@cache
+def _snappy() -> Any:
+    import pyarrow as pa
+
+    return pa.Codec("snappy")
+
+
+def _unlz4(data: Buffer, magic: int, limit: int) -> bytes:
+    from lz4.frame import LZ4FrameDecompressor
+
+    if bytes(data[:4]) != _LZ4_MAGIC or len(data) < 7:
+        raise DecodeError("lz4: no frame starts here")
+    if magic == 0:
+        data = _with_header_checksum(bytes(data))
+    stream = LZ4FrameDecompressor()
+    inflated: bytes = stream.decompress(data, max_length=limit + 1)
+    if len(inflated) > limit:
+        raise _too_much(limit)
+    if not stream.eof:
+        raise DecodeError("lz4: the frame is cut")
+    return inflated
+
+
+def _with_header_checksum(frame: bytes) -> bytes:
+    """The frame with the checksum of its descriptor as the standard wants it."""
+    flags = frame[4]
+    end = 6 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
+    return frame[:end] + bytes([_xxh32(frame[4:end]) >> 8 & 0xFF]) + frame[end + 1 :]
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash32 with seed 0 of fewer than 16 bytes, which is all a frame's descriptor can have."""
+    mask, total = 0xFFFFFFFF, (374761393 + len(data)) & 0xFFFFFFFF
+    words = len(data) & ~3
+    for at in range(0, words, 4):
+        total = (total + int.from_bytes(data[at : at + 4], "little") * 3266489917) & mask
+        total = ((total << 17 | total >> 15) & mask) * 668265263 & mask
+    for byte in data[words:]:
+        total = (total + byte * 374761393) & mask
+        total = ((total << 11 | total >> 21) & mask) * 2654435761 & mask
+    for shift, factor in ((15, 2246822519), (13, 3266489917), (16, 1)):
+        total = (total ^ total >> shift) * factor & mask
+    return total
+
+
+def _unzstd(data: Buffer, limit: int) -> bytes:
+    stream, parts, left = _zstd()().decompressobj(), [], limit
+    for at in range(0, len(data), _PIECE):
+        part = stream.decompress(data[at : at + _PIECE])
+        left -= len(part)
+        parts.append(part)
+        if left < 0:
+            raise _too_much(limit)
+        if stream.eof:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise DecodeError("zstd: the frame is cut")
+
+
+@cache
+def _zstd() -> Callable[[], Any]:
+    import zstandard
+
+    return zstandard.ZstdDecompressor

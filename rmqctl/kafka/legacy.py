@@ -1,0 +1,126 @@
+"""Messages of magic 0 and 1: single ones, and wrappers whose value is a compressed set of messages (spec 6)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from formats.errors import DecodeError
+from formats.kafka.message_set import CRC_FROM, OVERHEAD
+from formats.kafka.record_batch import FRAME_HEAD, Attributes, Codec
+from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
+
+_HEADS = {0: struct.Struct(">qiIbbi"), 1: struct.Struct(">qiIbbqi")}
+_FRAME = struct.Struct(">qi4xb")
+_INT = struct.Struct(">i")
+_CODEC, _LOG_APPEND_TIME = int(Attributes.CODEC), int(Attributes.LOG_APPEND_TIME)
+
+
+class Message(NamedTuple):
+    """One message and where it lies in the bytes it was read from.
+
+    Attributes:
+        position, size: of the whole message, frame included.
+        offset: as stored, before it is made absolute.
+        key_at, value_at: where they start; sizes are -1 for null.
+    """
+
+    position: int
+    size: int
+    offset: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key_at: int
+    key_size: int
+    value_at: int
+    value_size: int
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC
+
+    @property
+    def crc_range(self) -> slice:
+        """The bytes under the CRC-32."""
+        return slice(self.position + CRC_FROM, self.position + self.size)
+
+
+def read_message(data: Buffer, position: int, end: int) -> Message:
+    """The message that starts at ``position`` and may use bytes up to ``end``.
+
+    Raises:
+        DecodeError: it is no message of magic 0 or 1, or its sizes do not fit it.
+    """
+    if end - position < OVERHEAD[0]:
+        raise DecodeError(f"needs {OVERHEAD[0]} bytes, {end - position} left", offset=position)
+    magic = int.from_bytes(data[position + CRC_FROM : position + CRC_FROM + 1], "big", signed=True)
+    if magic not in _HEADS or end - position < OVERHEAD[magic]:
+        raise DecodeError(f"magic {magic} is not that of a message", field="magic", offset=position)
+    offset, length, crc, _, attributes, *dated, key_size = _HEADS[magic].unpack_from(data, position)
+    stop = position + FRAME_HEAD + length
+    key_at = position + OVERHEAD[magic] - 4
+    value_at = key_at + max(key_size, 0) + 4
+    if not value_at <= stop <= end:
+        raise DecodeError(f"a key of {key_size} bytes in a message of {FRAME_HEAD + length}", offset=position)
+    (value_size,) = _INT.unpack_from(data, value_at - 4)
+    if value_at + value_size > stop:
+        raise DecodeError(f"a value of {value_size} bytes, {stop - value_at} left", field="value", offset=value_at)
+    timestamp = dated[0] if dated else -1
+    return Message(
+        position, stop - position, offset, crc, magic, attributes, timestamp,
+        key_at, max(key_size, -1), value_at, max(value_size, -1),
+    )  # fmt: skip
+
+
+def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> tuple[Buffer, list[Message]]:
+    """The inner messages of a wrapper, offsets absolute and timestamps as readers see them, and their bytes.
+
+    Raises:
+        DecodeError: the value is null or does not inflate, holds no message, or one that is compressed itself.
+    """
+    if wrapper.value_size < 0:
+        raise DecodeError("a compressed message without a value")
+    if wrapper.codec == Codec.ZSTD:
+        raise DecodeError("zstd is not for messages of magic 0 and 1")
+    value = data[wrapper.value_at : wrapper.value_at + wrapper.value_size]
+    inflated = inflate(wrapper.codec, value, wrapper.magic, limit)
+    inner = list(_framed(inflated))
+    if not inner:
+        raise DecodeError("a compressed message without messages inside")
+    base = _base_offset(wrapper, inner[-1].offset)
+    stamped = wrapper.magic == 1 and wrapper.attributes & _LOG_APPEND_TIME
+    return inflated, [
+        message._replace(
+            offset=message.offset + base,
+            timestamp=wrapper.timestamp if stamped and message.magic == 1 else message.timestamp,
+        )
+        for message in inner
+    ]
+
+
+def _framed(data: Buffer) -> Iterator[Message]:
+    """The messages of a set; a partial one at the end is dropped, as readers do."""
+    at = 0
+    while at + FRAME_HEAD < len(data):
+        size = FRAME_HEAD + _INT.unpack_from(data, at + 8)[0]
+        if size < OVERHEAD[0]:
+            raise DecodeError(f"an inner message of {size} bytes", offset=at)
+        if at + size > len(data):
+            return
+        message = read_message(data, at, at + size)
+        if message.codec:
+            raise DecodeError("a compressed message inside a compressed message", offset=at)
+        yield message
+        at += size
+
+
+def _base_offset(wrapper: Message, last: int) -> int:
+    """What to add to inner offsets, by the magic of the wrapper."""
+    if wrapper.magic == 0 or wrapper.offset == 0:  # some librdkafka left the wrapper's offset 0
+        return 0
+    if wrapper.offset < last:
+        raise DecodeError(f"the offset {wrapper.offset} is lower than the last one inside, {last}")
+    return wrapper.offset - last

@@ -1,0 +1,469 @@
+"""The records of a block's batches as columns: decoded thousands at a time, from none to some hundred batches at once.
+
+Records follow each other by their lengths, so their starts are found in lockstep, the i-th record of
+all batches at once; then every field is read for all records together. A batch that does not add up
+is decoded again by :mod:`rmqctl.kafka.reference`, which keeps what comes before the damage and says what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.errors import DecodeError
+from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec
+from rmqctl.kafka import reference
+from rmqctl.kafka.block import SLACK, Block, Bytes8, Flags, Ints, sequences
+from rmqctl.kafka.codecs import INFLATE_LIMIT, inflate
+from rmqctl.kafka.legacy import read_message, unwrap
+from rmqctl.kafka.varints import Varints, takes_more_than, unzigzag
+
+GROUP_BYTES = 16 << 20
+"""Decompressed bytes after which a group of batches ends."""
+GROUP_RECORDS = 1 << 16
+_MIN_RECORD = 7
+_FEW = 24
+_CHUNK = 1 << 14
+_NONE = np.zeros(0, np.int64)
+_NUMBERS = ("batch", "offset", "timestamp", "sequence", "key_at", "key_size", "value_at", "value_size")
+
+
+@dataclass
+class Records:
+    """Records in file order, with their keys, values and headers as places in ``data``.
+
+    Attributes:
+        block: the block their batches lie in.
+        data: where keys and values lie: the block's window, or decompressed bytes.
+        batch: row of each record's batch in the block, shape (n,), ascending.
+        offset, timestamp: as a consumer sees them, ms; shape (n,).
+        sequence: -1 where there is none.
+        key_at, key_size, value_at, value_size: places in ``data``; size -1 is null.
+        header_count: headers of each record, shape (n,).
+        headers: name_at, name_size, value_at, value_size of all headers in order, shape (m, 4).
+        failures: what stopped the decoding of a batch, by its row; its records before that are here.
+    """
+
+    block: Block
+    data: Bytes8
+    batch: Ints
+    offset: Ints
+    timestamp: Ints
+    sequence: Ints
+    key_at: Ints
+    key_size: Ints
+    value_at: Ints
+    value_size: Ints
+    header_count: Ints
+    headers: Ints
+    failures: dict[int, DecodeError] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @cached_property
+    def header_start(self) -> Ints:
+        """Where the headers of each record begin in ``headers``, shape (n + 1,)."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.header_count)])
+
+    def key(self, index: int) -> bytes | None:
+        """The key of one record."""
+        return self.cut(self.key_at[index], self.key_size[index])
+
+    def value(self, index: int) -> bytes | None:
+        """The value of one record."""
+        return self.cut(self.value_at[index], self.value_size[index])
+
+    def headers_of(self, index: int) -> list[tuple[bytes, bytes | None]]:
+        """Names and values of the headers of one record, in order."""
+        places = self.headers[self.header_start[index] : self.header_start[index + 1]].tolist()
+        return [(self.cut(a, n) or b"", self.cut(b, m)) for a, n, b, m in places]
+
+    def cut(self, at: Any, size: Any) -> bytes | None:
+        """Bytes of ``data``; None for a negative size."""
+        return None if size < 0 else self.data[at : at + size].tobytes()
+
+    def take(self, keep: npt.NDArray[Any]) -> Records:
+        """Only the records of an ascending index array or a boolean array."""
+        rows = np.flatnonzero(keep) if keep.dtype == np.bool_ else keep
+        count = self.header_count[rows]
+        from_row = np.repeat(self.header_start[rows] - (np.cumsum(count) - count), count)
+        headers = self.headers[from_row + np.arange(len(from_row))]
+        columns = {name: getattr(self, name)[rows] for name in _NUMBERS}
+        return Records(self.block, self.data, **columns, header_count=count, headers=headers, failures=self.failures)
+
+    def column(self, name: str) -> Ints:
+        """A column of the records' batches, one value a record."""
+        return self.block[name][self.batch]
+
+
+def records_of(block: Block, limit: int = INFLATE_LIMIT) -> Iterator[Records]:
+    """The records of all batches of a block, in groups bounded in bytes and records.
+
+    Control records and batches whose CRC is wrong are decoded too; filter the block to leave them out.
+
+    Args:
+        limit: bytes that one batch may inflate to; one that would be larger is a failure.
+    """
+    for start, stop in _groups(block):
+        yield _Group(block, start, stop, limit).records()
+
+
+def _groups(block: Block) -> Iterator[tuple[int, int]]:
+    """Ranges of batches to decode together, by their stored bytes and stated records."""
+    if not len(block):
+        return
+    stored = block.size.copy()
+    stored[block["codec"] != 0] *= 8
+    counts = np.ones(len(block), np.int64) if block.has_legacy else np.clip(block["records_count"], 0, block.size)
+    group = np.cumsum(stored) // GROUP_BYTES + np.cumsum(counts) // GROUP_RECORDS
+    bounds = np.flatnonzero(np.diff(group)) + 1
+    yield from zip([0, *bounds.tolist()], [*bounds.tolist(), len(block)], strict=True)
+
+
+class _Group:
+    """Some neighbouring batches of a block, decoded into one :class:`Records`."""
+
+    def __init__(self, block: Block, start: int, stop: int, limit: int) -> None:
+        self.block, self.limit = block, limit
+        self.rows = np.arange(start, stop)
+        self.failures: dict[int, DecodeError] = {}
+
+    def records(self) -> Records:
+        legacy = self.block.is_legacy[self.rows]
+        if not legacy.any():
+            return self._modern(self.rows)
+        modern, old = self.rows[~legacy], self.rows[legacy]
+        return _merged([*([self._modern(modern)] if len(modern) else []), self._singly(old)])
+
+    # --- batches of magic 2 -----------------------------------------------------------------------
+
+    def _modern(self, rows: Ints) -> Records:
+        data, start, end = self._payloads(rows)
+        count = self.block["records_count"][rows]
+        lost = (count < 0) | (count * _MIN_RECORD > end - start) | np.isin(rows, list(self.failures))
+        sound = np.flatnonzero(~lost)
+        starts, ends, batch, broken = _record_bounds(data, start[sound], end[sound], count[sound])
+        decoded = _fields(data, starts, ends)
+        broken[batch[decoded.bad]] = True
+        lost[sound[broken]] = True
+        keep = ~broken[batch]
+        found = self._columns(data, rows[sound[batch]], decoded)
+        if keep.all() and not lost.any():
+            return found
+        doubtful = [row for row in rows[lost].tolist() if row not in self.failures]
+        return _merged([found.take(keep), self._singly(np.array(doubtful, np.int64))])
+
+    def _payloads(self, rows: Ints) -> tuple[Bytes8, Ints, Ints]:
+        """Bytes that hold the records of all the batches in order, and where those of each begin and end."""
+        block = self.block
+        codec = block["codec"][rows]
+        if not codec.any():
+            return block.padded, block.at[rows] + HEADER_SIZE, block.at[rows] + block.size[rows]
+        view = memoryview(block.data)  # type: ignore[arg-type]
+        parts: list[Any] = []
+        for row, number in zip(rows.tolist(), codec.tolist(), strict=True):
+            at = int(block.at[row])
+            payload = view[at + HEADER_SIZE : at + int(block.size[row])]
+            try:
+                parts.append(inflate(number, payload, limit=self.limit))
+            except DecodeError as error:
+                self.failures[row] = error
+                parts.append(b"")
+        sizes = np.array([len(part) for part in parts], np.int64)
+        end = np.cumsum(sizes)
+        return np.frombuffer(b"".join([*parts, bytes(SLACK)]), np.uint8), end - sizes, end
+
+    def _columns(self, data: Bytes8, batch: Ints, decoded: _Fields) -> Records:
+        block = self.block
+        stamped = block.flag(Attributes.LOG_APPEND_TIME)[batch]
+        timestamp = block["base_timestamp"][batch] + decoded.timestamp_delta
+        if stamped.any():
+            timestamp = np.where(stamped, block["max_timestamp"][batch], timestamp)
+        return Records(
+            block, data, batch, block["base_offset"][batch] + decoded.offset_delta, timestamp,
+            sequences(block["base_sequence"][batch], decoded.offset_delta), decoded.key_at, decoded.key_size,
+            decoded.value_at, decoded.value_size, decoded.header_count, decoded.headers, self.failures,
+        )  # fmt: skip
+
+    # --- one batch at a time ----------------------------------------------------------------------
+
+    def _singly(self, rows: Ints) -> Records:
+        """Messages of magic 0 and 1, and batches that do not add up."""
+        single = _Singles(self.block, self.failures, self.limit)
+        for row in rows.tolist():
+            single.add(row)
+        return single.records()
+
+
+class _Singles:
+    """Records collected one batch at a time; their keys and values get bytes of their own."""
+
+    def __init__(self, block: Block, failures: dict[int, DecodeError], limit: int) -> None:
+        self.block, self.failures, self.limit = block, failures, limit
+        self.parts: list[Any] = []
+        self.size = 0
+        self.numbers: list[tuple[int, ...]] = []
+        self.headers: list[tuple[int, int, int, int]] = []
+
+    def add(self, row: int) -> None:
+        try:
+            if self.block.is_legacy[row]:
+                self._add_messages(row)
+            else:
+                self._add_batch(row)
+        except DecodeError as error:
+            self.failures[row] = error
+
+    def _keep(self, data: Any) -> int:
+        """Keep bytes; where they begin."""
+        begin, self.size = self.size, self.size + len(data)
+        self.parts.append(data)
+        return begin
+
+    def _add_messages(self, row: int) -> None:
+        raw: Any = self.block.raw(row)
+        outer = read_message(raw, 0, len(raw))
+        inner = [outer]
+        if outer.codec != Codec.NONE:
+            raw, inner = unwrap(raw, outer, self.limit)
+        begin = self._keep(raw)
+        for m in inner:
+            self.numbers.append(
+                (row, m.offset, m.timestamp, -1, begin + m.key_at, m.key_size, begin + m.value_at, m.value_size, 0)
+            )
+
+    def _add_batch(self, row: int) -> None:
+        block = self.block
+        stored = memoryview(block.raw(row))[HEADER_SIZE:]
+        payload = bytes(inflate(int(block["codec"][row]), stored, limit=self.limit))
+        begin, base, first = self._keep(payload), int(block["base_offset"][row]), int(block["base_sequence"][row])
+        stamped = bool(block["attributes"][row] & int(Attributes.LOG_APPEND_TIME))
+        base_time, time = int(block["base_timestamp"][row]), int(block["max_timestamp"][row])
+        for at in reference.places(payload, 0, len(payload), int(block["records_count"][row])):
+            moved = [(begin + a, n, begin + b, m) for a, n, b, m in at.headers]
+            self.numbers.append(
+                (
+                    row, _wrapped(base + at.offset_delta),
+                    time if stamped else _wrapped(base_time + at.timestamp_delta),
+                    reference.sequence_of(first, at.offset_delta),
+                    begin + at.key_at, at.key_size, begin + at.value_at, at.value_size, len(moved),
+                )
+            )  # fmt: skip
+            self.headers += moved
+
+    def records(self) -> Records:
+        numbers = np.array(self.numbers, np.int64).reshape(-1, 9)
+        headers = np.array(self.headers, np.int64).reshape(-1, 4)
+        data = np.frombuffer(b"".join([*self.parts, bytes(SLACK)]), np.uint8)
+        columns = dict(zip((*_NUMBERS, "header_count"), numbers.T, strict=True))
+        return Records(self.block, data, **columns, headers=headers, failures=self.failures)
+
+
+def _wrapped(value: int) -> int:
+    """A sum as 64 bits hold it; only damage goes over."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _merged(parts: list[Records]) -> Records:
+    """Records of several parts in the order of their batches, over joined bytes."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    shift, shifted = 0, []
+    for part in parts:
+        headers = part.headers + np.array([shift, 0, shift, 0])
+        columns = {name: getattr(part, name) for name in _NUMBERS}
+        columns["key_at"], columns["value_at"] = part.key_at + shift, part.value_at + shift
+        shifted.append((columns, part.header_count, headers))
+        shift += len(part.data)
+    joined = {name: np.concatenate([columns[name] for columns, _, _ in shifted]) for name in _NUMBERS}
+    whole = Records(
+        first.block, np.concatenate([part.data for part in parts]), **joined,
+        header_count=np.concatenate([count for _, count, _ in shifted]),
+        headers=np.concatenate([headers for _, _, headers in shifted]), failures=first.failures,
+    )  # fmt: skip
+    return whole.take(np.argsort(whole.batch, kind="stable"))
+
+
+# --- where records begin and end ----------------------------------------------------------------------
+
+
+def _record_bounds(data: Bytes8, start: Ints, end: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Flags]:
+    """First byte after the length of each record, its end, its batch; and which batches do not add up.
+
+    Args:
+        start, end: where the records of each batch lie in ``data``, shape (batches,).
+    """
+    first = np.cumsum(count) - count
+    total = int(count.sum())
+    bodies = np.empty(total, np.int64)
+    ends = np.empty(total, np.int64)
+    order = np.argsort(-count, kind="stable")
+    at, limit, place = start[order], end[order], first[order]
+    broken = np.zeros(len(count), np.bool_)
+    done, alive = 0, len(order)
+    wanted = count[order]
+    numbers = Varints(data)
+    while alive >= _FEW or (alive and int(wanted[0]) - done <= 2):
+        alive = int(np.searchsorted(-wanted, -done, side="left"))
+        if alive < _FEW and alive and int(wanted[0]) - done > 2:
+            break
+        if not alive:
+            break
+        at, limit, place = at[:alive], limit[:alive], place[:alive]
+        length, size = numbers.unsigned(at)
+        body = at + size
+        to = body + (length >> 1)
+        wrong = (length & 1).astype(np.bool_) | takes_more_than(size, 4) | (to > limit)
+        if wrong.any():
+            broken[order[:alive][wrong]] = True
+            to = np.where(wrong, limit, to)
+            body = np.minimum(body, to)
+        bodies[place + done], ends[place + done] = body, to
+        at = to
+        done += 1
+    for k in range(alive):
+        if not _walk(data, int(at[k]), int(limit[k]), bodies, ends, int(place[k]) + done, int(wanted[k]) - done):
+            broken[order[k]] = True
+    batch = np.repeat(np.arange(len(count)), count)
+    filled = np.flatnonzero(count)
+    broken[filled] |= ends[first[filled] + count[filled] - 1] != end[filled]
+    broken |= (count == 0) & (start != end)
+    return bodies, ends, batch, broken
+
+
+def _walk(data: Bytes8, at: int, limit: int, bodies: Ints, ends: Ints, place: int, count: int) -> bool:
+    """The same for one batch, record by record, where too few batches are left to go in lockstep."""
+    view = memoryview(data)  # type: ignore[arg-type]
+    starts, stops = [], []
+    for _ in range(count):
+        length = view[at]
+        at += 1
+        if length >= 0x80:
+            second = view[at]
+            at += 1
+            length += (second - 1) << 7
+            if second >= 0x80:
+                length += (view[at] - 1) << 14
+                if view[at] >= 0x80:
+                    length += (view[at + 1] - 1) << 21
+                    at += 1
+                at += 1
+        starts.append(at)
+        at += length >> 1
+        stops.append(at)
+        if length & 1 or at > limit:
+            break
+    good = len(stops) == count and at <= limit
+    if not good:
+        starts, stops = [limit] * count, [limit] * count
+    bodies[place : place + count] = starts
+    ends[place : place + count] = stops
+    return good
+
+
+# --- the fields of records ----------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Fields:
+    """What the records say, before their batches are asked; ``bad`` are numbers of those that do not add up."""
+
+    timestamp_delta: Ints
+    offset_delta: Ints
+    key_at: Ints
+    key_size: Ints
+    value_at: Ints
+    value_size: Ints
+    header_count: Ints
+    headers: Ints
+    bad: Ints
+
+
+def _fields(data: Bytes8, at: Ints, end: Ints) -> _Fields:
+    """Read the fields of records whose bodies begin at ``at`` and end at ``end``."""
+    numbers = Varints(data)
+    if len(at) <= _CHUNK:
+        return _fields_of(numbers, at, end)
+    parts = [_fields_of(numbers, at[i : i + _CHUNK], end[i : i + _CHUNK]) for i in range(0, len(at), _CHUNK)]
+    for number, part in enumerate(parts):
+        part.bad = part.bad + number * _CHUNK
+    return _Fields(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Fields.__slots__))
+
+
+def _fields_of(numbers: Varints, at: Ints, end: Ints) -> _Fields:
+    reader = _Reader(numbers, np.minimum(at + 1, end), end)
+    reader.wrong |= at >= end
+    timestamp_delta, offset_delta = reader.number(8), reader.number(4)
+    key_at, key_size = reader.piece()
+    value_at, value_size = reader.piece()
+    count = reader.number(4)
+    reader.wrong |= (count < 0) | (count > end - reader.at)
+    count = np.where(reader.wrong, 0, count)
+    headers = _headers(reader, count)
+    reader.wrong |= reader.at != end
+    bad = np.flatnonzero(reader.wrong)
+    return _Fields(timestamp_delta, offset_delta, key_at, key_size, value_at, value_size, count, headers, bad)
+
+
+class _Reader:
+    """A place in each of many records that moves on as fields are read, never over a record's end."""
+
+    def __init__(self, numbers: Varints, at: Ints, end: Ints) -> None:
+        self.numbers, self.at, self.end = numbers, at, end
+        self.wrong = np.zeros(len(at), np.bool_)
+
+    def number(self, most: int) -> Ints:
+        """A zig-zag number of at most ``most`` bytes; what takes more is left to the reference."""
+        value, size = self.numbers.unsigned(self.at)
+        if size.max(initial=1) > 2 or not size.all():
+            self.wrong |= takes_more_than(size, most)
+        self._move(self.at + size)
+        return unzigzag(value)
+
+    def piece(self) -> tuple[Ints, Ints]:
+        """A size and that many bytes: where they begin, and their size, -1 for null."""
+        size = self.number(4)
+        begin = self.at
+        self._move(begin + np.maximum(size, 0))
+        return begin, np.maximum(size, -1)
+
+    def _move(self, to: Ints) -> None:
+        over = to > self.end
+        if over.any():
+            self.wrong |= over
+            to = np.minimum(to, self.end)
+        self.at = to
+
+    def part(self, rows: Ints) -> _Reader:
+        """The same place in some of the records."""
+        return _Reader(self.numbers, self.at[rows], self.end[rows])
+
+
+def _headers(reader: _Reader, count: Ints) -> Ints:
+    """Places of the headers of all records in order, shape (m, 4); the reader moves behind them."""
+    total = int(count.sum())
+    found = np.zeros((total, 4), np.int64)
+    if not total:
+        return found
+    first = np.cumsum(count) - count
+    rows, number = np.flatnonzero(count), 0
+    while len(rows):
+        part = reader.part(rows)
+        name_at, name_size = part.piece()
+        part.wrong |= name_size < 0
+        value_at, value_size = part.piece()
+        places = first[rows] + number
+        found[places, 0], found[places, 1] = name_at, name_size
+        found[places, 2], found[places, 3] = value_at, value_size
+        reader.at[rows] = part.at
+        reader.wrong[rows] |= part.wrong
+        number += 1
+        rows = rows[(count[rows] > number) & ~part.wrong]
+    return found
