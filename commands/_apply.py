@@ -169,10 +169,16 @@ def ask(question: str, yes: bool) -> None:
     """Ask at a terminal, once; scripts are not asked, they typed what they mean.
 
     Raises:
-        click.Abort: the answer was no.
+        SystemExit: the answer was no: nothing was written, exit 1.
+        click.Abort: Ctrl-C, or the terminal is gone.
     """
-    if not yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-        click.confirm(question, abort=True, err=True)
+    if not yes and _is_at_terminal() and not click.confirm(question, err=True):
+        message("nothing was written")
+        raise SystemExit(1)
+
+
+def _is_at_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def close(applied: Applied) -> None:

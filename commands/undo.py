@@ -10,23 +10,28 @@ import click
 from commands._app import Output, message, progress
 from commands._apply import ask, close
 from commands._options import output_option
-from commands._types import LocalPath
+from commands._types import LocalPath, refuse
 
 if TYPE_CHECKING:
     from rmqctl.repair import Applied
     from rmqctl.repair.journal import Journal
 
+_DOING = {"undo": "taking back", "redo": "bringing again, by taking back", "resume": "finishing"}
+_LIST = ("journal", "time", "kind", "title", "state", "next")
 _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 
 
 @click.command("undo")
 @click.argument("journal", type=LocalPath())
+@click.option("--list", "lists", is_flag=True, help="List the journals: what was done, and what comes next.")
+@click.option("--redo", is_flag=True, help="Bring again what was taken back last.")
 @click.option("--dry-run", is_flag=True, help="Show what would be changed, and write nothing.")
 @click.option("--resume", "forwards", is_flag=True, help="Finish what was broken off instead of taking it back.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Go on although other files of the store changed since, or too little room seems to be free.",
+    help="Go on although other files of the store changed since, too little room seems to be free, or files have "
+    "further names (hard links).",
 )
 @click.option(
     "--outside",
@@ -38,35 +43,61 @@ _COLUMNS = ("file", "does", "size", "to_size", "bytes")
 @click.option("--yes", is_flag=True, help="Do not ask at a terminal.")
 @output_option()
 def command(
-    journal: Path, dry_run: bool, forwards: bool, force: bool, outside: tuple[Path, ...], yes: bool, out: Output
+    journal: Path,
+    lists: bool,
+    redo: bool,
+    dry_run: bool,
+    forwards: bool,
+    force: bool,
+    outside: tuple[Path, ...],
+    yes: bool,
+    out: Output,
 ) -> None:
     """Take an applied plan back, byte for byte, modification times included.
 
     JOURNAL is the directory that the command named in its last line. For a store, or the directory of its
-    journals, it is the run that was broken off, else the last one that was not taken back. What is taken
-    back can be brought again: this command too writes a journal. Refused when files changed since; they are named.
+    journals, it is the run that was broken off, else the last one that is in force: given again it walks back
+    run by run, and --redo walks forth. Refused when files changed since; they are named.
 
     \b
     Examples:
       rmqctl undo /data/rocketmq/store.rmqctl-journal/0001 --dry-run
-      rmqctl undo /data/rocketmq/store.rmqctl-journal/0001
+      rmqctl undo /data/rocketmq/store
+      rmqctl undo /data/rocketmq/store --list
+      rmqctl undo /data/rocketmq/store --redo
       rmqctl undo /data/rocketmq/store.rmqctl-journal/0002 --resume
     """
-    from rmqctl.repair import check_journal, choose_journal
+    from rmqctl.repair import History, check_journal, choose_journal
 
-    path = choose_journal(journal)
+    if redo and forwards:
+        refuse("--redo", "brings a run again that was done and taken back; --resume finishes one that was broken off.")
+    if lists:
+        out.show(History.at(_directory(journal)).rows(), columns=_LIST)
+        return
+    path = choose_journal(journal, redo=redo)
     found = check_journal(path, forwards=forwards, force=force, outside=outside)
+    verb = "resume" if forwards else "redo" if redo else "undo"
     if dry_run:
-        _show(found, forwards, out, None)
+        _show(found, verb, out, None)
         message("nothing was written")
         return
-    message(f"writing to {found.changes.root}: {'finishing' if forwards else 'taking back'} {found.title!r} ({path})")
+    message(f"writing to {found.changes.root}: {_DOING[verb]} {found.title!r} ({path})")
+    if out.kind != "json":
+        _show(found, verb, out, None)
     ask("Carry this out?", yes)
     applied = _run(path, forwards, force, outside)
-    _show(found, forwards, out, applied)
+    if out.kind == "json":
+        _show(found, verb, out, applied)
     close(applied)
     if applied.complaints:
         raise SystemExit(1)
+
+
+def _directory(path: Path) -> Path:
+    """The directory of journals that a journal lies in; a store stays."""
+    from rmqctl.repair.journal import JOURNAL
+
+    return path.absolute().parent if (path / JOURNAL).exists() else path
 
 
 def _run(path: Path, forwards: bool, force: bool, outside: tuple[Path, ...]) -> Applied:
@@ -78,15 +109,15 @@ def _run(path: Path, forwards: bool, force: bool, outside: tuple[Path, ...]) -> 
         return undo(path, force=force, outside=outside, advance=advance)
 
 
-def _show(found: Journal, forwards: bool, out: Output, applied: Applied | None) -> None:
+def _show(found: Journal, verb: str, out: Output, applied: Applied | None) -> None:
     from rmqctl.repair.change_rows import change_rows
 
-    rows = change_rows(found, after=forwards)
+    rows = change_rows(found, after=verb == "resume")
     if out.kind != "json":
-        out.show(rows, columns=_COLUMNS, title=f"{'finish' if forwards else 'undo'}: {found.title}")
+        out.show(rows, columns=_COLUMNS, title=f"{'finish' if verb == 'resume' else verb}: {found.title}")
         return
     document: dict[str, Any] = {
-        "kind": "resume" if forwards else "undo",
+        "kind": verb,
         "journal": str(found.path),
         "title": found.title,
         "root": found.changes.root,

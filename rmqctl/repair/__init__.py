@@ -9,10 +9,11 @@ journal of its own.
 from __future__ import annotations
 
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.repair.history import History, choose_journal
 from rmqctl.repair.journal import Journal, default_directory, read_journal
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.may import check_journal, refuse_pending
-from rmqctl.repair.pointer import choose_journal, pending
+from rmqctl.repair.pointer import pending
 from rmqctl.repair.run import Applied, apply, resume, undo
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Edit",
     "Extend",
     "FileLayer",
+    "History",
     "Journal",
     "Overwrite",
     "Plan",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from rmqctl.errors import Refused
 from rmqctl.repair.journal import (
-    DONE,
     JOURNAL,
     PENDING,
     STATE,
@@ -134,30 +133,3 @@ def state_of(path: Path) -> str:
     except FileNotFoundError:
         return ""
     return next((str(row["state"]) for row in reversed(rows) if "state" in row), "")
-
-
-def choose_journal(path: Path) -> Path:
-    """The journal that is meant by a path: itself, or the one of a store or in a directory of journals.
-
-    Of several it is one that was broken off, else the last that is done and not taken back.
-
-    Raises:
-        Refused: there is none.
-    """
-    if (path / JOURNAL).exists() or not path.is_dir():
-        return path
-    if (found_pending := pending(path)) is not None:
-        return found_pending
-    path = default_directory(path) if default_directory(path).is_dir() else path
-    found = {p: state_of(p) for p in reversed(journals_in(path))}
-    chosen = [p for p, state in found.items() if state in PENDING] or [p for p, state in found.items() if state == DONE]
-    if not found or not chosen:
-        raise Refused(
-            f"{path} holds no journal that can be taken back"
-            + (
-                f"; of {len(found):,} all were taken back"
-                if found
-                else "; give a directory such as store.rmqctl-journal/0001"
-            )
-        )
-    return chosen[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -13,11 +14,14 @@ from rmqctl.repair.carry import Advance, Applied, Start, Verify, begin_run, carr
 from rmqctl.repair.confine import check_own_files
 from rmqctl.repair.draft import draft
 from rmqctl.repair.edits import Plan
+from rmqctl.repair.history import lineage
 from rmqctl.repair.journal import PENDING, Journal, default_directory, read_journal
 from rmqctl.repair.layer import FileLayer
 from rmqctl.repair.may import check_resume, check_undo, refuse_pending
 from rmqctl.repair.reserve import NameTaken, next_name
 from rmqctl.repair.room import check_directory
+
+_TURN = re.compile(r"^(undo|redo) of \d+: ")
 
 
 def apply(
@@ -116,7 +120,7 @@ def undo(
         check_undo(found, force=force, outside=outside)
         if found.state in PENDING:
             return take_back(found, layer, advance)
-        changes = found.changes.reversed(f"undo of {found.name}: {found.title}")
+        changes = found.changes.reversed(_title(found))
         lock_is_new = bool(found.header.get("lock_is_new"))
         while True:
             start = Start(
@@ -130,6 +134,13 @@ def undo(
             )
             with suppress(NameTaken):
                 return begin_run(start, layer, verify, advance)
+
+
+def _title(found: Journal) -> str:
+    """What the journal is called that takes one back: by the run that it is all about."""
+    subject, turns = lineage(found.path)
+    own = _TURN.sub("", found.title) if turns else found.title
+    return f"{'redo' if turns % 2 else 'undo'} of {subject}: {own}"
 
 
 @contextmanager

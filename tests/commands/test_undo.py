@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ from click.testing import CliRunner, Result
 from commands import cli
 from commands._app import Output
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
+from commands._guard import exit_code_of
 from commands._options import output_option
 from fixtures import golden
 from rmqctl.errors import Refused
-from rmqctl.repair import Overwrite, Plan, Step, apply, pending
+from rmqctl.repair import Create, Overwrite, Plan, Step, apply, pending
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import make_store, rich_plan, state_of
 
@@ -96,16 +98,131 @@ def test_apply_then_undo_by_the_line_that_it_prints(root: Path) -> None:
     assert run(*command, "--yes").exception is None
     assert state_of(root) == before
     assert isinstance(run(*command).exception, Refused)
-    back = run("undo", root.parent / "store.rmqctl-journal", "-o", "json")
-    assert json.loads(back.stdout)["undo_journal"].endswith("0003") and state_of(root) == after
+    assert isinstance(run("undo", root.parent / "store.rmqctl-journal").exception, Refused)
+    back = run("undo", root.parent / "store.rmqctl-journal", "--redo", "-o", "json")
+    shown = json.loads(back.stdout)
+    assert shown["kind"] == "redo" and shown["undo_journal"].endswith("0003") and state_of(root) == after
 
 
-def test_the_last_run_of_a_store(root: Path) -> None:
-    before = state_of(root)
-    assert run_mend(root, "--apply").exit_code == 0
-    assert run("undo", root).exception is None and state_of(root) == before
-    assert run("undo", root).exception is None and state_of(root) != before  # the undo is the last run now
-    assert run("undo", root).exception is None and state_of(root) == before
+def three_runs(root: Path) -> list[object]:
+    """The states of a store before, between and after three runs."""
+    states: list[object] = [state_of(root)]
+    for number in range(3):
+        before = (root / "checkpoint").read_bytes()[number : number + 1]
+        edits = Overwrite("checkpoint", number, before, b"x"), Create(f"index/{number}", b"new")
+        apply(Plan(root, f"run {number}", (Step("x.y", "f", "w", "y", edits),)), layer=QuickLayer())
+        states.append(state_of(root))
+    return states
+
+
+def number_of_state(root: Path, states: list[object]) -> int:
+    return states.index(state_of(root))
+
+
+def test_undo_walks_back_and_redo_forth(root: Path) -> None:
+    states = three_runs(root)
+    for options, ends in (([], (2, 1, 0)), (["--redo"], (1, 2, 3)), ([], (2, 1, 0))):
+        for at in ends:
+            assert run("undo", root, *options).exception is None
+            assert number_of_state(root, states) == at
+        assert isinstance(run("undo", root, *options).exception, Refused)
+        assert number_of_state(root, states) == ends[-1]
+
+
+def test_any_walk_ends_where_it_should(root: Path) -> None:
+    states, at, draw = three_runs(root), 3, random.Random(7)
+    for _ in range(40):
+        forth = draw.random() < 0.5
+        result = run("undo", root, *(["--redo"] if forth else []))
+        wanted = at + (1 if forth else -1)
+        assert (result.exception is None) == (0 <= wanted <= 3)
+        at = wanted if 0 <= wanted <= 3 else at
+        assert number_of_state(root, states) == at
+        rows = json.loads(run("undo", root, "--list", "-o", "json").stdout)
+        assert [row["next"] for row in rows].count("undo") == (at > 0)
+        assert [row["next"] for row in rows].count("redo") == (at < 3)
+
+
+def test_nothing_is_brought_again_over_a_later_run(root: Path) -> None:
+    states = three_runs(root)
+    assert run("undo", root).exception is None
+    apply(Plan(root, "later", (Step("x.y", "f", "w", "y", (Create("index/9", b"x"),)),)), layer=QuickLayer())
+    assert isinstance(run("undo", root, "--redo").exception, Refused)
+    for at in (2, 1, 0):
+        assert run("undo", root).exception is None
+        assert number_of_state(root, states) == at
+
+
+def test_a_named_journal_can_be_brought_again(root: Path) -> None:
+    states, journals = three_runs(root), root.parent / "store.rmqctl-journal"
+    assert isinstance(run("undo", journals / "0003", "--redo").exception, Refused)
+    for _ in range(3):
+        assert run("undo", journals / "0003").exception is None
+        assert number_of_state(root, states) == 2
+        assert isinstance(run("undo", journals / "0003").exception, Refused)
+        assert run("undo", journals / "0003", "--redo").exception is None
+        assert number_of_state(root, states) == 3
+
+
+def test_the_list_of_journals(root: Path) -> None:
+    three_runs(root)
+    run("undo", root)
+    run("undo", root)
+    run("undo", root, "--redo")
+    with unchanged(root):
+        for place in (root, root.parent / "store.rmqctl-journal", root.parent / "store.rmqctl-journal" / "0002"):
+            rows = json.loads(run("undo", place, "--list", "-o", "json").stdout)
+    names = [(Path(row["journal"]).name, row["kind"], row["title"], row["state"], row["next"]) for row in rows]
+    assert names == [
+        ("0001", "run", "run 0", "done", None),
+        ("0002", "run", "run 1", "done", None),
+        ("0003", "run", "run 2", "undone", None),
+        ("0004", "undo", "undo of 0003: run 2", "done", "redo"),
+        ("0005", "undo", "undo of 0002: run 1", "undone", None),
+        ("0006", "redo", "redo of 0002: run 1", "done", "undo"),
+    ]
+
+
+def test_journals_of_several_stores_in_one_directory(root: Path, tmp_path: Path) -> None:
+    other = make_store(tmp_path / "other")
+    for store in (root, other):
+        apply(rich_plan(store), journal_dir=tmp_path / "journals", layer=QuickLayer())
+    with unchanged(root):
+        result = run("undo", tmp_path / "journals")
+        assert isinstance(result.exception, Refused) and "journals of 2 stores" in str(result.exception)
+    assert run("undo", tmp_path / "journals" / "0001").exception is None
+
+
+@contextmanager
+def at_a_terminal(answer: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    asked: list[str] = []
+
+    def confirm(question: str, **options: object) -> bool:
+        asked.append(question)
+        if answer == "^C":
+            raise click.Abort
+        return answer == "y"
+
+    monkeypatch.setattr("commands._apply.click.confirm", confirm)
+    monkeypatch.setattr("commands._apply._is_at_terminal", lambda: True)
+    yield asked
+
+
+@pytest.mark.parametrize(("answer", "code", "said"), [("n", 1, "nothing was written"), ("^C", 130, "interrupted")])
+def test_no_is_an_answer(root: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, said: str) -> None:
+    apply(rich_plan(root), layer=QuickLayer())
+    with unchanged(root), at_a_terminal(answer, monkeypatch) as asked:
+        result = CliRunner().invoke(guarded, ["undo", str(root)])
+        assert result.exit_code == code and result.stderr.splitlines()[-1] == f"rmqctl: {said}"
+        assert ("interrupted" in result.stderr) == (answer == "^C")
+        assert len(asked) == 1 and "commitlog/" in result.stdout  # the changes are shown before
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1)
+def guarded(words: tuple[str, ...]) -> None:
+    """The program with its exit codes."""
+    raise SystemExit(exit_code_of(lambda: cli.main(list(words), standalone_mode=False)))
 
 
 def test_journal_elsewhere(root: Path, tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from rmqctl.errors import Refused
-from rmqctl.repair import Create, Cut, Overwrite, Quarantine, SetTimes, apply, pending, resume, undo
+from rmqctl.repair import Create, Cut, Overwrite, Quarantine, SetTimes, apply, choose_journal, pending, resume, undo
 from rmqctl.repair.lines import line_of, rows_of
-from rmqctl.repair.pointer import choose_journal
 from tests.repair.faults import Killed, KillingLayer, QuickLayer
 from tests.repair.stores import INDEX, LOG, QUEUE, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop
