@@ -193,6 +193,7 @@ class Asked:
         from rmqctl.rocketmq.engine.late import MULTI_DISPATCH, NAMES
         from rmqctl.rocketmq.engine.limits import check_body_size, check_host, check_topic
         from rmqctl.rocketmq.engine.property_text import property_text
+        from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
 
         check_host(config.store_host, config, "store_host")
         config.valid()
@@ -211,6 +212,11 @@ class Asked:
         if template is not None and self.topics:
             check_body_size(len(template.body or "") or (template.sizes or (0, 0))[1], config)
             property_text(template.properties_of(0), config.release)
+            if config.release < FIRST_WITH_EMPTY_BODIES and (template.body == "" or (template.sizes or (1, 1))[0] == 0):
+                raise Refused(
+                    f"push consumers before {FIRST_WITH_EMPTY_BODIES} fail on a message without a body and stop there; "
+                    f"give a body of one byte or more, or use --as-release {FIRST_WITH_EMPTY_BODIES} or later"
+                )
 
     def options(self) -> ProduceOptions:
         """How to produce."""

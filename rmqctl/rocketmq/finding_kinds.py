@@ -132,6 +132,9 @@ from rmqctl.rocketmq.kinds_log import (
     LOG_DLEDGER_ENTRY as LOG_DLEDGER_ENTRY,
 )
 from rmqctl.rocketmq.kinds_log import (
+    LOG_EMPTY_BODY as LOG_EMPTY_BODY,
+)
+from rmqctl.rocketmq.kinds_log import (
     LOG_FILE_LENGTH as LOG_FILE_LENGTH,
 )
 from rmqctl.rocketmq.kinds_log import (

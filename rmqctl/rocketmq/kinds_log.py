@@ -164,6 +164,14 @@ LOG_SIZE = declare(
     "Fine if maxMessageSize was raised; give --broker-conf to say so.",
     see="spec 2.8, 14.30",
 )
+LOG_EMPTY_BODY = declare(
+    "log.empty-body",
+    _N,
+    "A message without a body. Push consumers before 5.3.2 fail on it and get nothing more of its queue, nor what comes with it.",
+    "Skip it with the group's offset, read with clients of 5.3.2 or later, or replace it: `rmqctl repair --neutralize OFFSET`.",
+    broker="Stores and serves it; the client throws a NullPointerException in ProcessQueue.putMessage.",
+    see="apache/rocketmq#2102",
+)
 LOG_V2 = declare(
     "log.v2-record",
     _N,

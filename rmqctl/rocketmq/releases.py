@@ -13,6 +13,8 @@ from rmqctl.rocketmq.release_evidence import Evidence, index_evidence, record_ev
 from rmqctl.rocketmq.store import BATCH_QUEUES, RocketMQStore
 
 OLDEST, NEWEST = Release(4, 4, 0), Release(5, 5, 0)
+FIRST_WITH_EMPTY_BODIES = Release(5, 3, 2)
+"""First release whose push consumers take messages without a body; those before fail on one and stop there."""
 _PATHS = (
     ("abort.bak", Release(5, 0, 0)),
     ("timerwheel", Release(5, 0, 0)),

@@ -281,3 +281,15 @@ def test_further_queues_that_an_old_broker_does_not_know(rmqctl: Rmqctl, tmp_pat
         "INNER_MULTI_DISPATCH": "%LMQ%a,b/c"
     }
     assert rmqctl("verify", tmp_path / "s", "--as-release", "4.7.1").exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("--body", ""), ("--size", "0-20")])
+def test_no_body_for_a_release_whose_consumers_fail_on_it(
+    words: tuple[str, str], rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    asked = ("produce", tmp_path / "store", "--topic", "T", "--small", *words)
+    result = rmqctl(*asked, "--as-release", "4.9.8")
+    assert result.exit_code != 0
+    assert "5.3.2" in result.stderr
+    assert not (tmp_path / "store").exists()
+    assert rmqctl(*asked, "--as-release", "5.5.0").exit_code == 0

@@ -7,16 +7,20 @@ A filler belongs to no queue: brokers never dispatch rollback records (CommitLog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from formats.rocketmq.index import java_hash
 from formats.rocketmq.message import BlankRecord, Magic, SysFlag, body_crc, encode_record, record_plan
-from formats.rocketmq.properties import join_properties
+from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
 from rmqctl.rocketmq.mend.claims import Claim
 
 MARK = b"RMQCTL_PLACEHOLDER"
 """Name of the property that says that a record stands for a destroyed message."""
+SHORT_MARK = b"RMQCTL"
+"""Its name where the whole one leaves no room for a body."""
+_UNNEEDED = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
+"""Properties that a message may lose for the mark: brokers and clients set them anew, or tell nobody of them."""
 FILLER_TOPIC = b"RMQCTL_FILLER"
 _ROLLBACK = 0xC
 _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
@@ -62,10 +66,12 @@ def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim
     if claim.batch:
         return _inner_batch(fields, claim, size, setting)
     need = _needed(claim, setting) + _light(light)
-    for pairs in ([*need, (MARK, b"destroyed")], [*need, (MARK, b"1")], need):
-        record = _filled(fields, pairs, size, setting)
-        if record is not None:
-            return record
+    marks: tuple[Pairs, ...] = ([(MARK, b"destroyed")], [(MARK, b"1")], [(SHORT_MARK, b"1")], [])
+    for least in (1, 0):  # without a body only where the destroyed record can have had none
+        for mark in marks[3 * (not least) :]:
+            record = _filled(fields, [*need, *mark], size, setting, least)
+            if record is not None:
+                return record
     return None
 
 
@@ -86,14 +92,25 @@ def blank(size: int) -> bytes:
 
 
 def bodiless(fields: dict[str, object], raw_size: int, properties: bytes, setting: Setting) -> bytes | None:
-    """A record whose body alone is destroyed: everything else as it was, the body replaced, the property added."""
-    joint = b"" if not properties or properties.endswith(b"\x02") else b"\x02"
-    for text in (b"body destroyed", b"1", b""):
-        mark = joint + join_properties([(MARK, text)]) if text else b""
-        record = _sized({**fields, "sys_flag": int(fields["sys_flag"]) & ~_CODEC}, properties + mark, raw_size, setting)  # type: ignore[call-overload]
-        if record is not None:
-            return record
-    return None
+    """A record whose body alone is destroyed: everything else as it was, the body replaced, the property added.
+
+    The new body has a byte or more: clients of old releases fail on a message without one, and go on no more.
+    """
+    fields = {**fields, "sys_flag": int(fields["sys_flag"]) & ~_CODEC}  # type: ignore[call-overload]
+    for text in (properties, _without(properties, _UNNEEDED)):
+        joint = b"" if not text or text.endswith(PAIR_END) else PAIR_END
+        for mark in (MARK + b"\x01body destroyed", MARK + b"\x011", SHORT_MARK + b"\x011"):
+            end = PAIR_END if not joint or setting.property_crc else b""
+            record = _sized(fields, text + joint + mark + end, raw_size, setting, 1)
+            if record is not None:
+                return record
+    return _sized(fields, properties, raw_size, setting)
+
+
+def _without(properties: bytes, names: Collection[bytes]) -> bytes:
+    """A properties text without the pairs of these names."""
+    pieces = properties.split(PAIR_END)
+    return PAIR_END.join(piece for piece in pieces if piece.partition(NAME_END)[0] not in names)
 
 
 _CODEC = 0x701
@@ -148,16 +165,16 @@ def _light(light: Sequence[Claim]) -> Pairs:
     return [(b"INNER_MULTI_DISPATCH", names), (b"INNER_MULTI_QUEUE_OFFSET", offsets)]
 
 
-def _filled(fields: dict[str, object], pairs: Pairs, size: int, setting: Setting) -> bytes | None:
-    return _sized(fields, join_properties(pairs), size, setting)
+def _filled(fields: dict[str, object], pairs: Pairs, size: int, setting: Setting, least: int = 0) -> bytes | None:
+    return _sized(fields, join_properties(pairs), size, setting, least)
 
 
-def _sized(fields: dict[str, object], properties: bytes, size: int, setting: Setting) -> bytes | None:
-    """The record of ``size`` bytes with these properties: the body takes what is left."""
+def _sized(fields: dict[str, object], properties: bytes, size: int, setting: Setting, least: int = 0) -> bytes | None:
+    """The record of ``size`` bytes with these properties: the body takes what is left, ``least`` bytes or more."""
     if setting.property_crc:
         properties += _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02"
     room = size - _without_body(fields) - len(properties)
-    if room < 0 or len(properties) > 32767:
+    if room < least or len(properties) > 32767:
         return None
     text = b"-1," if fields["topic"] == _OPERATIONS else _TEXT
     return _built(fields, text[:room].ljust(room, b"\0"), properties, size, setting)
@@ -187,15 +204,16 @@ def _built(fields: dict[str, object], body: bytes, properties: bytes, size: int,
 
 
 def _inner_batch(fields: dict[str, object], claim: Claim, size: int, setting: Setting) -> bytes | None:
-    """An inner batch with as many empty messages as the destroyed one had (spec 2.11)."""
+    """An inner batch with as many messages as the destroyed one had, of one byte where there is room (spec 2.11)."""
     properties = join_properties([(b"INNER_NUM", b"%d" % claim.batch), (b"INNER_BASE", b"%d" % claim.queue_offset)])
     marked = properties + join_properties([(MARK, b"destroyed")])
     fields = fields | {"sys_flag": _INNER}
     for text in (marked, properties):
         room = size - _without_body(fields) - len(text) - _CRC_SIZE * setting.property_crc
         if room >= _ITEM * claim.batch:
-            extra = room - _ITEM * claim.batch
-            items = [_item(extra if i == 0 else 0) for i in range(claim.batch)]
+            least = int(room >= (_ITEM + 1) * claim.batch)
+            extra = room - (_ITEM + least) * claim.batch
+            items = [_item(least + (extra if i == 0 else 0)) for i in range(claim.batch)]
             crc = _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02" if setting.property_crc else b""
             return _built(fields, b"".join(items), text + crc, size, setting)
     return None

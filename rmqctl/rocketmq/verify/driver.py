@@ -123,7 +123,8 @@ class Verification:
         if self.options.level is not Level.QUICK:
             said = _Said()
             yield from self._log(self._job(geometry, context), said)
-            across = list(said.noted(said.log.findings(self.options.as_release)))
+            newest = Release(*context.highest_release)
+            across = list(said.noted(said.log.findings(self.options.as_release, newest)))
             yield from across
             context = self._learned(context, said, across, geometry.commit_log_file_size)
             if self.options.cross and self.store.log_files:  # without it all that points to it is wrong: one finding

@@ -18,11 +18,13 @@ from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds, Texts
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.crc import body_crcs
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
+from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.verify.continuity import (
     Continuity,
     ContinuityJoin,
@@ -30,6 +32,7 @@ from rmqctl.rocketmq.verify.continuity import (
 )
 from rmqctl.rocketmq.verify.property_crc import property_crc_findings
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin, TimesPartial
+from rmqctl.text import number_of
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
@@ -47,7 +50,7 @@ class LogPartial:
     Attributes:
         damaged: physical ranges ``(begin, end)`` that findings cover, ascending.
         misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
-        v2: physical offset of the first V2 record, or None.
+        v2, empty: file, position and physical offset of the first V2 record, and of the first message without a body.
     """
 
     messages: int = 0
@@ -59,6 +62,8 @@ class LogPartial:
     end: int | None = None
     v2: tuple[str, int, int] | None = None
     v2_count: int = 0
+    empty: tuple[str, int, int] | None = None
+    empty_count: int = 0
     stale: bool = False
 
 
@@ -124,8 +129,11 @@ class LogChecker:
         partial.end = int(block.physical[-1] + block.total_size[-1])
         v2 = np.flatnonzero(block.variant & 4)
         partial.v2_count += len(v2)
-        if len(v2) and partial.v2 is None:
-            partial.v2 = (block.file, int(block.position[v2[0]]), int(block.physical[v2[0]]))
+        partial.v2 = partial.v2 or _place_of(block, v2)
+        is_queued = ~np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)
+        empty = np.flatnonzero((block.body_size == 0) & is_queued)
+        partial.empty_count += len(empty)
+        partial.empty = partial.empty or _place_of(block, empty)
 
     def _note_damage(self, found: LogBlock, findings: Iterable[Finding]) -> None:
         base = found.block.base
@@ -137,6 +145,11 @@ class LogChecker:
             if finding.kind in MISPLACING and finding.physical_offset is not None:
                 self.partial.misplaced.append(finding.physical_offset)
         self.partial.damaged = sorted([*self.partial.damaged, *ranges]) if ranges else self.partial.damaged
+
+
+def _place_of(block: Block, rows: Ints) -> tuple[str, int, int] | None:
+    """File, position and physical offset of the first of some records; None without one."""
+    return (block.file, int(block.position[rows[0]]), int(block.physical[rows[0]])) if len(rows) else None
 
 
 def _parted(findings: Iterable[Finding], file: str) -> tuple[list[Finding], list[Finding]]:
@@ -260,6 +273,8 @@ class LogJoin:
         self._continuity = ContinuityJoin()
         self._v2: tuple[str, int, int] | None = None
         self._v2_count = 0
+        self._empty: tuple[str, int, int] | None = None
+        self._empty_count = 0
 
     def gap(self, finding: Finding) -> None:
         """Files are missing in front of the next split."""
@@ -275,6 +290,7 @@ class LogJoin:
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end
         self._v2, self._v2_count = self._v2 or partial.v2, self._v2_count + partial.v2_count
+        self._empty, self._empty_count = self._empty or partial.empty, self._empty_count + partial.empty_count
 
     @property
     def last_time(self) -> int | None:
@@ -286,11 +302,12 @@ class LogJoin:
         """The latest in front of a clock step, or the last: one record alone far ahead does not count."""
         return max((t for t in (self._times.newest, self._times.last) if t is not None), default=None)
 
-    def findings(self, as_release: Release | None = None) -> Iterator[Finding]:
-        """What only shows across splits: clock steps and queue offsets at the seams, V2 records.
+    def findings(self, as_release: Release | None = None, written_by: Release | None = None) -> Iterator[Finding]:
+        """What only shows across splits: clock steps and queue offsets at the seams, V2 records, empty bodies.
 
         Args:
             as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.
+            written_by: the latest release that can have written it, where it is meant for no certain one.
         """
         yield from self._steps
         yield from self._times.end()
@@ -300,3 +317,10 @@ class LogJoin:
             unreadable = as_release is not None and as_release < FIRST_WITH_V2
             severity = Severity.WARNING if unreadable else None
             yield Finding(kinds.LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
+        if self._empty:
+            message = f"{number_of(self._empty_count, 'message')} without a body, the first one here"
+            release = as_release or written_by
+            stalls = release is not None and release < FIRST_WITH_EMPTY_BODIES
+            file, position, physical = self._empty
+            severity = Severity.WARNING if stalls else None
+            yield Finding(kinds.LOG_EMPTY_BODY, file, position, 0, message, severity, physical_offset=physical)

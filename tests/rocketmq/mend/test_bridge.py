@@ -15,7 +15,7 @@ from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.mend.bridge import LARGEST_FILLER, bridge
 from rmqctl.rocketmq.mend.claims import Claim
 from rmqctl.rocketmq.mend.heal import SMALLEST
-from rmqctl.rocketmq.mend.placeholder import MARK, Setting, blank, filler, placeholder, tags_of
+from rmqctl.rocketmq.mend.placeholder import MARK, SHORT_MARK, Setting, blank, bodiless, filler, placeholder, tags_of
 from rmqctl.rocketmq.verify.property_crc import SIZE
 
 SETTING = Setting(1_700_000_000_000)
@@ -141,6 +141,40 @@ def test_a_placeholder_says_what_it_is(topic: str) -> None:
     assert (fields["topic"].decode(), fields["queue_id"], fields["queue_offset"]) == (topic, 3, 42)
     assert fields["store_timestamp"] == SETTING.store_timestamp
     assert dict(split_properties(fields["properties"]))[MARK] == b"destroyed"
+
+
+@pytest.mark.parametrize("crc", [False, True])
+@pytest.mark.parametrize("topic", ["T", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_placeholders_of_every_small_size_have_a_body(topic: str, crc: bool) -> None:
+    setting = Setting(1_700_000_000_000, property_crc=crc)
+    sizes = range(SMALLEST, SMALLEST + 400)
+    made = {size: placeholder(Claim(topic, 3, 42, BEGIN, size), size, setting) for size in sizes}
+    found = [decode_record(record)[0] for record in made.values() if record is not None]
+    smallest = min(size for size, record in made.items() if record is not None)
+    assert all(made[size] is not None for size in range(smallest, SMALLEST + 400))
+    assert [len(f["body"]) for f in found if not f["body"]] == [0]  # the smallest: its message had none, either
+    marked = [MARK in f["properties"] or SHORT_MARK in f["properties"] for f in found]
+    assert marked[10:] == [True] * len(marked[10:])
+
+
+@pytest.mark.parametrize("properties", [b"", b"WAIT\x01true\x02", b"TAGS\x01a", b"TAGS\x01a\x02WAIT\x01true"])
+@pytest.mark.parametrize("size", range(1, 60))
+def test_a_destroyed_body_of_any_size_gives_way_to_one(size: int, properties: bytes) -> None:
+    fields = {
+        "total_size": 0, "magic": int(Magic.MESSAGE_V1), "body_crc": 0, "queue_id": 0, "flag": 0, "queue_offset": 1,
+        "physical_offset": 0, "sys_flag": 0, "born_timestamp": 1, "born_ip": bytes(4), "born_port": 1, "store_timestamp": 1,
+        "store_ip": bytes(4), "store_port": 1, "reconsume_times": 0, "prepared_transaction_offset": 0, "topic": b"T",
+        "body": bytes(size), "properties": properties,
+    }  # fmt: skip
+    total = SMALLEST + size + len(properties)
+    record = bodiless(fields, total, properties, SETTING)
+    assert record is not None
+    after, length = decode_record(record)
+    assert length == total
+    assert after["body"]
+    is_marked = any(name in (MARK, SHORT_MARK) for name, _ in split_properties(after["properties"]))
+    assert is_marked or (size < 10 and b"WAIT" not in properties)
+    assert (MARK in after["properties"]) or size < 22
 
 
 def test_broker_topics_get_what_makes_the_broker_pass_over_them() -> None:

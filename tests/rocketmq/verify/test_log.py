@@ -11,8 +11,12 @@ import pytest
 from fixtures import bulk, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
+from rmqctl.open import open_store_at
+from rmqctl.release import Release
 from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.store import StoreFile, sequence
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial
 
 SHAPE = bulk.Bulk(log_bytes=3 << 16, file_size=1 << 16, body=100, topics=3, queues=2, queue_file_units=100)
@@ -239,3 +243,17 @@ def test_real_logs_give_nothing(name: str, split: int | None, tmp_path: Path) ->
                         assert checker.block(found) == []
                     partials.append(checker.finish())
             assert list(joined(partials).findings()) == []
+
+
+@pytest.mark.parametrize(("release", "level"), [("4.9.8", Severity.WARNING), ("5.5.0", Severity.NOTE)])
+def test_messages_without_a_body(release: str, level: Severity, tmp_path: Path) -> None:
+    """Push consumers before 5.3.2 fail on them; one finding, however many there are."""
+    config = StoreConfig.small(release=Release.parse(release))
+    with StoreEngine.open(tmp_path / "store", config=config) as engine:
+        places = [engine.put(Message("T", body, 0)).physical_offset for body in (b"one", b"", b"two", b"")]
+    store = open_store_at(str(tmp_path / "store"))
+    for options in (VerifyOptions(), VerifyOptions(as_release=Release.parse(release))):
+        found = [f for f in Verification(store, options).findings() if f.kind.id == "log.empty-body"]
+        assert [(f.level, f.physical_offset, f.message) for f in found] == [
+            (level, places[1], "2 messages without a body, the first one here")
+        ]

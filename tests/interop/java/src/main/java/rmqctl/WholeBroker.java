@@ -6,15 +6,23 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -27,7 +35,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /**
  * A name server, a broker and clients of the release in one process: {@code WholeBroker DIRECTORY TOPIC,TOPIC... SEND SETTING...} lets the broker
  * start on a store, pulls every message of the topics as a consumer that begins at the first, sends SEND messages to the first topic as a producer,
- * and stops. One JSON line: what was received, what was sent.
+ * and stops. One JSON line: what was received, what was sent; with {@code -Drmqctl.others=true} also what a push and a pull consumer got.
  */
 public final class WholeBroker {
     /** Delayed messages that are due are delivered a second after the start. */
@@ -66,10 +74,12 @@ public final class WholeBroker {
         for (int first = 0; first < topics.size(); first += AT_ONCE) {
             received.addAll(receive(address, topics.subList(first, Math.min(first + AT_ONCE, topics.size()))));
         }
+        List<Object> pushed = Boolean.getBoolean("rmqctl.others") ? push(address, topics, received.size()) : List.of();
+        List<Object> pulled = Boolean.getBoolean("rmqctl.others") ? pull(address, topics) : List.of();
         List<Object> sent = send(address, topics.get(0), Integer.parseInt(args[2]));
         broker.shutdown();
         names.shutdown();
-        out.println(Json.text(Json.object("received", received, "sent", sent)));
+        out.println(Json.text(Json.object("received", received, "pushed", pushed, "pulled", pulled, "sent", sent)));
         out.flush();
         Runtime.getRuntime().halt(0);
     }
@@ -119,6 +129,57 @@ public final class WholeBroker {
                 Map<String, Object> seen = LiveStore.message(message);
                 received.add(seen);
                 last = System.currentTimeMillis();
+            }
+        }
+        consumer.shutdown();
+        return received;
+    }
+
+    /** What a push consumer gets within the time that it may take. */
+    private static List<Object> push(String names, List<String> topics, int expected) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rmqctl-push-" + System.nanoTime());
+        consumer.setNamesrvAddr(names);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        for (String topic : topics) {
+            consumer.subscribe(topic, "*");
+        }
+        List<Object> received = Collections.synchronizedList(new ArrayList<>());
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            try {
+                for (MessageExt message : messages) {
+                    received.add(LiveStore.message(message));
+                }
+            } catch (Exception problem) {
+                throw new IllegalStateException(problem);
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        long begin = System.currentTimeMillis();
+        while (received.size() < expected && System.currentTimeMillis() - begin < PATIENCE_MS) {
+            Thread.sleep(200);
+        }
+        Thread.sleep(SILENCE_MS);
+        consumer.shutdown();
+        return received;
+    }
+
+    /** What a pull consumer gets, queue by queue. */
+    private static List<Object> pull(String names, List<String> topics) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("rmqctl-pull-" + System.nanoTime());
+        consumer.setNamesrvAddr(names);
+        consumer.start();
+        List<Object> received = new ArrayList<>();
+        for (String topic : topics) {
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
+                long next = 0;
+                PullResult result;
+                while ((result = consumer.pull(queue, "*", next, 32)).getPullStatus() == PullStatus.FOUND) {
+                    for (MessageExt message : result.getMsgFoundList()) {
+                        received.add(LiveStore.message(message));
+                    }
+                    next = result.getNextBeginOffset();
+                }
             }
         }
         consumer.shutdown();
