@@ -33,9 +33,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "diff": ("commands.diff", "Where two stores or logs differ."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
-    "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour; on Spark."),
+    "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour."),
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
-    "sql": ("commands.sql", "Query a store with SQL; on Spark."),
+    "sql": ("commands.sql", "Query a store with SQL."),
     "pipeline": ("commands.pipeline", "What running on a Spark cluster needs."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }

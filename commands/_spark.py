@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from commands._app import progress
 from commands._options import FilterOptions, StoreOptions, _packed, say_if_part
-from commands._types import PropertyFilter
+from commands._types import PropertyFilter, refuse
 
 if TYPE_CHECKING:
     from commands._progress import Advance
@@ -29,6 +30,34 @@ _OPTIONS = (
     ),
     click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of --master."),
 )
+
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="Who does the work: this process or Spark. auto: this process up to 1 GiB of log, unless a cluster is named.",
+)
+
+
+def is_local(engine: str, size: int) -> bool:
+    """Whether the work over ``size`` bytes of log is for this process."""
+    from rmqctl.pipeline.settings import LOCAL_ENGINE
+
+    context = click.get_current_context()
+    named = {name: context.get_parameter_source(name) for name in ("master", "conf", "remote")}
+    asks = [name for name, source in named.items() if source is ParameterSource.COMMANDLINE]
+    if engine == "local" and asks:
+        refuse("--engine", "local has no use for --master, --remote or --spark-conf.")
+    return engine == "local" or (engine == "auto" and not asks and size <= LOCAL_ENGINE)
+
+
+def has_spark() -> bool:
+    """Whether PySpark is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("pyspark") is not None
 
 
 def _cluster(master: str, conf: tuple[tuple[str, str], ...], remote: str | None) -> Cluster:

@@ -86,7 +86,8 @@ def command(
       rmqctl export store out --to jsonl --topic TopicTest --partition-by none --body none
     """
     from rmqctl.pipeline.bodies import BodyOption
-    from rmqctl.pipeline.export import Export, ExportChoices, cores_of
+    from rmqctl.pipeline.cluster import cores_of
+    from rmqctl.pipeline.export import Export, ExportChoices
     from rmqctl.pipeline.outputs import output_at
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else None

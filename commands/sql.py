@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,13 @@ import click
 
 from commands._app import Output, message
 from commands._options import output_option, say_if_part
-from commands._spark import spark_options, started, working
+from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
 from commands._types import refuse
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.cluster import SparkSession
-    from rmqctl.pipeline.queries import Mounted
+    from rmqctl.pipeline.local_sql import LocalQueries
+    from rmqctl.pipeline.mounted import Mounted
+    from rmqctl.pipeline.queries import SparkQueries
     from rmqctl.pipeline.settings import Cluster
 
 _NAMED = re.compile(r"([A-Za-z]\w*)=(.+)", re.DOTALL)
@@ -30,7 +32,8 @@ _STATEMENT = re.compile(r"\s*(select|with|show|describe|desc|explain|values|from
 @click.argument("stores", metavar="[PATH | NAME=PATH]... [QUERY]", nargs=-1, required=True)
 @click.option("--commitlog", "commit_log", metavar="DIR[,DIR...]", help="Directories of a commit log outside PATH.")
 @click.option("--broker-conf", metavar="FILE", help="The broker's settings.")
-@click.option("--explain", is_flag=True, help="Show how Spark would run the query instead of running it.")
+@click.option("--explain", is_flag=True, help="Show how the query would be run instead of running it.")
+@engine_option
 @spark_options
 @output_option()
 def command(
@@ -38,6 +41,7 @@ def command(
     commit_log: str | None,
     broker_conf: str | None,
     explain: bool,
+    engine: str,
     cluster: Cluster,
     out: Output,
 ) -> None:
@@ -45,7 +49,8 @@ def command(
 
     With several stores as NAME=PATH the tables are NAME_messages and so on. Without a query a prompt
     takes them line by line; a query ends with `;`. Times are timestamps in UTC, properties a map,
-    keys an array. Exits 1 when a query gives no row.
+    keys an array. The language is Spark's SQL; up to 1 GiB of log DuckDB answers in this process, and
+    Spark what it would answer otherwise or not at all. Exits 1 when a query gives no row.
 
     \b
     Examples:
@@ -55,16 +60,71 @@ def command(
     """
     paths, query = _split(stores)
     mounted, size = _mounted(paths, {"commitlog": commit_log, "brokerconf": broker_conf})
-    with started(cluster, size) as spark:
-        from rmqctl.pipeline.queries import mount
-        from rmqctl.pipeline.running import job
-
-        with job(spark, "opening the store"):
-            names = mount(spark, mounted)
+    with _Engines(mounted, cluster, engine, size, out, explain=explain) as engines:
         if query is None:
-            _prompt(spark, mounted, names, out, explain=explain)
-        elif not _run(spark, mounted, query, out, explain=explain):
+            _prompt(engines)
+        elif not engines.run(query):
             raise SystemExit(1)
+
+
+class _Engines(ExitStack):
+    """Runs queries, here or on Spark, which is started for the first query that needs it."""
+
+    def __init__(
+        self, stores: Sequence[Mounted], cluster: Cluster, engine: str, size: int, out: Output, *, explain: bool
+    ) -> None:
+        from rmqctl.pipeline.local_sql import LocalQueries, is_installed
+
+        super().__init__()
+        self._stores, self._cluster, self._size, self._out, self._explain = stores, cluster, size, out, explain
+        self._falls_back = engine == "auto"
+        use_local = is_local(engine, size) and not (self._falls_back and not is_installed() and has_spark())
+        self._local = LocalQueries(stores) if use_local else None
+        self._spark: SparkQueries | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tables."""
+        return (self._local or self._on_spark()).names
+
+    def run(self, text: str) -> int:
+        """Run one query and show its rows; returns their number."""
+        from rmqctl.pipeline.local_sql import NotForLocalEngine
+
+        text = text.strip().rstrip(";")
+        if self._local is not None:
+            try:
+                return self._run_here(self._local, text)
+            except NotForLocalEngine as error:
+                if not (self._falls_back and has_spark()):
+                    raise
+                message(f"{error.reason}: Spark runs this query")
+        return self._run_on_spark(text)
+
+    def _run_here(self, queries: LocalQueries, text: str) -> int:
+        if self._explain:
+            return self._out.text(queries.plan(text))
+        return self._out.show(queries.rows(text, readable=self._out.kind == "table"))
+
+    def _run_on_spark(self, text: str) -> int:
+        from rmqctl.pipeline.queries import plan_of, rows
+
+        queries = self._on_spark()
+        with working(queries.spark, "query", None):
+            found = queries.query(text)
+            if self._explain:
+                return self._out.text(plan_of(found).splitlines())
+            return self._out.show(rows(found, readable=self._out.kind == "table"))
+
+    def _on_spark(self) -> SparkQueries:
+        if self._spark is None:
+            spark = self.enter_context(started(self._cluster, self._size))
+            from rmqctl.pipeline.queries import SparkQueries
+            from rmqctl.pipeline.running import job
+
+            with job(spark, "opening the store"):
+                self._spark = SparkQueries(spark, self._stores)
+        return self._spark
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
@@ -80,7 +140,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
 def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[Mounted], int]:
     """The stores, and bytes of their logs."""
     from rmqctl.open import open_store_at
-    from rmqctl.pipeline.queries import Mounted, prefix_of
+    from rmqctl.pipeline.mounted import Mounted, prefix_of
 
     options = {key: value for key, value in given.items() if value is not None}
     found: list[Mounted] = []
@@ -100,31 +160,18 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
     return found, size
 
 
-def _run(spark: SparkSession, stores: Sequence[Mounted], text: str, out: Output, *, explain: bool) -> int:
-    """Run one query and show its rows; returns their number."""
-    from rmqctl.pipeline.queries import plan_of, query, rows
-
-    with working(spark, "query", None):
-        found = query(spark, stores, text.strip().rstrip(";"))
-        if explain:
-            return out.text(plan_of(found).splitlines())
-        return out.show(rows(found, readable=out.kind == "table"))
-
-
-def _prompt(
-    spark: SparkSession, stores: Sequence[Mounted], names: Sequence[str], out: Output, *, explain: bool
-) -> None:
+def _prompt(engines: _Engines) -> None:
     """Queries from the terminal, or from what is piped in, until its end."""
     typed = sys.stdin.isatty()
     history = _history() if typed else None
     if typed:
-        message(f"tables: {', '.join(names)}; a query ends with ; and Ctrl-D ends the session")
+        message(f"tables: {', '.join(engines.names)}; a query ends with ; and Ctrl-D ends the session")
     try:
         for text in _queries():
             if typed:
-                _forgiving(lambda text=text: _run(spark, stores, text, out, explain=explain))  # type: ignore[misc]
+                _forgiving(lambda text=text: engines.run(text))  # type: ignore[misc]
             else:
-                _run(spark, stores, text, out, explain=explain)
+                engines.run(text)
     finally:
         _keep(history)
 

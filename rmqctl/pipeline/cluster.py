@@ -81,6 +81,14 @@ def is_running() -> bool:
     return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
+def cores_of(spark: SparkSession) -> int:
+    """Tasks that run at once; a guess with Spark Connect, which does not tell."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - each release raises something else
+        return 8
+
+
 def log_file() -> Path | None:
     """Where the JVM of this process writes; None before it was started."""
     return _logs[-1] if _logs else None

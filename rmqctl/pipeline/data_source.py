@@ -1,4 +1,9 @@
-"""``spark.read.format("rocketmq")``: a thin shell around the tables."""
+"""``spark.read.format("rocketmq")``: a thin shell around the tables.
+
+It takes no filters from Spark. Spark 4.3 keeps what a reader in Python made of the filters of one query with the
+DataFrame, and uses it for later queries over it, even for those without filters: they would count too few messages. So
+filters and columns are options of the source; :func:`rmqctl.pipeline.messages` makes them of a condition in SQL.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
+from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.options import BadOption, TableOptions, stream_start, table_options
 from rmqctl.pipeline.stream import MessageStream
 from rmqctl.pipeline.tables import Table, table
@@ -27,11 +33,19 @@ _OFFSET = "physical_offset"
 
 def register(spark: SparkSession) -> None:
     """Make the source known to a session by its name."""
-    spark.dataSource.register(RocketMQSource)
+    at_once = cores_of(spark)
+
+    class Source(RocketMQSource):  # of a function, so that it travels with what it knows
+        cores = at_once
+
+    spark.dataSource.register(Source)
 
 
 class RocketMQSource(DataSource):
     """Tables of a RocketMQ store; the option ``table`` says which, see :mod:`rmqctl.pipeline.tables`."""
+
+    cores: int | None = None
+    """Tasks that run at once in the session, where somebody said so."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +56,7 @@ class RocketMQSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = self._options(schema)
-        return (FilteringReader if options.pushdown else TableReader)(self._name(), options, schema)
+        return TableReader(self._name(), options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         if self._name() != DEFAULT_TABLE:
@@ -56,7 +70,7 @@ class RocketMQSource(DataSource):
         return self.options.get("table", DEFAULT_TABLE)
 
     def _options(self, schema: StructType) -> TableOptions:
-        return replace(table_options(self.options), columns=tuple(schema.fieldNames()))
+        return replace(table_options(self.options), columns=tuple(schema.fieldNames()), cores=self.cores)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -127,18 +141,3 @@ class StreamReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing to be done: the log is not ours to shorten."""
-
-
-class FilteringReader(TableReader):
-    """Takes filters on topic, queue, store time and physical offset, to read less.
-
-    Spark 4.3 keeps what a reader made of the filters of one query with the DataFrame and uses it for the next query
-    over it, even one without filters. So this is for DataFrames that one query uses once, and only when asked for.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        from rmqctl.pipeline.pushdown import narrowed
-
-        if self._options.skip:
-            self._options = replace(self._options, wanted=narrowed(self._options.wanted, filters))
-        return filters

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.pipeline.export import cores_of
+from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import SPLIT_SIZE, splits_of_log, walk_split
 from rmqctl.rocketmq.commitlog import CommitLog, LogBlock

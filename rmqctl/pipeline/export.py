@@ -63,14 +63,6 @@ class ExportChoices:
     overwrite: bool = False
 
 
-def cores_of(spark: SparkSession) -> int:
-    """Tasks that run at once; a guess with Spark Connect, which does not tell."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - each release raises something else
-        return 8
-
-
 class Export:
     """One export of the messages of a store.
 
@@ -228,4 +220,4 @@ def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-__all__ = ["Export", "ExportChoices", "cores_of"]
+__all__ = ["Export", "ExportChoices"]

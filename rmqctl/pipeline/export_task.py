@@ -27,6 +27,7 @@ from rmqctl.pipeline.export_writers import Writer, writer
 from rmqctl.pipeline.message_batches import MessageBatches, message_schema
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.outputs import Output
+from rmqctl.pipeline.texts import group_codes
 from rmqctl.rocketmq.block import Block
 from rmqctl.rocketmq.verify.splits import Split
 
@@ -209,15 +210,7 @@ def _partitions(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tu
 
 def _codes(batch: pa.RecordBatch, by: tuple[str, ...]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """The partition of each row as a number, shape (n,), and what the numbers stand for."""
-    codes, values = np.zeros(batch.num_rows, np.int64), [()]
-    for name in by:
-        encoded = _partition_column(batch, name).dictionary_encode(null_encoding="encode")
-        size = len(encoded.dictionary)
-        codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
-        few, codes = np.unique(codes, return_inverse=True)
-        texts = encoded.dictionary.to_pylist()
-        values = [(*values[code // size], texts[code % size]) for code in few.tolist()]
-    return codes, values
+    return group_codes([_partition_column(batch, name) for name in by], batch.num_rows)
 
 
 def _partition_column(batch: pa.RecordBatch, name: str) -> Any:

@@ -16,7 +16,8 @@ from rmqctl.rocketmq.verify.splits import Split, splits_of
 
 SPLIT_SIZE = 128 << 20
 """Bytes of the log in one task of jobs that keep something of each split."""
-SMALLEST_SPLIT, LARGEST_SPLIT, _SPLITS = 32 << 20, 256 << 20, 4
+SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
+_SPLITS_PER_CORE, _FEW_CORES = 2, 2
 
 
 def log_of(store: RocketMQStore) -> CommitLog:
@@ -24,9 +25,14 @@ def log_of(store: RocketMQStore) -> CommitLog:
     return CommitLog(store.log_files, crashed=store.has_abort)
 
 
-def usual_split_size(store: RocketMQStore) -> int:
-    """Bytes of the log in one task where nobody says: some tasks for a small log, none that its start outweighs."""
-    return min(max(sum(f.size for f in store.log_files) // _SPLITS, SMALLEST_SPLIT), LARGEST_SPLIT)
+def usual_split_size(store: RocketMQStore, cores: int | None = None) -> int:
+    """Bytes of the log in one task where nobody says: work for every core, no task that its start outweighs.
+
+    Args:
+        cores: tasks that run at once; few are assumed where nobody knows.
+    """
+    tasks = (cores or _FEW_CORES) * _SPLITS_PER_CORE
+    return min(max(sum(f.size for f in store.log_files) // tasks, SMALLEST_SPLIT), LARGEST_SPLIT)
 
 
 def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:

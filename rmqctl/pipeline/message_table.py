@@ -40,7 +40,7 @@ class MessageTable:
             OSError: a file cannot be read.
         """
         store, wanted = self.options.store(), self.options.wanted
-        splits = log_splits(store, self.options.split_size or usual_split_size(store))
+        splits = log_splits(store, self.options.split_size or usual_split_size(store, self.options.cores))
         return needed(store, splits, wanted) if self.options.skip else splits
 
     def read(self, part: Split, order: Callable[[Block], Block] | None = None) -> Iterator[pa.RecordBatch]:

@@ -51,11 +51,11 @@ class TableOptions:
         path: of the store, local or a URL.
         columns: the wanted ones; None for all.
         body: what the column ``body`` of messages holds.
-        split_size: bytes of the log in one task; None: by the size of the log.
+        split_size: bytes of the log in one task; None: by the size of the log and the cores.
         wanted: only these messages.
         skip: leave out files and splits in which nothing wanted can lie.
-        pushdown: take filters from Spark; only for a DataFrame that one query uses once, see `data_source`.
         level: of the checks behind ``findings``.
+        cores: tasks that run at once; None where nobody knows.
     """
 
     path: str
@@ -64,10 +64,10 @@ class TableOptions:
     split_size: int | None = None
     wanted: Filter = field(default_factory=Filter)
     skip: bool = True
-    pushdown: bool = False
     level: str = "full"
     commit_log: tuple[str, ...] = ()
     broker_conf: str | None = None
+    cores: int | None = None
 
     def store(self) -> RocketMQStore:
         """The store; what cannot be read in it counts as empty, so that no task dies of it.
@@ -86,7 +86,7 @@ def table_options(given: Mapping[str, str]) -> TableOptions:
         BadOption: one is not known, or its value is no such thing.
     """
     values = {name.lower().replace("_", ""): text for name, text in given.items()}
-    for name in ("table", "view", *_STREAM):
+    for name in ("table", *_STREAM):
         values.pop(name, None)
     path = values.pop("path", "")
     if not path:
@@ -171,7 +171,6 @@ _OPTIONS: dict[str, tuple[str, Any]] = {
     "body": ("body", BodyOption),
     "splitsize": ("split_size", split_size),
     "skip": ("skip", _flag),
-    "pushdown": ("pushdown", _flag),
     "level": ("level", _level),
     "commitlog": ("commit_log", _names),
     "brokerconf": ("broker_conf", str),

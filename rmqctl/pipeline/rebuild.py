@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from rmqctl.pipeline.export import cores_of
+from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import log_splits
 from rmqctl.pipeline.tally import note as note_read

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.cluster import SparkFailure, is_running, log_file, start
+from rmqctl.pipeline.mounted import BadQuery
 from rmqctl.pipeline.settings import Cluster
 from rmqctl.pipeline.tally import Tally, counters
 
@@ -40,13 +41,6 @@ Report = Callable[[Status], None]
 _POLL_SECONDS = 0.2
 _PLAN = re.compile(r";?\s*(?:\n\s*'|\n\s*(?:Project|Aggregate|Sort|Filter|Join|Global|With)|\n==|\n\n== ).*", re.DOTALL)
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
-
-
-class BadQuery(RmqctlError):
-    """SQL that Spark does not understand, or that names what is not there."""
-
-    exit_code = 2
-    meaning = "wrong usage"
 
 
 @contextmanager

@@ -17,7 +17,6 @@ DEFAULTS = {
     "spark.app.name": "rmqctl",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
@@ -28,6 +27,8 @@ _SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
 _LONGEST_DIRECTORY = 60
 """Bytes of a directory's name that leave room for a socket's in the 108 that systems allow."""
 _PYTHON = "PYSPARK_PYTHON"
+LOCAL_ENGINE = 1 << 30
+"""Bytes of log up to which `sql` and `stats` do without Spark where nobody asks for it."""
 _SHORT = 256 << 20
 """Bytes of log up to which a session spends most of its time on starting."""
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -1,14 +1,16 @@
 """The job behind `stats`: figures of a store by topic, queue, tag, hour and producer host.
 
-Each job is a function from DataFrame to DataFrame; :func:`collect` runs them all.
+On Spark each job is a function from DataFrame to DataFrame, and :func:`collect` runs them all. The same figures of a
+small store are made in one process by :mod:`rmqctl.pipeline.local_stats`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.pipeline.frames import frame
+from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.stats_partials import KEYS, LATENCY, SIZE, StatsTable
@@ -30,6 +32,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 PERCENTILES = (50, 90, 99, 99.9)
 TOP_KEYS = 20
+KEY_COLUMNS = ("topic", "unique_key", "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,27 @@ class Stats:
     top_keys: list[Row]
 
 
+def collected(rows: Iterable[tuple[str, Row]], bars: Iterable[Row], duplicates: list[Row], keys: list[Row]) -> Stats:
+    """Figures from the rows of an engine, in order.
+
+    Args:
+        rows: what they are grouped by, and sums and percentiles of a group.
+        bars: messages by topic (null: all), measure and power of two.
+    """
+    groups: dict[str, list[Row]] = {by: [] for by in GROUPS}
+    for by, row in rows:
+        groups[by].append(_row(by, row))
+    for by, columns in GROUPS.items():
+        groups[by].sort(key=lambda row: [(row[c] is None, row[c] if row[c] is not None else "") for c in columns])
+    _add_histograms(groups, bars)
+    return Stats(groups, duplicates, keys)
+
+
 def partials(spark: SparkSession, options: TableOptions) -> DataFrame:
     """Figures of each split, see :data:`rmqctl.pipeline.stats_partials.PARTIAL_SCHEMA`."""
-    return frame(spark, StatsTable(options))
+    from rmqctl.pipeline.frames import frame
+
+    return frame(spark, StatsTable(replace(options, cores=cores_of(spark))))
 
 
 def figures(parts: DataFrame) -> DataFrame:
@@ -75,7 +96,7 @@ def histograms(parts: DataFrame) -> DataFrame:
     return parts.sparkSession.sql(
         """
         SELECT topic, measure, power, sum(messages) AS messages
-        FROM (SELECT topic, measure, messages, CASE WHEN value < 1 THEN -1 ELSE floor(log2(value)) END AS power
+        FROM (SELECT topic, measure, messages, CASE WHEN value < 1 THEN -1 ELSE length(bin(value)) - 1 END AS power
               FROM {parts})
         GROUP BY GROUPING SETS ((topic, measure, power), (measure, power)) ORDER BY power
         """,
@@ -109,7 +130,7 @@ def top_keys(messages: DataFrame, count: int = TOP_KEYS) -> DataFrame:
 
 
 def collect(spark: SparkSession, options: TableOptions, *, keys: bool = True) -> Stats:
-    """Run the jobs and bring the figures here.
+    """Run the jobs on Spark and bring the figures here.
 
     Args:
         keys: look at UNIQ_KEY and KEYS as well, which moves every one of them between executors.
@@ -117,33 +138,20 @@ def collect(spark: SparkSession, options: TableOptions, *, keys: bool = True) ->
     Raises:
         OSError: the store cannot be listed.
     """
+    from rmqctl.pipeline.frames import frame
+
+    masks = {_mask(columns): by for by, columns in GROUPS.items()}
     parts = partials(spark, options).cache()
     try:
-        groups = _groups([row.asDict(recursive=True) for row in figures(parts).collect()])
-        _add_histograms(groups, [row.asDict() for row in histograms(parts).collect()])
+        rows = [row.asDict(recursive=True) for row in figures(parts).collect()]
+        bars = [row.asDict() for row in histograms(parts).collect()]
     finally:
         parts.unpersist()
-    if not keys:
-        return Stats(groups, [], [])
-    from dataclasses import replace
-
-    from rmqctl.pipeline.bodies import BodyOption
-
-    wanted = replace(options, columns=("topic", "unique_key", "keys"), body=BodyOption.NONE)
-    messages = frame(spark, MessageTable(wanted))
-    found = [[row.asDict() for row in job.collect()] for job in (duplicates(messages), top_keys(messages))]
-    return Stats(groups, *found)
-
-
-def _groups(rows: list[Row]) -> dict[str, list[Row]]:
-    masks = {_mask(columns): by for by, columns in GROUPS.items()}
-    found: dict[str, list[Row]] = {by: [] for by in GROUPS}
-    for row in rows:
-        by = masks[row["mask"]]
-        found[by].append(_row(by, row))
-    for by, columns in GROUPS.items():
-        found[by].sort(key=lambda row: [(row[c] is None, row[c] if row[c] is not None else "") for c in columns])
-    return found
+    found: list[list[Row]] = [[], []]
+    if keys:
+        messages = frame(spark, MessageTable(replace(options, columns=KEY_COLUMNS, cores=cores_of(spark))))
+        found = [[row.asDict() for row in job.collect()] for job in (duplicates(messages), top_keys(messages))]
+    return collected(((masks[row["mask"]], row) for row in rows), bars, *found)
 
 
 def _mask(columns: tuple[str, ...]) -> int:
@@ -171,11 +179,10 @@ def _milliseconds(moment: Any) -> int | None:
 
     if moment is None:
         return None
-    utc = moment.astimezone(UTC) if moment.tzinfo else moment.astimezone().astimezone(UTC)
-    return (utc - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return (moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-def _add_histograms(groups: dict[str, list[Row]], rows: list[Row]) -> None:
+def _add_histograms(groups: dict[str, list[Row]], rows: Iterable[Row]) -> None:
     """Put ``size_histogram`` and ``latency_histogram_ms`` into the rows of all messages and of each topic."""
     topics = {row["topic"]: row for row in groups["topic"]}
     everything = groups["all"][0] if groups["all"] else {}

@@ -79,7 +79,7 @@ class StatsTable:
         """
         found = [table for batch in self.messages.read(part) for table in _figures(batch)]
         if found:
-            yield from _summed(pa.concat_tables(found)).combine_chunks().to_batches()
+            yield from summed(pa.concat_tables(found)).combine_chunks().to_batches()
 
 
 def _figures(batch: pa.RecordBatch) -> list[pa.Table]:
@@ -100,8 +100,8 @@ def _figures(batch: pa.RecordBatch) -> list[pa.Table]:
     waited = pc.fill_null(pc.divide(pc.subtract(stored, born), 1000), 0)
     nothing = {name: pa.repeat(0, count) for name in SUMS[1:]}
     return [
-        _summed(_table(base, SIZE, size, sums)),
-        _summed(_table(base, LATENCY, waited, {"messages": sums["messages"], **nothing})),
+        summed(_table(base, SIZE, size, sums)),
+        summed(_table(base, LATENCY, waited, {"messages": sums["messages"], **nothing})),
     ]
 
 
@@ -111,7 +111,8 @@ def _table(base: dict[str, Any], measure: str, values: Any, sums: dict[str, Any]
     return pa.table([columns[name] for name in PARTIAL_SCHEMA.names], schema=PARTIAL_SCHEMA)
 
 
-def _summed(table: pa.Table) -> pa.Table:
+def summed(table: pa.Table) -> pa.Table:
+    """Figures added up, one row a group and bucket."""
     names = [*KEYS, "measure", "value"]
     found = table.group_by(names, use_threads=False).aggregate([(name, "sum") for name in SUMS])
     return found.rename_columns([name.removesuffix("_sum") for name in found.column_names]).select(PARTIAL_SCHEMA.names)

@@ -92,3 +92,17 @@ def scattered(values: Any, rows: Ints, count: int) -> Any:
     missing = np.ones(count, np.bool_)
     place[rows], missing[rows] = np.arange(len(rows)), False
     return values.take(pa.array(place, mask=missing))
+
+
+def group_codes(columns: Sequence[Any], count: int) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+    """The combination of values in each of ``count`` rows as a number, shape (n,), and what the numbers stand for."""
+    codes: npt.NDArray[np.int64] = np.zeros(count, np.int64)
+    values: list[tuple[Any, ...]] = [()]
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        size = len(encoded.dictionary)
+        codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
+        few, codes = np.unique(codes, return_inverse=True)
+        texts = encoded.dictionary.to_pylist()
+        values = [(*values[code // size], texts[code % size]) for code in few.tolist()]
+    return codes, values

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import frame
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import TableOptions
@@ -60,7 +61,7 @@ class TopicCounts:
 
 def topic_counts(spark: SparkSession, options: TableOptions) -> DataFrame:
     """Messages, bytes of their records and bodies with a wrong CRC, by topic."""
-    parts = frame(spark, TopicCounts(options))
+    parts = frame(spark, TopicCounts(replace(options, cores=cores_of(spark))))
     return parts.groupBy("topic").sum("messages", "bytes", "bad_crc").toDF("topic", "messages", "bytes", "bad_crc")
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.data_source import spark_schema
-from rmqctl.pipeline.export import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import SPLIT_SIZE, check_reachable
 from rmqctl.pipeline.options import TableOptions

@@ -131,22 +131,6 @@ def test_bad_sql_is_one_sentence(rmqctl: Any) -> None:
         assert "org.apache" not in result.stderr
 
 
-def test_only_used_columns_are_read(spark: SparkSession) -> None:
-    from rmqctl.pipeline.queries import Mounted, mount, query, used_columns
-
-    stores = [Mounted("", {"path": str(golden.pristine(STORE))})]
-    mount(spark, stores)
-    text = "select topic, max(length(body)) from messages where queue_id = 1 and topic in (select topic from topics) group by topic"
-    assert used_columns(spark.sql(text))["messages"].columns == ["queue_id", "topic", "body"]
-    found = query(spark, stores, text)
-    assert "born_host" not in found._jdf.queryExecution().executedPlan().toString()
-    expected: dict[str, int] = {}
-    for row in truths.expected(STORE):
-        if row["queue_id"] == 1:
-            expected[row["topic"]] = max(expected.get(row["topic"], 0), row["body_size_decompressed"])
-    assert dict(map(tuple, found.collect())).items() <= expected.items()
-
-
 def test_a_view_that_is_named_twice_is_not_narrowed_by_one_of_its_uses(rmqctl: Any) -> None:
     query = "select (select count(*) from messages where topic = 'LabLog') a, (select count(*) from messages) b"
     true = truths.expected(STORE)

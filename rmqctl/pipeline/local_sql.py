@@ -1,0 +1,164 @@
+"""SQL over stores in this process, by DuckDB: the same tables, the same language and the same results as on Spark.
+
+Only queries are run of which every part means the same there: what is not known to be so is refused, and is for Spark.
+Rows come from the tables as they are read, so that memory holds what the query keeps, not the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+
+from rmqctl.errors import MissingExtra, RmqctlError
+from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain
+from rmqctl.pipeline.options import table_options
+from rmqctl.pipeline.own_files import own_directory
+from rmqctl.pipeline.tables import TABLES, Table, table
+
+
+class NotForLocalEngine(RmqctlError):
+    """A query that the local engine would not answer as Spark does, or not at all."""
+
+    exit_code = 2
+    meaning = "wrong usage"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the local engine does not run this query: {reason}; add --engine spark")
+
+
+def is_installed() -> bool:
+    """Whether the libraries of the local engine of `sql` are there."""
+    return find_spec("duckdb") is not None and find_spec("sqlglot") is not None
+
+
+_ROWS = 1 << 12
+_SETTINGS = (
+    "TimeZone = 'UTC'", "enable_progress_bar = false", "python_enable_replacements = false",
+    "autoinstall_known_extensions = false", "enable_external_access = false", "lock_configuration = true",
+)  # fmt: skip
+"""DuckDB opens no file and no network by itself, and takes no variable of this program for a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """A table as a stream of Arrow batches, begun again for every place of a query that names it."""
+
+    source: Table
+    schema: pa.Schema
+    failed: list[Exception] = field(default_factory=list)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for part in self.source.parts():
+                yield from self.source.read(part)
+        except Exception as error:
+            self.failed.append(error)  # DuckDB keeps only its text
+            raise
+
+
+class LocalQueries:
+    """Queries run by DuckDB, one after the other, each in a database of its own that knows nothing but the tables.
+
+    Raises:
+        MissingExtra: DuckDB or the reader of Spark's SQL is not installed.
+    """
+
+    def __init__(self, stores: Iterable[Mounted]) -> None:
+        if not is_installed():
+            raise MissingExtra("the local engine of sql", "sql", "duckdb")
+        self._tables = {s.prefix + name: (name, table_options(s.options)) for s in stores for name in TABLES}
+        self._failed: list[Exception] = []
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tables."""
+        return list(self._tables)
+
+    def rows(self, text: str, *, readable: bool = False) -> Iterator[Row]:
+        """The rows of a query's result as JSON-ready objects.
+
+        Args:
+            readable: times as ISO 8601 in UTC, for people, instead of epoch milliseconds.
+
+        Raises:
+            NotForLocalEngine, BadQuery: the query is not one for this engine, or is wrong.
+            OSError: the store cannot be read.
+        """
+        with self._prepared(text) as (connection, query), self._judged():
+            reader = connection.sql(query).to_arrow_reader(_ROWS)
+            makers = [_maker(field.type, readable) for field in reader.schema]
+            names = reader.schema.names
+            for batch in reader:
+                made = [list(map(make, column.to_pylist())) for make, column in zip(makers, batch.columns, strict=True)]
+                yield from (dict(zip(names, row, strict=True)) for row in zip(*made, strict=True))
+
+    def plan(self, text: str) -> list[str]:
+        """How DuckDB would run a query.
+
+        Raises:
+            NotForLocalEngine, BadQuery: see :meth:`rows`.
+        """
+        with self._prepared(text) as (connection, query), self._judged():
+            lines = [row[1] for row in connection.sql(f"EXPLAIN {query}").fetchall()]
+            return [line for text in lines for line in text.splitlines()]
+
+    @contextmanager
+    def _prepared(self, text: str) -> Iterator[tuple[Any, str]]:
+        """A database with what the query needs of each table, and the query as DuckDB has it."""
+        import duckdb
+
+        from rmqctl.pipeline.sql_text import narrowed_options, uses
+        from rmqctl.pipeline.translate import translated
+
+        schemas = {name: table(kind, options).schema() for name, (kind, options) in self._tables.items()}
+        query = translated(text, schemas)
+        self._failed.clear()
+        config: dict[str, Any] = {"temp_directory": os.fspath(own_directory("duckdb"))}
+        with duckdb.connect(":memory:", config=config) as connection:
+            for setting in _SETTINGS:
+                connection.execute(f"SET {setting}").fetchall()
+            for name, use in uses(text, {name: schema.names for name, schema in schemas.items()}).items():
+                kind, options = self._tables[name]
+                source = table(kind, narrowed_options(options, use) if kind == "messages" else options)
+                connection.register(name, _Rows(source, source.schema(), self._failed))
+            yield connection, query
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Exception:
+        """What became of an exception of DuckDB: the error of a reader after which it came, or its first sentence."""
+        if self._failed:
+            return self._failed.pop()
+        text = str(error).strip()
+        return BadQuery(text.splitlines()[0].partition("Error: ")[2] or text if text else type(error).__name__)
+
+
+def _maker(kind: pa.DataType, readable: bool) -> Callable[[Any], Any]:
+    """What makes JSON-ready values of a type's Python values."""
+    if pa.types.is_map(kind):
+        return lambda pairs: None if pairs is None else {str(k): plain(v, readable=readable) for k, v in pairs}
+    if pa.types.is_list(kind):
+        inner = _maker(kind.value_type, readable)
+        return lambda items: None if items is None else list(map(inner, items))
+    if pa.types.is_struct(kind):
+        fields: Mapping[str, Callable[[Any], Any]] = {f.name: _maker(f.type, readable) for f in kind}
+        return lambda row: None if row is None else {name: make(row[name]) for name, make in fields.items()}
+    return lambda value: plain(value, readable=readable)

@@ -1,0 +1,141 @@
+"""The figures of `stats` made in this process, for stores that need no cluster; equal to those that Spark makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqctl.pipeline.message_table import MessageTable
+from rmqctl.pipeline.options import TableOptions
+from rmqctl.pipeline.stats import GROUPS, KEY_COLUMNS, PERCENTILES, TOP_KEYS, Row, Stats, collected
+from rmqctl.pipeline.stats_partials import LATENCY, PARTIAL_SCHEMA, SIZE, SUMS, StatsTable, summed
+from rmqctl.pipeline.tally import taken
+from rmqctl.pipeline.texts import group_codes
+
+Ints = npt.NDArray[np.int64]
+_TOGETHER = 32
+"""Parts whose figures are held before they are added up."""
+
+
+def collect(options: TableOptions, *, keys: bool = True, advance: Callable[[int], object] = bool) -> Stats:
+    """Read the log and make the figures.
+
+    Args:
+        keys: look at UNIQ_KEY and KEYS as well, which reads the log once more.
+        advance: called with the bytes of log read since its last call.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    source = StatsTable(options)
+    parts: list[pa.Table] = []
+    for part in source.parts():
+        parts += [pa.Table.from_batches([batch]) for batch in source.read(part)]
+        advance(taken().bytes)
+        if len(parts) >= _TOGETHER:
+            parts = [summed(pa.concat_tables(parts))]
+    whole = summed(pa.concat_tables(parts)) if parts else PARTIAL_SCHEMA.empty_table()
+    found = _keys(options, advance) if keys else ([], [])
+    return collected(_rows(whole), _bars(whole), *found)
+
+
+def _rows(parts: pa.Table) -> Iterator[tuple[str, Row]]:
+    if not len(parts):
+        return
+    sums = {name: _numbers(parts, name) for name in SUMS}
+    is_size = pc.equal(parts.column("measure"), SIZE).to_numpy()
+    values = _numbers(parts, "value")
+    for by, columns in GROUPS.items():
+        codes, names = group_codes([parts.column(c).combine_chunks() for c in columns], len(parts))
+        made: dict[str, Any] = {name: _added(codes, sums[name], len(names)) for name in SUMS[1:]}
+        made["messages"] = _added(codes[is_size], sums["messages"][is_size], len(names))
+        for measure, chosen in ((SIZE, is_size), (LATENCY, ~is_size)):
+            made[measure] = _percentiles(codes[chosen], values[chosen], sums["messages"][chosen], len(names))
+        for number, name in enumerate(names):
+            row = dict(zip(columns, name, strict=True))
+            yield by, row | {key: column[number] for key, column in made.items()}
+
+
+def _numbers(parts: pa.Table, name: str) -> Ints:
+    found: Ints = parts.column(name).to_numpy()
+    return found
+
+
+def _added(codes: Ints, values: Ints, count: int) -> list[int]:
+    made = np.zeros(count, np.int64)
+    np.add.at(made, codes, values)
+    return list(made.tolist())
+
+
+def _percentiles(codes: Ints, values: Ints, counts: Ints, groups: int) -> list[list[float] | None]:
+    """Of each group the values at :data:`PERCENTILES`, between two neighbours in proportion."""
+    order = np.lexsort((values, codes))
+    codes, values, counts = codes[order], values[order], counts[order]
+    bounds = np.searchsorted(codes, np.arange(groups + 1))
+    found: list[list[float] | None] = []
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        reached = np.cumsum(counts[begin:end])
+        if begin == end:
+            found.append(None)
+            continue
+        places = np.array([point / 100 for point in PERCENTILES]) * (int(reached[-1]) - 1)
+        low, high = np.floor(places), np.ceil(places)
+        lower, upper = (values[begin:end][np.searchsorted(reached, at + 1)].astype(float) for at in (low, high))
+        between = (high - places) * lower + (places - low) * upper
+        found.append(np.where(lower == upper, lower, between).tolist())
+    return found
+
+
+def _bars(parts: pa.Table) -> Iterator[Row]:
+    values, counts = _numbers(parts, "value"), _numbers(parts, "messages")
+    power = np.where(values < 1, -1, np.frexp(np.maximum(values, 1).astype(np.float64))[1] - 1).astype(np.int64)
+    for columns in (("topic", "measure"), ("measure",)):
+        arrays = [parts.column(name).combine_chunks() for name in columns]
+        codes, names = group_codes([*arrays, pa.array(power)], len(parts))
+        if not len(parts):
+            continue
+        added = _added(codes, counts, len(names))
+        for name, messages in sorted(zip(names, added, strict=True), key=lambda one: int(one[0][-1])):
+            yield {"topic": None, **dict(zip((*columns, "power"), name, strict=True)), "messages": messages}
+
+
+def _keys(options: TableOptions, advance: Callable[[int], object]) -> tuple[list[Row], list[Row]]:
+    """Duplicates by topic, and the most frequent keys."""
+    source = MessageTable(replace(options, columns=KEY_COLUMNS))
+    unique: list[pa.Table] = []
+    keys: list[pa.Table] = []
+    for part in source.parts():
+        for batch in source.read(part):
+            topics, lists = batch.column("topic"), batch.column("keys")
+            unique.append(pa.table({"topic": topics, "unique_key": batch.column("unique_key"), "n": _ones(len(batch))}))
+            flat = pc.list_flatten(lists)
+            keys.append(
+                pa.table({"topic": topics.take(pc.list_parent_indices(lists)), "key": flat, "n": _ones(len(flat))})
+            )
+        advance(taken().bytes)
+        unique, keys = [_counted(unique, "unique_key")] if unique else [], [_counted(keys, "key")] if keys else []
+    if not unique:
+        return [], []
+    (ids,), (named,) = unique, keys
+    ids = ids.filter(pc.and_(pc.is_valid(ids.column("unique_key")), pc.greater(ids.column("n"), 1)))
+    ids = ids.append_column("more", pc.subtract(ids.column("n"), 1))
+    twice = ids.group_by("topic").aggregate([("n", "count"), ("more", "sum")])
+    twice = twice.select(["topic", "n_count", "more_sum"]).rename_columns(["topic", "keys", "messages"])
+    order = [("messages", "descending"), ("topic", "ascending")]
+    most = named.rename_columns(["topic", "key", "messages"]).sort_by([*order, ("key", "ascending")]).slice(0, TOP_KEYS)
+    return twice.sort_by(order).to_pylist(), most.to_pylist()
+
+
+def _ones(count: int) -> pa.Array:
+    return pa.array(np.ones(count, np.int64))
+
+
+def _counted(tables: list[pa.Table], name: str) -> pa.Table:
+    found = pa.concat_tables(tables).group_by(["topic", name], use_threads=False).aggregate([("n", "sum")])
+    return found.select(["topic", name, "n_sum"]).rename_columns(["topic", name, "n"])

@@ -1,0 +1,61 @@
+"""`stats` without Spark: the figures that Spark makes, and those that the messages have."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures import golden
+from rmqctl.pipeline import local_stats, stats
+from rmqctl.pipeline.options import table_options
+from tests.pipeline import truths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STORE = "5.5.0-clean"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{}, {"splitSize": "32K"}, {"topic": "LabLog"}, {"topic": "nowhere"}], ids=str)
+@pytest.mark.parametrize("name", [STORE, "4.5.2-crash", "5.1.4-clean"])
+def test_both_engines_give_the_same(name: str, options: dict[str, str], spark: SparkSession) -> None:
+    given = table_options({"path": str(golden.pristine(name)), **options})
+    assert local_stats.collect(given) == stats.collect(spark, given)
+
+
+def test_nothing_is_started_for_a_small_store(rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqctl.pipeline.cluster.start", lambda *_: pytest.fail("Spark was started"))
+    found = json.loads(rmqctl("stats", golden.pristine(STORE), "-o", "json").stdout)
+    assert found["all"][0]["messages"] == len(truths.expected(STORE))
+    assert rmqctl("stats", golden.pristine(STORE), "--topic", "nowhere").exit_code == 1
+
+
+def test_a_large_store_is_for_spark(rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Started(Exception):
+        pass
+
+    def start(*_: object) -> None:
+        raise Started
+
+    monkeypatch.setattr("rmqctl.pipeline.running.start", start)
+    monkeypatch.setattr("rmqctl.pipeline.settings.LOCAL_ENGINE", 1000)
+    for words in ((), ("--engine", "spark"), ("--master", "local[1]"), ("--spark-conf", "a=b")):
+        with pytest.raises(Started):
+            rmqctl("stats", golden.pristine(STORE), *words)
+    assert rmqctl("stats", golden.pristine(STORE), "--engine", "local").exit_code == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 400), st.integers(1, 9)), max_size=60))
+def test_percentiles_are_those_of_the_values_one_by_one(rows: list[tuple[int, int, int]]) -> None:
+    columns = [np.array([row[i] for row in rows], np.int64) for i in range(3)]
+    found = local_stats._percentiles(*columns, 3)
+    for group in range(3):
+        values = [value for own, value, count in rows if own == group for _ in range(count)]
+        expected = np.percentile(values, stats.PERCENTILES).tolist() if values else None
+        assert found[group] == (None if expected is None else pytest.approx(expected))
