@@ -29,7 +29,7 @@ from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, QueueDatabase, open_
 from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
-from rmqctl.rocketmq.verify.batch_queues import BatchMatch, finish_batches
+from rmqctl.rocketmq.verify.batch_queues import BatchClaim, BatchMatch, finish_batches
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.even_queues import Claim
 from rmqctl.rocketmq.verify.queue_ext import ExtensionProblem, Extensions, extension_findings
@@ -53,14 +53,15 @@ class QueuePartial:
 
     claims: dict[Key, Claim] = field(default_factory=dict)
     missing: list[Missing] = field(default_factory=list)
-    batches: dict[Key, Claim] = field(default_factory=dict)
+    batches: dict[Key, BatchClaim] = field(default_factory=dict)
     extensions: list[ExtensionProblem] = field(default_factory=list)
 
     def join(self, other: QueuePartial) -> None:
         """Add what the next split says."""
-        for into, own in ((self.claims, other.claims), (self.batches, other.batches)):
-            for key, claim in own.items():
-                into.setdefault(key, Claim()).join(claim)
+        for key, claim in other.claims.items():
+            self.claims.setdefault(key, Claim()).join(claim)
+        for key, batches in other.batches.items():
+            self.batches.setdefault(key, BatchClaim()).join(batches)
         self.missing += other.missing
         self.extensions += other.extensions
 
@@ -110,7 +111,7 @@ class QueueChecker:
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
         claims = {names[number]: claim for number, claim in self._claims.items()}
         self._database.close()
-        return QueuePartial(claims, self._missing, self._batches.claims, self._extensions.problems)
+        return QueuePartial(claims, self._missing, self._batches.claims(), self._extensions.problems)
 
     def _name(self, key: int) -> Key:
         return self._ids.texts[key >> 32].decode("utf-8", "replace"), signed(key & 0xFFFFFFFF)
