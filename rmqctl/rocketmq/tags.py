@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,32 +13,50 @@ from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs
 from rmqctl.rocketmq.java_hash import hash_codes, signed
 
+_SECOND = 1000
+Shown = Callable[[int], Iterable[int]]
+"""Of a queue of the schedule topic: delivery time less store time of some of its messages, ms."""
+
 
 @dataclass(slots=True)
 class DelayLevels:
     """Delay of each level in ms.
 
-    Without broker.conf the levels are learned: a level's delay is what the first unit of it shows,
-    and later units must show the same (a constant difference is a setting, not damage).
+    Without broker.conf the levels are learned from the queues: what most units of a queue show is its level's delay
+    (a constant difference is a setting, not damage).
 
     Attributes:
         known: levels of messageDelayLevel; empty when nobody said.
-        learned: what units have shown so far.
+        shown: what units of a queue show.
     """
 
-    known: dict[int, int] = field(default_factory=dict)
-    learned: dict[int, int] = field(default_factory=dict)
+    known: dict[int, int]
+    shown: Shown
+    _learned: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, text: str | None) -> DelayLevels:
+    def of(cls, text: str | None, shown: Shown) -> DelayLevels:
         """Levels from broker.conf's ``messageDelayLevel``, None to learn them."""
-        return cls(parse_delay_levels(text) if text else {})
+        return cls(parse_delay_levels(text) if text else {}, shown)
 
-    def fits(self, level: int, store_timestamp: int, code: int) -> bool:
-        """Whether a unit's code is the delivery time of a message of this level."""
+    def due(self, level: int, queue_id: int, store_timestamp: int) -> int:
+        """When a message of a level is due, in ms: the tags code of its unit."""
         if self.known:
-            return code == delivery_time(store_timestamp, level, self.known)
-        return self.learned.setdefault(level, code - store_timestamp) == code - store_timestamp
+            return delivery_time(store_timestamp, level, self.known)
+        if queue_id not in self._learned:
+            usual = delivery_time(0, queue_id + 1, parse_delay_levels())
+            self._learned[queue_id] = likely_delay(self.shown(queue_id), usual)
+        return store_timestamp + self._learned[queue_id]
+
+
+def likely_delay(shown: Iterable[int], usual: int) -> int:
+    """The delay of a level, ms: what most units show, of equally many the usual one, or whole seconds.
+
+    Args:
+        usual: the delay of this level where nobody configured it.
+    """
+    counts = Counter(delay for delay in shown if delay > 0 and delay % _SECOND == 0)
+    return max(counts, key=lambda delay: (counts[delay], delay == usual), default=usual)
 
 
 def tags_codes(block: Block, pairs: Pairs) -> Ints:
@@ -64,4 +84,4 @@ def delayed(pairs: Pairs, topics: Ints, names: list[bytes]) -> dict[int, int]:
     return found
 
 
-__all__ = ["DelayLevels", "delayed", "tags_codes"]
+__all__ = ["DelayLevels", "delayed", "likely_delay", "tags_codes"]

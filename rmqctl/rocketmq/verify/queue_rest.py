@@ -159,6 +159,7 @@ def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size
 
 _REASONS = {
     kinds.QUEUE_AHEAD.id: ", but the log ends at {end}",
+    kinds.QUEUE_STALE_TAIL.id: ", and the log has no record for it",
     kinds.QUEUE_REPEAT.id: ", as the one beside does, and the log has no record for it",
 }
 
@@ -280,7 +281,7 @@ class _Rest:
                 kinds_of.append((row, kinds.QUEUE_AHEAD))
             elif self.context.is_damaged(physical, physical + max(size, 1)) or physical in self.context.misplaced:
                 continue
-            elif row in repeats:
+            elif row in repeats and number[row] <= self.claim.high:
                 kinds_of.append((row, kinds.QUEUE_REPEAT))
             else:
                 inside = number[row] <= self.claim.high

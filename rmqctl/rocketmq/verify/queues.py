@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
@@ -23,7 +24,8 @@ from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.database_queue import DatabaseQueue
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.queue_files import Queue, Units
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.queue_files import UNIT, Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, QueueDatabase, open_queues
 from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
@@ -37,6 +39,7 @@ from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
 from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
 _MAX_EXT = -(1 << 31) - 1
+_SAMPLE = 64
 Key = tuple[str, int]
 
 
@@ -82,7 +85,7 @@ class QueueChecker:
         self._ids, self._numbers = ids, numbers
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
-        self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"))
+        self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"), self._shown_delays)
         self._batches = BatchMatch(store)
         self._extensions = Extensions(store)
         self._claims: dict[int, Claim] = {}
@@ -158,25 +161,44 @@ class QueueChecker:
         codes = tags_codes(block, pairs)[row]
         stored = units["tags_code"].astype(np.int64)
         right = placed & (stored == codes)
+        levels = delayed(pairs, topics, self._ids.texts)
+        if levels:
+            codes = self._due(block, row, levels, codes)
+            right = placed & (stored == codes)
         odd = np.flatnonzero(placed & ~right)
         if len(odd):
-            right[odd[self._special_tags(block, row[odd], stored[odd], codes[odd], pairs, topics)]] = True
+            right[odd[self._extended(block, row[odd], stored[odd], codes[odd])]] = True
         self._claim(queue, offset, block.physical[row] + block.total_size[row], right)
         wrong = np.flatnonzero(~right)
         self._note_missing(block, row[wrong], queue[wrong], units[wrong], codes[wrong])
 
-    def _special_tags(self, block: Block, row: Ints, stored: Ints, codes: Ints, pairs: Pairs, topics: Ints) -> Ints:
-        """Which units carry a delivery time or the address of an extension unit, and the right one."""
-        levels = delayed(pairs, topics, self._ids.texts)
-        times = block["store_timestamp"]
-        fine = []
-        for i, (r, code) in enumerate(zip(row.tolist(), stored.tolist(), strict=True)):
-            if r in levels:
-                ok = self._levels.fits(levels[r], int(times[r]), code)
-            else:
-                ok = code <= _MAX_EXT and self._is_extended(block, r, code, int(codes[i]))
-            if ok:
-                fine.append(i)
+    def _due(self, block: Block, row: Ints, levels: dict[int, int], codes: Ints) -> Ints:
+        """The codes, for delayed messages the time when they are due."""
+        queue_ids, times, due = block["queue_id"], block["store_timestamp"], codes.copy()
+        for i in np.flatnonzero(np.isin(row, list(levels))).tolist():
+            r = int(row[i])
+            due[i] = self._levels.due(levels[r], int(queue_ids[r]), int(times[r]))
+        return due
+
+    def _shown_delays(self, queue_id: int) -> Iterator[int]:
+        """Delivery time less store time of some messages of a queue of the schedule topic."""
+        queue = self._open(SCHEDULE_TOPIC, queue_id)
+        with LogReader(self.store.log_files) as log:
+            for file in queue.files[:1] + queue.files[1:][-1:]:
+                _, units = next(queue.chunks(file), (0, np.zeros(0, UNIT)))
+                written = np.flatnonzero(units["size"] > 0)
+                for unit in units[written[:: -(-len(written) // _SAMPLE) or 1]]:
+                    stored = log.store_timestamp(int(unit["physical_offset"]))
+                    if stored is not None:
+                        yield int(unit["tags_code"]) - stored
+
+    def _extended(self, block: Block, row: Ints, stored: Ints, codes: Ints) -> Ints:
+        """Which units carry the address of an extension unit, and the right one."""
+        fine = [
+            i
+            for i, (r, code) in enumerate(zip(row.tolist(), stored.tolist(), strict=True))
+            if code <= _MAX_EXT and self._is_extended(block, r, code, int(codes[i]))
+        ]
         return np.array(fine, np.int64)
 
     def _is_extended(self, block: Block, row: int, address: int, code: int) -> bool:
