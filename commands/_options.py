@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from commands._app import KINDS, Output, message
-from commands._types import Instant, PropertyFilter, Regex, Release, refuse
+from commands._types import Instant, PropertyFilter, Regex, Release, Size, refuse
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Filters
+from rmqctl.filters import DEFAULT_MAX_BODY, Filters
 
 if TYPE_CHECKING:
     from rmqctl.store import LoneFile, Store
@@ -124,6 +124,16 @@ as_release_option = as_release(
     "Answer as a broker of this release would, such as 5.3.3; default: the release that the store shows."
 )
 """Gives the command ``as_release``: a `rmqctl.release.Release` or None."""
+
+
+max_body_option = click.option(
+    "--max-body",
+    type=Size(),
+    default=DEFAULT_MAX_BODY,
+    show_default="4MiB",
+    help="Show no compressed body that grows beyond this; clients refuse such bodies by default.",
+)
+"""Gives the command ``max_body``, in bytes."""
 
 
 def output_option(*more: str, default: str = "table") -> Decorator:

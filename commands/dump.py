@@ -9,7 +9,7 @@ import click
 from commands import _sink
 from commands._answer import finish, showing, write
 from commands._app import Output, Row, message
-from commands._options import StoreOptions, as_release, filter_options, output_option, store_options
+from commands._options import StoreOptions, as_release, filter_options, max_body_option, output_option, store_options
 from commands._types import Size, refuse
 from rmqctl.answer import Answer
 from rmqctl.filters import Filters, Rendering
@@ -20,6 +20,7 @@ from rmqctl.release import Release
 @store_options
 @filter_options
 @click.option("--body", is_flag=True, help="Add the body, decompressed: text, or base64 where it is not UTF-8.")
+@max_body_option
 @click.option("--raw-body", is_flag=True, help="Add the body as stored.")
 @click.option("--body-limit", type=Size(), help="Show at most so many bytes of a body.")
 @click.option("--redact", is_flag=True, help="Bodies, keys and property values become sha256: and 12 hex digits.")
@@ -31,6 +32,7 @@ def command(
     store: StoreOptions,
     filters: Filters,
     body: bool,
+    max_body: int,
     raw_body: bool,
     body_limit: int | None,
     redact: bool,
@@ -61,7 +63,7 @@ def command(
     """
     _check(out, format_string, follow=follow, redact=redact)
     limited = body_limit is not None and not raw_body
-    rendering = Rendering(body or limited or format_string is not None, raw_body, body_limit, redact)
+    rendering = Rendering(body or limited or format_string is not None, raw_body, body_limit, redact, max_body=max_body)
     found = store.open_any()
     if out.kind == "hex":
         from commands._hex import write_hex

@@ -8,7 +8,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, max_body_option, output_option, store_options
 from rmqctl.filters import Rendering
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--scan", is_flag=True, help="Look for a unique key in the log instead of the index.")
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why something is not found.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
+@max_body_option
 @as_release_option
 @output_option()
 def command(
@@ -33,6 +34,7 @@ def command(
     scan: bool,
     explain: bool,
     body: bool,
+    max_body: int,
     as_release: Release | None,
     out: Output,
 ) -> None:
@@ -49,7 +51,14 @@ def command(
       rmqctl query-id store AC110001002A18B4AAC2716E3B4D0000 --topic TopicTest --explain
     """
     found = store.open()
+    rendering = Rendering(body, max_body=max_body)
     answer = found.query_id(
-        message_id, Rendering(body), topic=topic, every=every, scan=scan, explain=explain, as_release=as_release
+        message_id,
+        rendering,
+        topic=topic,
+        every=every,
+        scan=scan,
+        explain=explain,
+        as_release=as_release,
     )
     show(out, answer)

@@ -8,7 +8,14 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, filter_options_but, output_option, store_options
+from commands._options import (
+    StoreOptions,
+    as_release_option,
+    filter_options_but,
+    max_body_option,
+    output_option,
+    store_options,
+)
 from commands._types import Instant, refuse
 from rmqctl.filters import Filters, Rendering
 
@@ -39,6 +46,7 @@ _MAX = 64
 @click.option("--processes", type=click.IntRange(min=1), help="Processes that --scan uses; default: all cores.")
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why something is not found.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
+@max_body_option
 @filter_options_but("key", "damaged")
 @as_release_option
 @output_option()
@@ -55,6 +63,7 @@ def command(
     processes: int | None,
     explain: bool,
     body: bool,
+    max_body: int,
     filters: Filters,
     as_release: Release | None,
     out: Output,
@@ -78,7 +87,7 @@ def command(
         topic,
         key,
         filters,
-        Rendering(body),
+        Rendering(body, max_body=max_body),
         unique=unique,
         begin=begin,
         end=end,

@@ -6,7 +6,14 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, filter_options_but, output_option, store_options
+from commands._options import (
+    StoreOptions,
+    as_release_option,
+    filter_options_but,
+    max_body_option,
+    output_option,
+    store_options,
+)
 from commands._types import Queue, QueueName
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
@@ -18,6 +25,7 @@ from rmqctl.release import Release
 @click.argument("offset", type=int)
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why a message is not there.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
+@max_body_option
 @filter_options_but("topic", "queue", "damaged", "from_offset", "to_offset")
 @as_release_option
 @output_option()
@@ -27,6 +35,7 @@ def command(
     offset: int,
     explain: bool,
     body: bool,
+    max_body: int,
     filters: Filters,
     as_release: Release | None,
     out: Output,
@@ -45,7 +54,14 @@ def command(
       rmqctl query-offset /data/rocketmq/store TopicTest/0 99999 --explain
     """
     assert queue.queue_id is not None
+    rendering = Rendering(body, max_body=max_body)
     answer = store.open().query_offset(
-        queue.topic, queue.queue_id, offset, filters, Rendering(body), explain=explain, as_release=as_release
+        queue.topic,
+        queue.queue_id,
+        offset,
+        filters,
+        rendering,
+        explain=explain,
+        as_release=as_release,
     )
     show(out, answer)

@@ -6,7 +6,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, max_body_option, output_option, store_options
 from commands._types import Instant, Queue, QueueName, SpanArguments
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
@@ -25,6 +25,7 @@ from rmqctl.release import Release
 )
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why the answer is what it is.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
+@max_body_option
 @as_release_option
 @output_option()
 def command(
@@ -34,6 +35,7 @@ def command(
     boundary: str,
     explain: bool,
     body: bool,
+    max_body: int,
     as_release: Release | None,
     out: Output,
 ) -> None:
@@ -52,7 +54,7 @@ def command(
         queue.topic,
         queue.queue_id,
         time,
-        Rendering(body),
+        Rendering(body, max_body=max_body),
         boundary=boundary,
         explain=explain,
         as_release=as_release,

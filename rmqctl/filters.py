@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+DEFAULT_MAX_BODY = 4 << 20
+"""Bytes a body may grow to where nobody says more: clients refuse longer ones by default before they compress them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Filters:
@@ -50,6 +53,7 @@ class Rendering:
     Attributes:
         body, raw_body: add the body decompressed, or as stored.
         body_limit: show at most so many bytes of it.
+        max_body: bytes that a compressed body may grow to.
         redact: bodies, keys and property values become hashes.
         records: Kafka: each batch is followed by its records.
     """
@@ -59,3 +63,4 @@ class Rendering:
     body_limit: int | None = None
     redact: bool = False
     records: bool = False
+    max_body: int = DEFAULT_MAX_BODY

@@ -24,6 +24,7 @@ from rmqctl.rocketmq.rows.text import name_of
 MOST_BYTES = 32 << 20
 """Bytes of decompressed bodies in one piece, the last one of it not counted."""
 
+_MAX_BODY = 256 << 20
 _COMPRESSED, _INNER = int(SysFlag.COMPRESSED), int(SysFlag.INNER_BATCH)
 
 INNER = pa.list_(
@@ -77,7 +78,7 @@ def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
     stored = slices(block, block.body_at[packed], block.body_size[packed])
     flags = block["sys_flag"][packed].tolist()
     for row, flag, raw in zip(packed.tolist(), flags, stored, strict=True):
-        opened[row - begin] = data = open_body(raw, flag).data
+        opened[row - begin] = data = open_body(raw, flag, _MAX_BODY).data
         size += len(data or b"")
         if size >= MOST_BYTES:
             yield block.take(slice(begin, row + 1)), opened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,7 @@ from formats.errors import DecodeError
 from formats.layout import plan_of
 from formats.rocketmq.client_batch import BatchItem
 from formats.rocketmq.message import SysFlag
-
-MAX_DECOMPRESSED = 256 << 20
-"""Bytes a body may grow to; brokers accept 4 MiB by default before compression."""
+from rmqctl.filters import DEFAULT_MAX_BODY
 
 COMPRESSIONS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 UNKNOWN = "unknown"
@@ -41,50 +39,112 @@ def compression(sys_flag: int) -> str:
     return COMPRESSIONS.get(sys_flag >> _TYPE_SHIFT & _TYPE_BITS, UNKNOWN)
 
 
-def open_body(stored: bytes, sys_flag: int) -> Body:
-    """Decompress a stored body as its flag says; never raises on what the bytes are."""
-    codec = compression(sys_flag)
-    if codec == "none":
+def open_body(stored: bytes, sys_flag: int, limit: int = DEFAULT_MAX_BODY) -> Body:
+    """Decompress a stored body as its flag says; never raises on what the bytes are.
+
+    Args:
+        limit: bytes that a compressed body may grow to.
+    """
+    if compression(sys_flag) == "none":
         return Body(stored)
-    if codec == UNKNOWN:
-        return Body(None, f"compression type {sys_flag >> _TYPE_SHIFT & _TYPE_BITS} is not known")
+    pieces, size = [], 0
     try:
-        data, ended = _CODECS[codec](stored)
-    except Exception as error:  # noqa: BLE001 - each codec has a class of its own; all mean: not its bytes
-        return Body(None, f"is no {codec} data: {error}")
-    if len(data) > MAX_DECOMPRESSED:
-        return Body(None, f"grows beyond {MAX_DECOMPRESSED} bytes")
-    return Body(data) if ended else Body(None, f"the {codec} data ends early")
+        for piece in _pieces(stored, sys_flag, limit + 1):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                return Body(None, f"grows beyond {limit} bytes, the limit of --max-body")
+    except _NotInflated as error:
+        return Body(None, str(error))
+    return Body(b"".join(pieces))
 
 
-def _zlib(stored: bytes) -> tuple[bytes, bool]:
+def why_not_inflated(stored: bytes, sys_flag: int, limit: int | None = None) -> str:
+    """Why a stored body cannot be decompressed as its flag says, as half a sentence; "" when all is well.
+
+    The decompressed bytes are not kept.
+
+    Args:
+        limit: bytes after which nobody looks any further.
+    """
+    if compression(sys_flag) == "none":
+        return ""
+    size = 0
+    try:
+        for piece in _pieces(stored, sys_flag, _STEP):
+            size += len(piece)
+            if limit is not None and size > limit:
+                return ""
+    except _NotInflated as error:
+        return str(error)
+    return ""
+
+
+class _NotInflated(Exception):
+    """A stored body is not what its flag says."""
+
+
+def _pieces(stored: bytes, sys_flag: int, step: int) -> Iterator[bytes]:
+    """A body decompressed, in pieces of up to ``step`` bytes (zstd: 16 MiB).
+
+    Raises:
+        _NotInflated: an unknown type, bytes of no such codec, or too few of them.
+    """
+    codec = compression(sys_flag)
+    if codec == UNKNOWN:
+        raise _NotInflated(f"compression type {sys_flag >> _TYPE_SHIFT & _TYPE_BITS} is not known")
+    try:
+        ended = yield from _CODECS[codec](stored, step)
+    except Exception as error:  # each codec has a class of its own; all mean: not its bytes
+        raise _NotInflated(f"is no {codec} data: {error}") from error
+    if not ended:
+        raise _NotInflated(f"the {codec} data ends early")
+
+
+Pieces = Generator[bytes, None, bool]
+"""Pieces of decompressed data; returns whether the data came to its end."""
+
+
+def _zlib(stored: bytes, step: int) -> Pieces:
     stream = zlib.decompressobj()
-    return stream.decompress(stored, MAX_DECOMPRESSED + 1), stream.eof
+    data = stored
+    while not stream.eof:
+        piece = stream.decompress(data, step)
+        if not piece and not stream.unconsumed_tail and not stream.eof:
+            return False
+        yield piece
+        data = stream.unconsumed_tail
+    return True
 
 
-def _lz4(stored: bytes) -> tuple[bytes, bool]:
+def _lz4(stored: bytes, step: int) -> Pieces:
     from lz4.frame import LZ4FrameDecompressor
 
     stream = LZ4FrameDecompressor()
-    data: bytes = stream.decompress(stored, MAX_DECOMPRESSED + 1)
-    return data, stream.eof
+    data = stored
+    while not stream.eof:
+        piece: bytes = stream.decompress(data, step)
+        if not piece and stream.needs_input:
+            return False
+        yield piece
+        data = b""
+    return True
 
 
-def _zstd(stored: bytes) -> tuple[bytes, bool]:
+def _zstd(stored: bytes, step: int) -> Pieces:  # noqa: ARG001 - its decompressor knows no limit
     from zstandard import ZstdDecompressor
 
     stream = ZstdDecompressor().decompressobj()
-    pieces, size = [], 0
     for at in range(0, len(stored), _PIECE):
-        pieces.append(stream.decompress(stored[at : at + _PIECE]))
-        size += len(pieces[-1])
-        if size > MAX_DECOMPRESSED or stream.eof:
-            break
-    return b"".join(pieces), stream.eof or size > MAX_DECOMPRESSED
+        yield stream.decompress(stored[at : at + _PIECE])
+        if stream.eof:
+            return True
+    return False
 
 
+_STEP = 1 << 16
 _PIECE = 512  # grows to at most 16 MiB a step
-_CODECS: dict[str, Callable[[bytes], tuple[bytes, bool]]] = {"zlib": _zlib, "lz4": _lz4, "zstd": _zstd}
+_CODECS: dict[str, Callable[[bytes, int], Pieces]] = {"zlib": _zlib, "lz4": _lz4, "zstd": _zstd}
 
 
 def is_inner_batch(sys_flag: int) -> bool:
@@ -109,4 +169,5 @@ def inner_messages(body: bytes) -> Iterator[dict[str, Any]]:
 
 _ITEM = plan_of(BatchItem)
 
-__all__ = ["MAX_DECOMPRESSED", "Body", "compression", "inner_messages", "is_inner_batch", "open_body"]
+__all__ = ["Body", "compression", "inner_messages", "is_inner_batch", "open_body"]
+__all__ += ["why_not_inflated"]

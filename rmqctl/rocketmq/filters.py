@@ -18,7 +18,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, java_hash, key_hash, tag_index_key
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.properties import split_properties
-from rmqctl.filters import Filters
+from rmqctl.filters import DEFAULT_MAX_BODY, Filters
 from rmqctl.rocketmq.block import Block, Ints, by_variant, gather, head_sizes
 from rmqctl.rocketmq.body import inner_messages, open_body
 from rmqctl.rocketmq.columns import Texts, rows_of
@@ -48,6 +48,7 @@ class Filter:
         grep: found in the body, decompressed.
         damaged: only damage is wanted.
         strict: read properties as brokers up to 4.9.0 do.
+        max_body: bytes that a compressed body may grow to; nothing is found in a longer one.
     """
 
     topics: tuple[str, ...] = ()
@@ -62,17 +63,19 @@ class Filter:
     grep: re.Pattern[bytes] | None = None
     damaged: bool = False
     strict: bool = False
+    max_body: int = DEFAULT_MAX_BODY
 
     @classmethod
-    def of(cls, filters: Filters, *, strict: bool = False) -> Filter:
+    def of(cls, filters: Filters, *, strict: bool = False, max_body: int = DEFAULT_MAX_BODY) -> Filter:
         """What a user asks for, without the limit.
 
         Args:
             strict: read properties as brokers up to 4.9.0 do.
+            max_body: bytes that a compressed body may grow to.
         """
         topics = (filters.topic,) if filters.topic is not None else ()
         same = {name: getattr(filters, name) for name in _SAME}
-        return cls(topics, filters.queue, strict=strict, **same)
+        return cls(topics, filters.queue, strict=strict, max_body=max_body, **same)
 
     @property
     def looks_at_content(self) -> bool:
@@ -205,7 +208,7 @@ class Filter:
 
     def _batch_passes(self, block: Block, row: int) -> bool:
         try:
-            body = _body(block, row) or b""
+            body = _body(block, row, self.max_body) or b""
             return any(self._text_passes(message["properties"]) for message in inner_messages(body))
         except DecodeError:
             return False
@@ -220,15 +223,15 @@ class Filter:
         return all(pairs.get(_encoded(name)) == _encoded(value) for name, value in self.properties)
 
     def _body_matches(self, block: Block, row: int) -> bool:
-        body = _body(block, row)
+        body = _body(block, row, self.max_body)
         return body is not None and self.grep is not None and self.grep.search(body) is not None
 
 
-def _body(block: Block, row: int) -> bytes | None:
-    """The body of one record, decompressed; None where that fails."""
+def _body(block: Block, row: int, limit: int) -> bytes | None:
+    """The body of one record, decompressed; None where that fails, or it grows beyond the limit."""
     one = block.take(np.array([row]))
     at = int(one.body_at[0])
-    return open_body(block.data[at : at + int(one.body_size[0])].tobytes(), int(one["sys_flag"][0])).data
+    return open_body(block.data[at : at + int(one.body_size[0])].tobytes(), int(one["sys_flag"][0]), limit).data
 
 
 def _within(value: int | None, low: int | None, high: int | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from formats.rocketmq.message import SysFlag, decode_record
-from rmqctl.rocketmq.body import COMPRESSIONS, open_body
+from rmqctl.rocketmq.body import COMPRESSIONS, why_not_inflated
 from rmqctl.rocketmq.mend.fields import Mended, resealed
 
 _AT, _COMPRESSED, _TYPE_SHIFT = 36, int(SysFlag.COMPRESSED), 8
@@ -18,12 +18,15 @@ def mend_compression(raw: bytes) -> Mended | None:
     A client that cannot decompress a message throws away all that came with it (``MessageDecoder.decodesBatch``).
     """
     flags, body = int.from_bytes(raw[_AT : _AT + 4], "big"), decode_record(raw)[0]["body"]
-    if not flags & _COMPRESSED or open_body(body, flags).data is not None:
+    if flags & _TYPE and not flags & _COMPRESSED and body and not why_not_inflated(body, flags | _COMPRESSED):
+        why = "the flag names a codec, and that opens the body"
+        return _with_flags(raw, flags | _COMPRESSED, "set the compression bit of SYSFLAG", why)
+    if not flags & _COMPRESSED or not why_not_inflated(body, flags):
         return None
     for codec in dict.fromkeys(COMPRESSIONS.values()):
         number = next(n for n, name in COMPRESSIONS.items() if name == codec)
         right = flags & KNOWN_FLAGS & ~_TYPE | number << _TYPE_SHIFT
-        if open_body(body, right).data is not None:
+        if not why_not_inflated(body, right):
             return _with_flags(
                 raw, right, f"put the compression type of SYSFLAG right: {codec}", f"the body is {codec}"
             )

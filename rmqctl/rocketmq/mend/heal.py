@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
-from rmqctl.rocketmq.body import open_body
+from rmqctl.rocketmq.body import why_not_inflated
 from rmqctl.rocketmq.crc import MASK, crc32
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.mend.claims import Claim
@@ -179,7 +179,7 @@ def _compression(stated: int, body: bytes) -> int:
     for number in (1, 2):  # their marks are four bytes long and no chance
         if body.startswith(_CODECS[number]):
             return number << 8 | int(SysFlag.COMPRESSED)
-    if stated & ~KNOWN_FLAGS and open_body(body, int(SysFlag.COMPRESSED)).data is not None:
+    if stated & ~KNOWN_FLAGS and not why_not_inflated(body, int(SysFlag.COMPRESSED)):
         return int(SysFlag.COMPRESSED)  # bits that nobody sets: the whole field is gone, and the body is a zlib stream
     return 0
 

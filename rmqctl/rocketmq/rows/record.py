@@ -81,7 +81,7 @@ class RecordRows:
     def add_body(self, row: Row, stored: bytes) -> None:
         """Add the body as wanted, and the messages of an inner batch."""
         show = self.show
-        opened = open_body(stored, row["sys_flag"])
+        opened = open_body(stored, row["sys_flag"], show.max_body)
         if show.body:
             row["body_size_decompressed"] = None if opened.data is None else len(opened.data)
             self._add(row, "body", opened)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rmqctl.filters import DEFAULT_MAX_BODY
 from rmqctl.release import Release
 from rmqctl.rocketmq.rows.text import Shown, redacted, text_or_base64
 
@@ -18,6 +19,7 @@ class Show:
     Attributes:
         body, raw_body: add the body decompressed, or as stored.
         body_limit: show at most so many bytes of it.
+        max_body: bytes that a compressed body may grow to.
         redact: bodies, keys and property values become hashes.
         release: the broker release whose decoder reads the properties; None: the present one.
     """
@@ -27,6 +29,7 @@ class Show:
     body_limit: int | None = None
     redact: bool = False
     release: Release | None = None
+    max_body: int = DEFAULT_MAX_BODY
 
     @property
     def value(self) -> Shown:

@@ -56,7 +56,8 @@ def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
 
 def show_of(rendering: Rendering, release: Release | None = None) -> Show:
     """How messages are shown."""
-    return Show(rendering.body, rendering.raw_body, rendering.body_limit, rendering.redact, release)
+    wanted = rendering
+    return Show(wanted.body, wanted.raw_body, wanted.body_limit, wanted.redact, release, wanted.max_body)
 
 
 def message_rows(records: Iterable[Record], show: Show) -> Iterator[Row]:

@@ -71,7 +71,7 @@ def _begun(found: Found, answer: Answer) -> Answer:
 def _request(found: Found, filters: Filters, rendering: Rendering, release: Release | None) -> Request:
     show = show_of(rendering, release)
     settings = {} if isinstance(found, LoneFile) else found.settings
-    return Request(Filter.of(filters, strict=show.strict), show, filters.limit, settings)
+    return Request(Filter.of(filters, strict=show.strict, max_body=show.max_body), show, filters.limit, settings)
 
 
 def _dump(found: Found, request: Request) -> Dump:

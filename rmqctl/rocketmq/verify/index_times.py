@@ -31,12 +31,14 @@ class WrongRun:
 
     Attributes:
         offset: of the first entry in the file; count: entries.
-        physical: of the first entry's record; found, expected: its difference in seconds.
+        physical, last: of the first and the last entry's record.
+        found, expected: the first entry's difference, in seconds.
     """
 
     offset: int
     count: int
     physical: int
+    last: int
     found: int
     expected: int
 
@@ -67,7 +69,7 @@ class FileTimes:
         self.strangers |= other.strangers
         for run in other.runs:
             if self.runs and self.runs[-1].end == run.offset:
-                self.runs[-1] = replace(self.runs[-1], count=self.runs[-1].count + run.count)
+                self.runs[-1] = replace(self.runs[-1], count=self.runs[-1].count + run.count, last=run.last)
             else:
                 self.runs.append(run)
 
@@ -91,9 +93,9 @@ def compare_times(file: IndexFile, offset: Ints, difference: Ints, physical: Int
         starts = run_starts(offset[rows] - _ENTRY * np.arange(len(rows)))
         counts = np.diff(np.append(starts, len(rows)))
         for start, count in zip(rows[starts][:_MOST].tolist(), counts.tolist(), strict=False):
-            found = (int(column[start]) for column in (offset, physical, difference, expected))
-            at, place, kept, right = found
-            runs.append(WrongRun(at, count, place, kept, right))
+            at, kept, right = (int(column[start]) for column in (offset, difference, expected))
+            places = int(physical[start]), int(physical[start + count - 1])
+            runs.append(WrongRun(at, count, *places, kept, right))
     return FileTimes(len(offset), len(rows), runs)
 
 
@@ -147,7 +149,7 @@ def _stored(file: IndexFile, context: LogContext, times: FileTimes) -> dict[str,
 
 def _runs(file: IndexFile, context: LogContext, times: FileTimes) -> Iterator[Finding]:
     for run in times.runs[:_MOST]:
-        if run.count == 1 and (run.physical in context.odd_times or context.is_damaged(run.physical, run.physical + 1)):
+        if all(p in context.odd_times or context.is_damaged(p, p + 1) for p in (run.physical, run.last)):
             continue
         what = f"{run.count} entries keep other times than their records: the first" if run.count > 1 else "the entry"
         message = f"{what} says {run.found} s after the first of the file, its record was stored {run.expected} s after"

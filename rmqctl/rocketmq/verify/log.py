@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -25,6 +24,7 @@ from rmqctl.rocketmq.crc import body_crcs
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.queue_numbers import KeyNumbers
 from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
+from rmqctl.rocketmq.verify.compression import Unflagged, compressing_topics, compression_findings, unflagged_bodies
 from rmqctl.rocketmq.verify.continuity import (
     Continuity,
     ContinuityJoin,
@@ -40,7 +40,6 @@ FIRST_WITH_V2 = Release(5, 1, 0)
 MISPLACING = (kinds.LOG_QUEUE_OFFSET, kinds.LOG_PHYSICAL_OFFSET, kinds.LOG_TOPIC)
 _HARMLESS = (kinds.LOG_STORE_TIME, kinds.LOG_SIZE)
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
-_CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
 
 
 @dataclass(slots=True)
@@ -51,6 +50,7 @@ class LogPartial:
         damaged: physical ranges ``(begin, end)`` that findings cover, ascending.
         misplaced: records whose topic, queue offset or own offset is wrong: their unit lies elsewhere.
         v2, empty: file, position and physical offset of the first V2 record, and of the first message without a body.
+        unflagged: zlib bodies that do not say so; compressing: topics with zlib bodies that do.
     """
 
     messages: int = 0
@@ -65,6 +65,8 @@ class LogPartial:
     empty: tuple[str, int, int] | None = None
     empty_count: int = 0
     stale: bool = False
+    unflagged: dict[str, Unflagged] = field(default_factory=dict)
+    compressing: set[str] = field(default_factory=set)
 
 
 class LogChecker:
@@ -99,7 +101,7 @@ class LogChecker:
         findings += self._topics(block)
         findings += _sizes(block, self.max_message)
         if self.bodies:
-            findings += [*_body_crc(block), *_compression(block), *_properties(block, found.properties)]
+            findings += [*_body_crc(block), *self._compression(block), *_properties(block, found.properties)]
         self._note(block)
         self._note_damage(found, findings)
         breaks = self._continuity.block(found, self.partial.damaged)
@@ -113,6 +115,13 @@ class LogChecker:
         self.partial.times = self._times.partial
         self.partial.continuity.spans = self._continuity.spans()
         return self.partial
+
+    def _compression(self, block: Block) -> list[Finding]:
+        """What is sure; what may be a producer's own work is left to the join."""
+        self.partial.compressing |= compressing_topics(block)
+        for topic, bodies in unflagged_bodies(block, self.max_message).items():
+            self.partial.unflagged.setdefault(topic, Unflagged()).add(bodies)
+        return compression_findings(block, self.max_message)
 
     def _topics(self, block: Block) -> list[Finding]:
         """Names that no broker would accept, each looked at once."""
@@ -216,36 +225,6 @@ def damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
         yield _record_finding(kinds.LOG_PROPERTIES_LOST, block, row, at + first, len(text) - first, message)
 
 
-def _compression(block: Block) -> list[Finding]:
-    """Bodies whose first bytes are not those of the codec that the flag names."""
-    flags = block["sys_flag"]
-    findings = []
-    for row in np.flatnonzero((flags & int(SysFlag.COMPRESSED)) != 0):
-        codec, size = int(flags[row]) >> 8 & 7, int(block.body_size[row])
-        at = int(block.body_at[row])
-        magic, head = _CODECS.get(codec), block.data[at : at + min(size, 4)].tobytes()
-        if magic is None or not head.startswith(magic):
-            what = f"compression type {codec} is unknown" if magic is None else f"the body starts {head.hex(' ')}"
-            message = f"sys_flag 0x{int(flags[row]):X} says compressed, but {what}"
-            severity = None
-            if _is_checked_half(block, int(row)):
-                severity, message = Severity.NOTE, f"{message}: old brokers store it so when they check the transaction"
-            findings.append(
-                _record_finding(kinds.LOG_COMPRESSION, block, int(row), at + block.start, size, message, severity)
-            )
-    return findings
-
-
-def _is_checked_half(block: Block, row: int) -> bool:
-    """Whether the record is a half message that the broker put once more to check its transaction.
-
-    Old releases (seen in 4.4.0, no more in 4.7.1) put it with the body decompressed and the flags as they were.
-    """
-    at, size = int(block.properties_at[row]), int(block.properties_size[row])
-    checked = b"TRANSACTION_CHECK_TIMES\x01" in block.data[at : at + size].tobytes()
-    return checked and block.topic(row) == b"RMQ_SYS_TRANS_HALF_TOPIC"
-
-
 def gap_range(gap: Finding) -> tuple[int, int]:
     """The physical range that a finding about missing files covers."""
     begin = gap.physical_offset or 0
@@ -275,6 +254,8 @@ class LogJoin:
         self._v2_count = 0
         self._empty: tuple[str, int, int] | None = None
         self._empty_count = 0
+        self._unflagged: dict[str, Unflagged] = {}
+        self._compressing: set[str] = set()
 
     def gap(self, finding: Finding) -> None:
         """Files are missing in front of the next split."""
@@ -286,6 +267,9 @@ class LogJoin:
         for found in partial.damaged:
             insort(self.damaged, found)
         self._breaks += self._continuity.add(partial.continuity, self.damaged)
+        for topic, bodies in partial.unflagged.items():
+            self._unflagged.setdefault(topic, Unflagged()).add(bodies)
+        self._compressing |= partial.compressing
         self.messages += partial.messages
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end
@@ -312,6 +296,8 @@ class LogJoin:
         yield from self._steps
         yield from self._times.end()
         yield from self._breaks
+        for topic, bodies in self._unflagged.items():
+            yield from bodies.findings(is_usual=topic in self._compressing)
         if self._v2:
             message = f"{self._v2_count} records with a two-byte topic length, the first one here"
             unreadable = as_release is not None and as_release < FIRST_WITH_V2

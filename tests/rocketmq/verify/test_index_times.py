@@ -143,6 +143,6 @@ def test_seconds_as_a_broker_counts_them(
 
 
 def test_runs_of_two_splits_that_meet() -> None:
-    times = FileTimes(5, 2, [WrongRun(100, 2, 7, 0, 1)])
-    times.add(FileTimes(5, 3, [WrongRun(140, 1, 9, 0, 2), WrongRun(180, 2, 11, 0, 2)], {4}))
-    assert times == FileTimes(10, 5, [WrongRun(100, 3, 7, 0, 1), WrongRun(180, 2, 11, 0, 2)], {4})
+    times = FileTimes(5, 2, [WrongRun(100, 2, 7, 8, 0, 1)])
+    times.add(FileTimes(5, 3, [WrongRun(140, 1, 9, 9, 0, 2), WrongRun(180, 2, 11, 12, 0, 2)], {4}))
+    assert times == FileTimes(10, 5, [WrongRun(100, 3, 7, 9, 0, 1), WrongRun(180, 2, 11, 12, 0, 2)], {4})
