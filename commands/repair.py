@@ -83,7 +83,7 @@ def command(
             applied = carry_out(
                 repair.plan, manner, verify=lambda: complaints(found, repair, shared), outside=found.logs_outside
             )
-    if repair.after or (repair.plan.steps and (applied is None or applied.complaints)):
+    if repair.after or repair.refusal or (repair.plan.steps and (applied is None or applied.complaints)):
         raise SystemExit(1)
 
 
@@ -163,6 +163,7 @@ def _summary(repair: Repair) -> dict[str, Any]:
         "before": len(repair.before),
         "after": len(repair.after),
         "remaining": [finding.row() for finding in repair.after],
+        "refusal": repair.refusal,
     }
 
 
@@ -174,4 +175,5 @@ def _sentence(repair: Repair) -> str:
     found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
     loses = f"{s['loses']:,} messages are given up" if s["loses"] else "no message is given up"
     after = f"{s['after']:,} would be left" if s["after"] else "none would be left"
-    return f"{steps} for {found}; {loses}; {after}"
+    refusal = f"; {repair.refusal}" if repair.refusal else ""
+    return f"{steps} for {found}; {loses}; {after}{refusal}"

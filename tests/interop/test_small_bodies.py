@@ -34,7 +34,7 @@ def destroyed(root: Path, release: Release) -> list[str]:
     """A store with ten messages in each topic, the fifth of them destroyed; its topics."""
     topics: list[str] = []
     places: list[tuple[int, int]] = []
-    with StoreEngine.open(root, config=StoreConfig.small(release=release)) as engine:
+    with StoreEngine.open(root, config=StoreConfig.small(release=release, default_queues=1)) as engine:
         for whole in (False, True):
             for size in BODIES:
                 topics.append(f"{'Whole' if whole else 'Body'}{size}")

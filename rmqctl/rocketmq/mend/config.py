@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, Step
 from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.config_files import CONFIG, consumer_offsets, delay_offsets
+from rmqctl.rocketmq.config_files import CONFIG, consumer_offsets, delay_offsets, read_config, table
 from rmqctl.rocketmq.queue_files import Queue, is_pre_blank
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.topics import queue_rows
 
 _SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 _DELAYS = f"{CONFIG}/delayOffset.json"
+TOPICS = f"{CONFIG}/topics.json"
+_SIMPLE = "SimpleCQ"
 Key = tuple[str, int]
 
 
@@ -67,7 +70,7 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
 def _anew(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
     """A file that neither itself nor its .bak tells: from the queues where those tell it."""
     document: dict[str, Any] | None = None
-    if finding.file == f"{CONFIG}/topics.json":
+    if finding.file == TOPICS:
         document, why = _topics(store), "topics and their number of queues as the queue directories show them"
     elif finding.file == _DELAYS:
         document = {"offsetTable": _delivered(store, last_time)}
@@ -88,6 +91,32 @@ def _topics(store: RocketMQStore) -> dict[str, Any]:
             most[queue.topic] = max(most.get(queue.topic, 0), queue.queue_id + 1)
     table = {topic: _topic(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
     return {"dataVersion": {"counter": 1, "timestamp": 0}, "topicConfigTable": table}
+
+
+def topic_steps(store: RocketMQStore) -> Iterator[Step]:
+    """topics.json with the kind of queue that each topic's directories hold: a 5.x broker starts with no other.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = read_config(store, Path(TOPICS).name)
+    made, document = _topics(store), found.document if isinstance(found.document, dict) else {}
+    entries, changed = dict(table(document, "topicConfigTable")), []
+    for topic, right in made["topicConfigTable"].items():
+        own = entries.get(topic)
+        attributes = own.get("attributes") if isinstance(own, dict) else None
+        attributes = attributes if isinstance(attributes, dict) else {}
+        kinds_of = (attributes.get("queue.type", _SIMPLE), right.get("attributes", {}).get("queue.type", _SIMPLE))
+        if kinds_of[0] != kinds_of[1]:
+            entries[topic] = {**own, "attributes": {**attributes, "queue.type": kinds_of[1]}} if own else right
+            changed.append(topic)
+    if changed:
+        document = {**(document or made), "topicConfigTable": entries}
+        content = json.dumps(document, indent="\t", ensure_ascii=False).encode()
+        what = f"put topics right by their queue directories: {', '.join(changed)}"
+        why = "the file does not know what kind of queues they have, and a broker that finds others does not start"
+        kind = kinds.CONFIG_FALLBACK if found.error else kinds.QUEUE_ORPHAN
+        yield Step(kind.id, TOPICS, what, why, tuple(replaced(store, TOPICS, content)))
 
 
 def _topic(topic: str, count: int, *, batch: bool) -> dict[str, Any]:

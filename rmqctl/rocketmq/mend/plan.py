@@ -19,7 +19,7 @@ from rmqctl.repair.overlay import Overlay
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.mend.checkpoint import checkpoint_steps
-from rmqctl.rocketmq.mend.config import config_steps
+from rmqctl.rocketmq.mend.config import TOPICS, config_steps, topic_steps
 from rmqctl.rocketmq.mend.damage import survey
 from rmqctl.rocketmq.mend.derived import index_steps, queue_steps, topic_of
 from rmqctl.rocketmq.mend.expired import expired_steps, hollow_steps
@@ -31,8 +31,12 @@ from rmqctl.rocketmq.mend.neutralize import neutralize_step
 from rmqctl.rocketmq.mend.replica import Replica
 from rmqctl.rocketmq.mend.strays import stray_steps
 from rmqctl.rocketmq.mend.unreadable import not_made_anew, unreadable_steps
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from rmqctl.text import number_of
 
 _ROUNDS = 3
 _CONTRADICTING = (kinds.INDEX_ENTRY, kinds.INDEX_COVERAGE)
@@ -78,6 +82,7 @@ class Repair:
         left: what stays as it is, each with the reason.
         before, after: errors and warnings of the store as it is, and as it will be.
         geometry: sizes that the plan assumed.
+        refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
     """
 
     plan: Plan
@@ -85,6 +90,7 @@ class Repair:
     before: tuple[Finding, ...]
     after: tuple[Finding, ...]
     geometry: Geometry
+    refusal: str = ""
 
 
 def plan_repair(
@@ -132,9 +138,26 @@ class _Planner:
             self._derived()
         if refused is not None and not_made_anew(self.store, self.steps):
             raise refused
+        refusal = self._start()
         after = self._findings("verify the result", Level.FULL) if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
-        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry)
+        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal)
+
+    def _start(self) -> str:
+        """What a broker would refuse or cut that starts on the outcome; topics made from the queues are tried."""
+        self.advance("a start on the result")
+        release = release_range(self.below).highest
+        refusal = _refusal(recover(self.store, release, processes=self.options.processes))
+        if not refusal:
+            return ""
+        before = list(self.steps)
+        self.steps = [step for step in before if step.file != TOPICS]
+        if self._take(topic_steps(self.store)):
+            again = _refusal(recover(self.store, release, processes=self.options.processes))
+            if again != refusal:
+                return again
+        self.steps = before
+        return refusal
 
     def _log(self, geometry: Geometry, suspects: list[int]) -> None:
         self.advance("files")
@@ -203,6 +226,16 @@ class _Planner:
         room = self.directory / str(self._built)
         room.mkdir()
         return room
+
+
+def _refusal(start: Recovery) -> str:
+    """Why a start is no success, one sentence; empty where it is."""
+    if start.error is not None:
+        return f"a broker of {start.release} would not start on the result: {start.error}"
+    if start.lost:
+        lost = number_of(len(start.lost), "message")
+        return f"a broker of {start.release} would cut {lost} off the result, the first at {start.lost[0].physical}"
+    return ""
 
 
 def _possible(step: Step, tree: Tree) -> Step:
