@@ -60,7 +60,8 @@ class InternalRecord:
 
     def row(self) -> dict[str, Any]:
         """The record as JSON values; bytes are base64 text, as the official decoders write them."""
-        row = {"type": self.type, "version": self.version, "key": plain(self.key), "value": plain(self.value)}
+        key, value = plain(self.key, tags=True), plain(self.value, tags=True)
+        row = {"type": self.type, "version": self.version, "key": key, "value": value}
         return row | ({"error": self.error} if self.error else {})
 
 
@@ -89,12 +90,16 @@ def decode_control(kind: int, value: bytes | None) -> InternalRecord | None:
         return InternalRecord(name, None, None, None, message, str(error))
 
 
-def plain(value: Any) -> Any:
-    """Return decoded values as JSON values: bytes as base64 text, and without tags that no table names."""
+def plain(value: Any, *, tags: bool = False) -> Any:
+    """Return decoded values as JSON values: bytes as base64 text.
+
+    Args:
+        tags: also the tagged fields that no table names, which the official decoders leave out.
+    """
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items() if name != UNKNOWN_TAGS}
+        return {name: plain(inner, tags=tags) for name, inner in value.items() if tags or name != UNKNOWN_TAGS}
     if isinstance(value, list):
-        return [plain(inner) for inner in value]
+        return [plain(inner, tags=tags) for inner in value]
     return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
 
 

@@ -51,7 +51,7 @@ class Field:
         versions: versions that have it: ``0+``, ``1``, ``0-3``.
         nullable: versions in which it may be null, "" for none.
         tag: number of a tagged field, None for one in its place.
-        default: of a tagged field, which is not written then.
+        default: what the absence of a tagged field stands for.
         fields: of a struct.
     """
 
@@ -133,7 +133,7 @@ def decode_at(message: Message, version: int, data: bytes, position: int = 0) ->
 
 
 def encode(message: Message, version: int, values: Values) -> bytes:
-    """Return the bytes of a message. Absent tagged fields and those with their default are not written.
+    """Return the bytes of a message; tagged fields are written where ``values`` has them.
 
     Raises:
         ValueError: the version is not known, a field is missing, or a value does not fit its type.
@@ -371,7 +371,7 @@ def _write_struct(fields: tuple[Field, ...], version: int, *, flexible: bool) ->
             return
         tags: list[tuple[int, bytes]] = [(tag, data) for tag, data in values.get(UNKNOWN_TAGS, ())]
         for tag, field, part in tagged:
-            if field.name in values and values[field.name] != field.default:
+            if field.name in values:
                 body = bytearray()
                 part(body, values[field.name])
                 tags.append((tag, bytes(body)))

@@ -55,6 +55,7 @@ _TABLES = (
             Field("fenced", "bool"),
             Field("inControlledShutdown", "bool", "1+"),
             Field("logDirs", "[]uuid", "3+", tag=0, default=[]),
+            _optional("cordonedLogDirs", "[]uuid", 1, "4+"),
         ),
     ),
     (1, "UnregisterBrokerRecord", "0", _BROKER),

@@ -35,9 +35,7 @@ def _values(field: Field, version: int) -> st.SearchStrategy[Any]:
             "bytes": st.binary(max_size=20),
             "struct": _structs(field.fields, version),
         }[field.type]
-    if field.tag is not None:
-        found = found.filter(lambda value: value != field.default)
-    return st.none() | found if within(version, field.nullable) and field.tag is None else found
+    return st.none() | found if within(version, field.nullable) else found
 
 
 def _structs(fields: tuple[Field, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -127,6 +125,7 @@ def test_a_tag_that_no_table_names_is_kept_and_written_again() -> None:
     assert values == {"assignmentEpoch": 1, UNKNOWN_TAGS: [[5, b"abc"], [9, b""]]}
     assert encode(VALUES[12], 0, values) == data
     assert records.plain(values) == {"assignmentEpoch": 1}
+    assert records.plain(values, tags=True)[UNKNOWN_TAGS] == [[5, "YWJj"], [9, ""]]
 
 
 def test_the_layout_of_an_earlier_release_is_read() -> None:

@@ -1,0 +1,1 @@
+"""Lookups by offset, time and key as a broker and its clients answer them, and why one misses."""

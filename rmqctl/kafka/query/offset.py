@@ -1,0 +1,166 @@
+"""Records of a partition from an offset on: what a consumer gets, and why it gets no record at an offset (spec 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from formats.kafka.record_batch import Attributes
+from rmqctl.kafka.directory import Segment
+from rmqctl.kafka.indexes import read_offset_index
+from rmqctl.kafka.query.reading import Spans, View, view_of
+from rmqctl.kafka.query.steps import Steps
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.rows import record_row
+from rmqctl.kafka.state.partition_state import PartitionLog
+
+Keep = Callable[[Records, int], bool]
+"""Whether a record, by its number in a group, is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetQuestion:
+    """Which records are asked for.
+
+    Attributes:
+        limit: records at most.
+        keep: further restrictions; None: every record.
+    """
+
+    offset: int
+    limit: int = 1
+    read_committed: bool = False
+    explain: bool = False
+    keep: Keep | None = None
+
+
+def offset_rows(log: PartitionLog, question: OffsetQuestion) -> list[dict[str, Any]]:
+    """The status, the records, then the steps.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    state, offset = log.replayed, question.offset
+    view = view_of(log, read_committed=question.read_committed)
+    steps = Steps(on=question.explain)
+    if not state.log_start_offset <= offset <= state.log_end_offset:
+        next_offset = state.log_start_offset if offset < state.log_start_offset else state.log_end_offset
+        _explain_range(log, offset, steps)
+        return [_status(log, "OUT_OF_RANGE", next_offset), *steps.rows()]
+    rows = list(_records(view, question))
+    if question.explain:
+        _explain(view, question, rows, steps)
+    next_offset = rows[-1]["offset"] + 1 if rows else max(offset, view.end)
+    return [_status(log, "FOUND" if rows else "END", next_offset), *rows, *steps.rows()]
+
+
+def _records(view: View, question: OffsetQuestion) -> Iterator[dict[str, Any]]:
+    left = question.limit
+    for records in view.records(question.offset):
+        for index in range(len(records)):
+            if left <= 0:
+                return
+            if question.keep is None or question.keep(records, index):
+                left -= 1
+                yield record_row(records, index, view.log.partition)
+        if left <= 0:
+            return
+
+
+def _status(log: PartitionLog, status: str, next_offset: int) -> dict[str, Any]:
+    state = log.replayed
+    return {
+        "kind": "status",
+        "status": status,
+        "next_offset": next_offset,
+        "log_start_offset": state.log_start_offset,
+        "log_end_offset": state.log_end_offset,
+        "last_stable_offset": state.last_stable_offset,
+    }
+
+
+def _explain_range(log: PartitionLog, offset: int, steps: Steps) -> None:
+    state = log.replayed
+    steps.add("", "range", f"the log holds offsets from {state.log_start_offset} to before {state.log_end_offset}")
+    if offset >= state.log_start_offset:
+        steps.conclude(f"offset {offset} is beyond the end of the log, {state.log_end_offset}")
+    elif log.segments and offset >= log.segments[0].base:
+        steps.conclude(
+            f"records before {state.log_start_offset} were deleted by request; they may still lie in the file"
+        )
+    else:
+        steps.conclude(f"records before {state.log_start_offset} were deleted with their segments")
+
+
+def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Steps) -> None:
+    """Say how a broker gets to the offset, and why the first record is not the one asked for."""
+    log, offset = view.log, question.offset
+    segment = segment_of(log, offset)
+    if segment is None or segment.log is None:
+        steps.conclude("the partition has no segment")
+        return
+    steps.add(segment.log.name, "segment", f"base offset {segment.base}: the greatest that is not above {offset}")
+    index_entry(segment, offset, steps)
+    if rows and rows[0]["offset"] == offset:
+        steps.conclude(f"the record is in the batch at byte {rows[0]['batch_position']}", rows[0]["file"])
+        return
+    steps.conclude(_why_not(view, question, rows))
+
+
+def segment_of(log: PartitionLog, offset: int) -> Segment | None:
+    """The segment that a broker opens for an offset."""
+    return max((s for s in log.segments if s.base <= offset), key=lambda s: s.base, default=None)
+
+
+def index_entry(segment: Segment, offset: int, steps: Steps) -> int:
+    """The byte at which a broker begins to read for an offset, by the offset index."""
+    if segment.offset_index is None:
+        steps.add(segment.log.name if segment.log else "", "offset index", "there is none: read from byte 0")
+        return 0
+    source = segment.offset_index.open()
+    try:
+        index = read_offset_index(source)
+    finally:
+        source.close()
+    offsets = index.offsets(segment.base)
+    number = int(np.searchsorted(offsets, offset, side="right")) - 1
+    if number < 0:
+        steps.add(
+            segment.offset_index.name, f"{len(index)} entries", f"none is at or before {offset}: read from byte 0"
+        )
+        return 0
+    position = int(index.positions[number])
+    steps.add(segment.offset_index.name, f"entry {number}", f"offset {int(offsets[number])}: read from byte {position}")
+    return position
+
+
+def _why_not(view: View, question: OffsetQuestion, rows: list[dict[str, Any]]) -> str:
+    """Why a consumer gets no record at the offset, one sentence."""
+    log, offset = view.log, question.offset
+    state = log.replayed
+    after = f"; the next record is at {rows[0]['offset']}" if rows else "; no record follows"
+    if offset >= state.log_end_offset:
+        return f"offset {offset} is the end of the log"
+    if offset >= view.end:
+        producer, first = min(state.producers.open.items(), key=lambda item: item[1])
+        return f"producer {producer} has a transaction open since offset {first}: nothing from there on is decided"
+    aborted = Spans(state.producers.aborted)
+    for _, block in log.blocks(offset):
+        hit = np.flatnonzero((block["base_offset"] <= offset) & (block["last_offset"] >= offset))
+        if len(hit):
+            row = int(hit[0])
+            place = f"the batch at byte {int(block.position[row])} of {block.file}"
+            if block["attributes"][row] & Attributes.CONTROL:
+                return f"offset {offset} is a control record, in {place}: consumers are not given it{after}"
+            span = aborted.find(int(block["producer_id"][row]), int(block["base_offset"][row]))
+            if span is not None and question.read_committed:
+                return f"{place} belongs to a transaction that the marker at {span[1]} aborted{after}"
+            there = any((records.offset == offset).any() for records in records_of(block.take(hit[:1])))
+            reason = "does not pass the filters" if there else "was removed by compaction"
+            return f"offset {offset} lies in {place}, but the record {reason}{after}"
+        if (block["base_offset"] > offset).any():
+            break
+    return f"no batch holds offset {offset}: compaction, or a cut and repair of the log, removed it{after}"

@@ -1,0 +1,174 @@
+"""The offset that a broker answers for a time: ListOffsets, by the indexes as it reads them (spec 8.3, 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmqctl.kafka.block import Block
+from rmqctl.kafka.directory import Segment
+from rmqctl.kafka.indexes import TimeIndex, read_time_index
+from rmqctl.kafka.query.offset import index_entry
+from rmqctl.kafka.query.steps import Steps
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.rows import record_row
+from rmqctl.kafka.state.partition_state import PartitionLog
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+SPECIAL = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP}
+"""Words for times -> the numbers that stand for them in the protocol."""
+
+
+class Found(NamedTuple):
+    """A record that answers: its group, and its number there."""
+
+    records: Records
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAnswer:
+    """An offset for a time; -1 and -1: no record is that late.
+
+    Attributes:
+        record: the record at the offset, where there is one.
+        steps: what was looked at, empty where nothing was to be explained.
+    """
+
+    time: int
+    offset: int
+    timestamp: int
+    record: dict[str, Any] | None
+    steps: tuple[dict[str, Any], ...] = ()
+
+    def rows(self, topic: str, partition: int) -> list[dict[str, Any]]:
+        """The answer, its record, then the steps."""
+        place = {"topic": topic, "partition": partition}
+        answer = {"kind": "time_answer"} | place
+        answer |= {"time": self.time, "offset": self.offset, "timestamp": self.timestamp}
+        return [answer, *([self.record] if self.record else []), *self.steps]
+
+
+def offset_for_time(log: PartitionLog, time: int | str, *, explain: bool = False) -> TimeAnswer:
+    """Answer one time for one partition.
+
+    Args:
+        time: epoch ms, or one of :data:`SPECIAL`.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    steps = Steps(on=explain)
+    number = SPECIAL[time] if isinstance(time, str) else time
+    if number == LATEST:
+        end = log.replayed.log_end_offset
+        steps.conclude(f"the log ends before offset {end}")
+        return TimeAnswer(number, end, -1, None, tuple(steps.rows()))
+    if number == EARLIEST:
+        steps.conclude(f"the log starts at offset {log.log_start_offset}")
+        return TimeAnswer(number, log.log_start_offset, -1, None, tuple(steps.rows()))
+    found = _largest(log, steps) if number == MAX_TIMESTAMP else _at_or_after(log, number, steps)
+    if found is None:
+        return TimeAnswer(number, -1, -1, None, tuple(steps.rows()))
+    record = record_row(found.records, found.row, log.partition)
+    return TimeAnswer(number, record["offset"], record["timestamp"], record, tuple(steps.rows()))
+
+
+def _at_or_after(log: PartitionLog, time: int, steps: Steps) -> Found | None:
+    """The first record with a timestamp of ``time`` or later in the first segment that should hold one."""
+    for number, segment in enumerate(log.segments):
+        assert segment.log is not None
+        index = _time_index(log, number, segment)
+        largest, known_by = _largest_timestamp(log, number, segment, index)
+        if largest < time:
+            steps.add(segment.log.name, "largest timestamp", f"{largest}, {known_by}: earlier than {time}")
+            continue
+        steps.add(
+            segment.log.name, "largest timestamp", f"{largest}, {known_by}: the first segment that reaches {time}"
+        )
+        found = _search(log, segment, index, time, steps)
+        if found is None:
+            steps.conclude("the segment holds no such record, and a broker looks in no other", segment.log.name)
+        else:
+            offset = int(found.records.offset[found.row])
+            steps.conclude(f"offset {offset} is the first of that time or later", segment.log.name)
+        return found
+    steps.conclude(f"no segment has a timestamp of {time} or later")
+    return None
+
+
+def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: int, steps: Steps) -> Found | None:
+    position = 0
+    if index is not None and segment.time_index is not None:
+        number = int(np.searchsorted(index.timestamps, time, side="right")) - 1
+        start = int(index.offsets(segment.base)[number]) if number >= 0 else segment.base
+        what = f"entry {number}" if number >= 0 else f"{len(index)} entries"
+        steps.add(segment.time_index.name, what, f"search from offset {start}")
+        position = index_entry(segment, max(start, log.log_start_offset), steps)
+    end = log.replayed.log_end_offset
+    for block in _blocks(log, segment):
+        keep = (block["max_timestamp"] >= time) & (block.position >= position)
+        for records in records_of(block.take(keep)):
+            hit = np.flatnonzero((records.timestamp >= time) & (records.offset >= log.log_start_offset))
+            if len(hit):
+                return Found(records, int(hit[0])) if records.offset[hit[0]] < end else None
+    return None
+
+
+def _largest(log: PartitionLog, steps: Steps) -> Found | None:
+    """The first record with the largest timestamp."""
+    best, where = -1, None
+    for number, segment in enumerate(log.segments):
+        assert segment.log is not None
+        index = _time_index(log, number, segment)
+        largest = _largest_timestamp(log, number, segment, index)[0] if segment.log.size else -1
+        steps.add(segment.log.name, "largest timestamp", str(largest))
+        if largest > best:
+            best, where = largest, segment
+    if where is None:
+        steps.conclude("no record has a timestamp")
+        return None
+    for block in _blocks(log, where):
+        times = block["max_timestamp"]
+        for records in records_of(block.take(times == best)):
+            hit = np.flatnonzero(records.timestamp == best)
+            if len(hit):
+                offset = int(records.offset[hit[0]])
+                steps.conclude(f"offset {offset} is the first with the largest timestamp {best}", block.file)
+                return Found(records, int(hit[0]))
+    steps.conclude(f"no record has the timestamp {best} that the time index says")
+    return None
+
+
+def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:
+    """The batches of one segment."""
+    for owner, block in log.blocks(segment.base):
+        if owner is not segment:
+            return
+        yield block
+
+
+def _time_index(log: PartitionLog, number: int, segment: Segment) -> TimeIndex | None:
+    """The time index that a broker reads; None where it makes it again from the log, or has none."""
+    if number >= log.recovered_from or segment.time_index is None:
+        return None
+    source = segment.time_index.open()
+    try:
+        return read_time_index(source)
+    finally:
+        source.close()
+
+
+def _largest_timestamp(log: PartitionLog, number: int, segment: Segment, index: TimeIndex | None) -> tuple[int, str]:
+    """What a broker takes for the largest timestamp of a segment, and how it knows."""
+    assert segment.log is not None
+    if index is not None and len(index):
+        return int(index.timestamps[-1]), "by the last entry of the time index"
+    if number >= log.recovered_from:
+        largest = max((int(b["max_timestamp"].max()) for b in _blocks(log, segment) if len(b)), default=-1)
+        if largest >= 0:
+            return largest, "by the batches, since the time index is made again"
+    return segment.log.mtime_ms, "by the modification time of the file, since no time index entry is there"

@@ -1,0 +1,238 @@
+"""What internal topics say: committed offsets of groups, transactions, share groups (spec 10.2, 10.3).
+
+Each is a table kept as a log: the last record of a key counts, a record without a value removes it. Offsets that a
+transaction commits count once its marker stands in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from formats.kafka.coordinator_messages import TransactionStatus
+from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, decode_record
+from formats.kafka.messages import Values
+from formats.kafka.record_batch import Attributes, ControlType
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.producers import Marker, marker_of
+
+_OFFSET_COMMITS, _GROUP_METADATA = (0, 1), 2
+_SHARE_SNAPSHOT = 0
+
+
+class TableRecord(NamedTuple):
+    """A record of an internal topic, or the marker of a transaction.
+
+    Attributes:
+        producer_id: of the transaction that wrote it, -1 for none.
+        marker: of a control batch; then there is no record.
+    """
+
+    offset: int
+    producer_id: int
+    type: int
+    key: Values
+    value: Values | None
+    marker: Marker | None = None
+
+
+class Commit(NamedTuple):
+    """An offset that a group committed; ``record_offset`` is where it stands in ``__consumer_offsets``."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    record_offset: int
+
+
+GroupPartition = tuple[str, str, int]
+"""Group, topic and partition."""
+
+
+@dataclass
+class GroupOffsets:
+    """What ``__consumer_offsets`` says.
+
+    Attributes:
+        commits: by group, topic and partition.
+        pending: offsets in transactions that are open.
+        groups: every group that is named; its protocol type, "" where only offsets are there.
+    """
+
+    commits: dict[GroupPartition, Commit] = field(default_factory=dict)
+    pending: dict[GroupPartition, Commit] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The latest state of a transactional id, as its coordinator noted it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    partitions: tuple[tuple[str, int], ...]
+    start_timestamp: int
+    timeout_ms: int
+    last_update: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its end has not been decided, or not been written everywhere."""
+        return self.state in {"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"}
+
+
+class SharePartition(NamedTuple):
+    """Where a share group stands in a partition, named by the id of its topic."""
+
+    group: str
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareState:
+    """Start offset and the leader epoch and time it was written with; -1 for none."""
+
+    start_offset: int
+    leader_epoch: int
+    write_timestamp: int
+
+
+def group_offsets(logs: Iterable[PartitionLog]) -> GroupOffsets:
+    """Replay the partitions of ``__consumer_offsets``."""
+    found = GroupOffsets()
+    for log in logs:
+        pending: dict[int, list[TableRecord]] = {}
+        for record in _table(log, CONSUMER_OFFSETS):
+            if record.marker is not None:
+                _end_commits(found, pending.pop(record.producer_id, []), record.marker)
+            elif record.type in _OFFSET_COMMITS:
+                if record.producer_id >= 0:
+                    pending.setdefault(record.producer_id, []).append(record)
+                else:
+                    _commit(found.commits, record)
+            else:
+                _note_group(found, record)
+        for records in pending.values():
+            for record in records:
+                _commit(found.pending, record)
+    for group, _, _ in (*found.commits, *found.pending):
+        found.groups.setdefault(group, "")
+    return found
+
+
+def transactions(logs: Iterable[PartitionLog]) -> dict[str, Transaction]:
+    """Replay the partitions of ``__transaction_state``; by transactional id, those removed left out."""
+    found: dict[str, Transaction] = {}
+    for log in logs:
+        for record in _table(log, TRANSACTION_STATE):
+            if record.marker is not None:
+                continue
+            name = record.key["transactionalId"]
+            found.pop(name, None)
+            if record.value is not None:
+                found[name] = _transaction(name, record.value)
+    return found
+
+
+def share_states(logs: Iterable[PartitionLog]) -> dict[SharePartition, ShareState]:
+    """Replay the partitions of ``__share_group_state``: snapshots, and updates of them."""
+    found: dict[SharePartition, ShareState] = {}
+    for log in logs:
+        for record in _table(log, SHARE_GROUP_STATE):
+            if record.marker is not None:
+                continue
+            key = SharePartition(record.key["groupId"], record.key["topicId"], record.key["partition"])
+            if record.value is None:
+                found.pop(key, None)
+            else:
+                found[key] = _share_state(record.type, record.value, found.get(key))
+    return found
+
+
+def _table(log: PartitionLog, topic: str) -> Iterator[TableRecord]:
+    """The records of an internal topic that can be taken apart, and the markers, in order."""
+    for _, block in log.blocks():
+        for records in records_of(block):
+            control = (block["attributes"] & int(Attributes.CONTROL)) != 0
+            for index, row in enumerate(records.batch.tolist()):
+                producer = _transaction_of(records, row)
+                if control[row]:
+                    marker = marker_of(block.raw(row))
+                    if marker is not None:
+                        yield TableRecord(
+                            int(records.offset[index]), int(block["producer_id"][row]), -1, {}, {}, marker
+                        )
+                    continue
+                taken = decode_record(topic, records.key(index), records.value(index))
+                if taken is not None and taken.key is not None and not taken.error and isinstance(taken.type, int):
+                    yield TableRecord(int(records.offset[index]), producer, taken.type, taken.key, taken.value)
+
+
+def _transaction_of(records: Records, row: int) -> int:
+    block = records.block
+    return int(block["producer_id"][row]) if block["attributes"][row] & Attributes.TRANSACTIONAL else -1
+
+
+def _end_commits(found: GroupOffsets, records: list[TableRecord], marker: Marker) -> None:
+    if marker.type == ControlType.COMMIT:
+        for record in records:
+            _commit(found.commits, record)
+
+
+def _commit(table: dict[GroupPartition, Commit], record: TableRecord) -> None:
+    """Note an offset, unless a later record did so before the transaction of this one ended."""
+    key = record.key["group"], record.key["topic"], record.key["partition"]
+    known = table.get(key)
+    if known is not None and known.record_offset > record.offset:
+        return
+    table.pop(key, None)
+    if record.value is not None:
+        value = record.value
+        epoch = value.get("leaderEpoch", -1)
+        table[key] = Commit(value["offset"], epoch, value["metadata"] or "", value["commitTimestamp"], record.offset)
+
+
+def _note_group(found: GroupOffsets, record: TableRecord) -> None:
+    """Note what kind a group is, by the records that describe it."""
+    group = str(record.key.get("group") or record.key.get("groupId") or "")
+    if record.type == _GROUP_METADATA:
+        kind = (record.value or {}).get("protocolType", "")
+    else:
+        kind = "streams" if record.type >= 17 else "share" if 9 <= record.type <= 15 else "consumer"
+    if record.value is not None:
+        found.groups[group] = kind
+    elif record.type in {_GROUP_METADATA, 3, 11, 17}:
+        found.groups.pop(group, None)
+
+
+def _transaction(name: str, value: Values) -> Transaction:
+    status = value["transactionStatus"]
+    known = status in set(TransactionStatus)
+    partitions = [
+        (entry["topic"], number) for entry in value["transactionPartitions"] or () for number in entry["partitionIds"]
+    ]
+    return Transaction(
+        name,
+        value["producerId"],
+        value["producerEpoch"],
+        TransactionStatus(status).name if known else f"Unknown-{status}",
+        tuple(sorted(partitions)),
+        value["transactionStartTimestampMs"],
+        value["transactionTimeoutMs"],
+        value["transactionLastUpdateTimestampMs"],
+    )
+
+
+def _share_state(kind: int, value: Values, known: ShareState | None) -> ShareState:
+    start: int = value["startOffset"]
+    if kind != _SHARE_SNAPSHOT and known is not None:
+        start = known.start_offset if start < 0 else start
+        return ShareState(start, value["leaderEpoch"], known.write_timestamp)
+    written: Any = value.get("writeTimestamp", -1)
+    return ShareState(start, value["leaderEpoch"], written)

@@ -1,0 +1,286 @@
+"""Where a partition begins and ends, and what is decided in it: the one answer that every verb asks (spec 12, 13.4).
+
+Offsets are those that a broker gives once it has started on the directory as the only replica. It trusts a directory
+that was stopped in order, but for the tail of the last segment; after a crash it checks all from the recovery point on,
+cuts at the first batch that is not right, and drops the segments after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from formats.errors import DecodeError
+from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_leader_epochs, parse_offsets
+from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
+from formats.kafka.record_batch import Attributes
+from rmqctl.kafka.block import Block, Gap, GapKind
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.indexes import read_offset_index, read_producer_snapshot
+from rmqctl.kafka.reference import records_of
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.producers import ProducerReplay
+
+_MAX_TEXT = 64 << 20
+
+
+class Checkpoints:
+    """The text files of a log directory with an offset a partition, each read once."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self.directory = directory
+        self._read: dict[FileKind, OffsetCheckpoint] = {}
+
+    def of(self, kind: FileKind) -> OffsetCheckpoint:
+        """A checkpoint as far as it can be read; empty where the file is not there."""
+        found = self._read.get(kind)
+        if found is None:
+            file = self.directory.one(kind)
+            found = self._read[kind] = OffsetCheckpoint() if file is None else parse_offsets(read_text(file))
+        return found
+
+    def offset(self, kind: FileKind, partition: Partition) -> int | None:
+        """What a broker takes from a checkpoint for a partition; it takes nothing from one with a bad line."""
+        found = self.of(kind)
+        if partition.partition is None or found.problems:
+            return None
+        return found.offsets().get((partition.topic, partition.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a broker cuts a log when it starts: the file, and what it meets there."""
+
+    file: LogFile
+    gap: Gap
+
+
+@dataclass
+class PartitionLog:
+    """The log of one partition, as a broker serves it once it has started.
+
+    Attributes:
+        stop: where the broker cuts it; None where it keeps all. Known once :meth:`blocks` has been read.
+    """
+
+    directory: LogDirectory
+    partition: Partition
+    checkpoints: Checkpoints
+    stop: Stop | None = field(default=None, init=False)
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Segments with a ``.log`` file, ascending."""
+        return [segment for segment in self.partition.segments if segment.log is not None]
+
+    @cached_property
+    def recovered_from(self) -> int:
+        """Number of the first segment that a broker checks batch by batch; after an orderly stop that of none."""
+        segments = self.segments
+        if self.partition.is_metadata_log:
+            return 0  # always loaded as after a crash
+        if self.directory.is_clean:
+            return len(segments)
+        point = self.checkpoints.offset(FileKind.RECOVERY_POINTS, self.partition) or 0
+        return max((number for number, segment in enumerate(segments) if segment.base <= point), default=0)
+
+    def blocks(self, start: int = 0) -> Iterator[tuple[Segment, Block]]:
+        """The batches that a broker keeps, in order; those of a block live until the next.
+
+        Args:
+            start: offset; segments that end before it are left out.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        segments = self.segments
+        for number, segment in enumerate(segments):
+            if number + 1 < len(segments) and segments[number + 1].base <= start:
+                continue
+            for block in self._served(number, segment):
+                yield segment, block
+            if self.stop is not None:
+                return
+
+    def _served(self, number: int, segment: Segment) -> Iterator[Block]:
+        """The batches of a segment up to where a broker cuts it."""
+        assert segment.log is not None
+        recovered, is_last = number >= self.recovered_from, number + 1 == len(self.segments)
+        trusted = 0 if recovered else self._indexed(segment) if is_last else None
+        source = segment.log.open()
+        try:
+            extent = Extent(segment.log.name, segment.base, size=segment.log.size, check_crc=recovered)
+            for block in scan(source, extent):
+                cut = None if trusted is None else _first_stop(block, trusted)
+                if cut is None:
+                    yield block
+                    continue
+                self.stop = Stop(segment.log, cut)
+                yield block.take(block.position < cut.position)
+                return
+        finally:
+            source.close()
+
+    @staticmethod
+    def _indexed(segment: Segment) -> int:
+        """Where a broker begins to look for the end of a log that was stopped in order."""
+        if segment.offset_index is None:
+            return 0
+        source = segment.offset_index.open()
+        try:
+            index = read_offset_index(source)
+        finally:
+            source.close()
+        return int(index.positions[-1]) if len(index) else 0
+
+    @cached_property
+    def log_start_offset(self) -> int:
+        """The first offset that is served."""
+        stored = self.checkpoints.offset(FileKind.LOG_STARTS, self.partition) or 0
+        return max(stored, self.segments[0].base if self.segments else 0)
+
+    @cached_property
+    def topic_id(self) -> str | None:
+        """The id in partition.metadata, None where there is none."""
+        return self.topic_id_file.topic_id
+
+    @cached_property
+    def topic_id_file(self) -> TopicIdFile:
+        """The partition.metadata as far as it can be read."""
+        file = self.partition.one(FileKind.PARTITION_METADATA)
+        return TopicIdFile() if file is None else parse_partition_metadata(read_text(file))
+
+    @cached_property
+    def leader_epochs(self) -> EpochCheckpoint:
+        """The leader-epoch-checkpoint as far as it can be read."""
+        file = self.partition.one(FileKind.LEADER_EPOCHS)
+        return EpochCheckpoint() if file is None else parse_leader_epochs(read_text(file))
+
+    @cached_property
+    def replayed(self) -> PartitionState:
+        """The state at the end of the log, from one pass over its batches."""
+        return _replay(self)
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """A partition at the end of its log.
+
+    Attributes:
+        log_end_offset: the next offset to be written.
+        high_watermark: of the checkpoint, within the log.
+        last_stable_offset: where readers of committed records stop.
+        first_timestamp, last_timestamp: of the first and the last record of data in offset order, ms.
+        epochs: leader epochs of the batches: epoch and the first offset with it.
+        stop: where the broker cuts the log when it starts.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    records: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    producers: ProducerReplay
+    epochs: tuple[tuple[int, int], ...]
+    stop: Stop | None
+
+
+def read_text(file: LogFile) -> bytes:
+    """The bytes of a small file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    source = file.open()
+    try:
+        return source.read_at(0, min(source.size(), _MAX_TEXT))
+    finally:
+        source.close()
+
+
+def _first_stop(block: Block, trusted: int) -> Gap | None:
+    """The first place of a block, from ``trusted`` on, where a broker that starts stops to read."""
+    found = [gap for gap in block.gaps if gap.position >= trusted]
+    bad = np.flatnonzero(~block.crc_ok & (block.position >= trusted))
+    if len(bad):
+        at, size = int(block.position[bad[0]]), int(block.size[bad[0]])
+        found.append(Gap(at, at + size, GapKind.CRC, "the CRC of the batch does not match"))
+    return min(found, key=lambda gap: gap.position, default=None)
+
+
+def _replay(log: PartitionLog) -> PartitionState:
+    producers, epochs = ProducerReplay(), list[tuple[int, int]]()
+    _load_snapshot(log, producers)
+    last_offset, records = -1, 0
+    first = last = b""
+    for _, block in log.blocks():
+        if not len(block):
+            continue
+        producers.add(block)
+        _add_epochs(block, epochs)
+        last_offset = max(last_offset, int(block["last_offset"].max()))
+        counts = np.clip(block["records_count"], 0, None)
+        records += int(counts.sum())
+        data = np.flatnonzero((counts > 0) & ~block.flag(Attributes.CONTROL))
+        if len(data):
+            first = first or block.raw(int(data[0]))
+            last = block.raw(int(data[-1]))
+    end = _log_end(log, last_offset)
+    stored = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
+    return PartitionState(
+        log.log_start_offset,
+        end,
+        min(max(stored, log.log_start_offset), end),
+        producers.stable_offset(end),
+        records,
+        _timestamps(first)[0],
+        _timestamps(last)[-1],
+        producers,
+        tuple(epochs),
+        log.stop,
+    )
+
+
+def _load_snapshot(log: PartitionLog, producers: ProducerReplay) -> None:
+    """Start from the snapshot at the first segment, where earlier ones are gone."""
+    for file in log.partition.snapshots:
+        if log.segments and 0 < file.base == log.segments[0].base:
+            source = file.open()
+            try:
+                snapshot = read_producer_snapshot(source)
+            finally:
+                source.close()
+            if snapshot.is_good:
+                producers.load(snapshot.rows())
+
+
+def _add_epochs(block: Block, epochs: list[tuple[int, int]]) -> None:
+    """Add leader epochs higher than all before, with the first offset of each."""
+    column = block["partition_leader_epoch"]
+    highest = np.maximum.accumulate(np.maximum(column, epochs[-1][0] if epochs else -1))
+    before = np.concatenate([[epochs[-1][0] if epochs else -1], highest[:-1]])
+    rows = np.flatnonzero(highest > before)
+    epochs.extend(zip(column[rows].tolist(), block["base_offset"][rows].tolist(), strict=True))
+
+
+def _log_end(log: PartitionLog, last_offset: int) -> int:
+    """The next offset: after the last batch, at least the base offset of the last segment that is kept."""
+    kept = log.stop.file.base if log.stop is not None else log.segments[-1].base if log.segments else 0
+    return max(last_offset + 1, kept, log.log_start_offset)
+
+
+def _timestamps(batch: bytes) -> list[int | None]:
+    """Timestamps of the records of a batch, as far as they can be read; at least one element."""
+    found: list[int | None] = []
+    try:
+        if batch:
+            found.extend(record.timestamp for record in records_of(batch))
+    except DecodeError:
+        pass
+    return [time if time is None or time >= 0 else None for time in found] or [None]

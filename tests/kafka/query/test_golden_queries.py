@@ -1,0 +1,147 @@
+"""Lookups in golden directories, against what the brokers answered."""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.query.key import explain_key, key_rows, latest_rows
+from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
+from rmqctl.kafka.query.partitioner import murmur2, partition_of_key, partition_of_name
+from rmqctl.kafka.query.time import offset_for_time
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from tests.kafka.state.test_golden_state import WRITTEN_LATER
+
+ALL = 1 << 40
+
+
+@pytest.fixture
+def logs(directory: LogDirectory) -> dict[str, PartitionLog]:
+    checkpoints = Checkpoints(directory)
+    return {p.label: PartitionLog(directory, p, checkpoints) for p in directory.partitions if p.is_plain}
+
+
+def _ranges(offsets: list[int]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for offset in offsets:
+        if found and found[-1][1] == offset - 1:
+            found[-1][1] = offset
+        else:
+            found.append([offset, offset])
+    return found
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_consumers_get_the_same_records(
+    golden_name: str, logs: dict[str, PartitionLog], *, read_committed: bool
+) -> None:
+    for label, answer in golden.oracle(golden_name)["partitions"].items():
+        log = logs[label]
+        status, *rows = offset_rows(log, OffsetQuestion(log.log_start_offset, ALL, read_committed))
+        offsets = [row["offset"] for row in rows]
+        if (golden_name, label) in WRITTEN_LATER and not read_committed:
+            offsets.pop()
+        assert _ranges(offsets) == answer["readCommitted" if read_committed else "readUncommitted"], label
+        assert status["status"] == ("FOUND" if rows else "END")
+
+
+def test_times_are_answered_alike(golden_name: str, logs: dict[str, PartitionLog]) -> None:
+    asked = 0
+    for label, answer in golden.oracle(golden_name)["partitions"].items():
+        if (golden_name, label) in WRITTEN_LATER:
+            continue
+        for time, offset, timestamp in answer.get("offsetsForTimes", ()):
+            found = offset_for_time(logs[label], time, explain=True)
+            assert (label, time, found.offset, found.timestamp) == (label, time, offset, timestamp)
+            assert found.steps[-1]["what"] == "conclusion"
+            asked += 1
+        if "maxTimestamp" in answer:
+            found = offset_for_time(logs[label], "max-timestamp")
+            assert {"offset": found.offset, "timestamp": found.timestamp} == answer["maxTimestamp"], label
+    assert asked > 100
+
+
+def test_every_offset_says_why_there_is_no_record(logs: dict[str, PartitionLog]) -> None:
+    """Each offset of one partition of each kind gets its record, or one sentence that says why not."""
+    reasons = defaultdict(list)
+    for label in ("txn-a-0", "compacted-0", "deleted-rec-0"):
+        if label not in logs:
+            continue
+        log = logs[label]
+        for offset in range(-1, log.replayed.log_end_offset + 2):
+            status, *rows = offset_rows(log, OffsetQuestion(offset, 1, read_committed=True, explain=True))
+            conclusion = rows[-1]["result"]
+            hit = [row for row in rows if row["kind"] == "record" and row["offset"] == offset]
+            assert bool(hit) == conclusion.startswith("the record is in the batch")
+            assert status["next_offset"] >= max(offset, 0) or status["status"] == "OUT_OF_RANGE"
+            if not hit:
+                reasons[label].append(conclusion)
+    if "txn-a-0" in logs:
+        text = " ".join(reasons["txn-a-0"])
+        for word in ("control record", "aborted", "a transaction open since", "the end of the log", "beyond the end"):
+            assert word in text
+        assert "compaction" in " ".join(reasons["compacted-0"])
+        assert "deleted by request" in " ".join(reasons["deleted-rec-0"])
+
+
+def test_records_by_key(golden_name: str, logs: dict[str, PartitionLog]) -> None:
+    """All records with a key, as the truth has them."""
+    expected: dict[tuple[str, Any], list[int]] = defaultdict(list)
+    file = ""
+    for line in golden.truth(golden_name):
+        file = line.get("file", file)
+        if line["t"] == "record" and not line.get("controlType") and file.endswith(".log"):
+            label = file.split("/")[0]
+            if label in logs and line["offset"] >= logs[label].log_start_offset and line["key"] is not None:
+                expected[label, line["key"]].append(line["offset"])
+    for (label, key), offsets in list(expected.items())[::7]:
+        rows = list(key_rows(logs[label], base64.b64decode(key)))
+        assert [row["offset"] for row in rows] == offsets, (label, key)
+        assert [row["offset"] for row in latest_rows(iter(rows))] == offsets[-1:]
+
+
+def test_a_missing_key_is_explained(logs: dict[str, PartitionLog]) -> None:
+    log = next(iter(logs.values()))
+    rows = list(key_rows(log, b"nobody wrote this"))
+    assert rows == []
+    steps = explain_key([log], b"nobody wrote this", 1, rows).rows()
+    assert steps[0]["result"] == "the default partitioner puts the key into 0 of 1"
+    assert steps[-1]["result"] == "no record has the key: never written, or removed by compaction or retention"
+
+
+@pytest.mark.parametrize(
+    ("data", "hash_"),
+    [  # from the tests of the Java client
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2(data: bytes, hash_: int) -> None:
+    assert murmur2(data) == hash_ & 0xFFFFFFFF
+
+
+def test_names_go_where_brokers_put_them(directory: LogDirectory, logs: dict[str, PartitionLog]) -> None:
+    from rmqctl.kafka.state.internal_topics import group_offsets, transactions
+
+    found = 0
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        owners = [log for log in logs.values() if log.partition.topic == topic]
+        for log in owners:
+            names = group_offsets([log]).groups if topic == "__consumer_offsets" else transactions([log])
+            for name in names:
+                assert partition_of_name(name, len(owners)) == log.partition.partition
+                found += 1
+    assert found or not any(log.partition.topic == "__transaction_state" for log in logs.values())
+
+
+def test_the_partition_of_a_key() -> None:
+    assert [partition_of_key(b"foobar", count) for count in (1, 3, 50)] == [0, (-790332482 & 0x7FFFFFFF) % 3, 16]
