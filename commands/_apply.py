@@ -5,8 +5,11 @@ A command makes a plan, shows it with :func:`show_plan`, and hands it to :func:`
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -82,6 +85,18 @@ def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+@contextmanager
+def staged(root: str, manner: Manner) -> Iterator[Path]:
+    """A directory to build files in, removed afterwards: on the disk of the journal, or of a store that is changed."""
+    place: Path | None = None
+    if manner.is_real:
+        wanted = Path(os.path.realpath(manner.journal or Path(os.path.realpath(root)).parent))
+        place = next(p for p in (wanted, *wanted.parents) if p.is_dir())
+        place = place if os.access(place, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
+        yield Path(directory)
 
 
 def stop_if_pending(root: str | Path) -> None:

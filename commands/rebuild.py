@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
-from commands._apply import Manner, apply_options, carry_out, stop_if_pending
+from commands._apply import Manner, apply_options, carry_out, staged, stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
 from commands._spark import spark_options, started, working
 from commands._types import LocalPath, refuse
@@ -81,6 +80,7 @@ def command(
     """
     from rmqctl.open import check_no_part, open_root_at
     from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
+    from rmqctl.rocketmq.rebuild.room import building
 
     if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
@@ -98,7 +98,7 @@ def command(
         as_release=as_release,
         processes=processes or processes_for(sum(f.size for f in found.log_files)),
     )
-    with _stage(found, beside=manner.is_real) as directory:
+    with staged(found.root, manner) as directory:
         with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
             if into:
                 _into(rebuild, into, out, force=manner.force)
@@ -106,7 +106,8 @@ def command(
             if manner.is_real:
                 rebuild.check_in_place()
             _check_room(rebuild, directory, force=manner.force, told=manner.is_real)
-            rebuilt = rebuild.run(directory)
+            with building(found, directory):
+                rebuilt = rebuild.run(directory)
             _remark(rebuild, rebuilt)
         _show(rebuilt, out)
         _stop_if_nothing(found, wanted, rebuilt)
@@ -146,15 +147,6 @@ def _check_state(found: RocketMQStore, *, apply: bool) -> None:
         if apply:
             raise StoreInUse(found.root)
         message("a broker holds the lock of this store: what is read may be changing")
-
-
-@contextmanager
-def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
-    """A directory to build in, removed afterwards: beside a store that is to be changed, else in the usual place."""
-    parent = os.path.dirname(os.path.realpath(found.root))
-    place = parent if beside and os.access(parent, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".rmqctl-rebuild-", dir=place) as directory:
-        yield Path(directory)
 
 
 def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:

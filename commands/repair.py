@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from commands._app import Output, message
-from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
+from commands._apply import Manner, apply_options, carry_out, show_plan, staged, stop_if_pending
 from commands._options import StoreOptions, output_option, processes_for, store_options
 from rmqctl.text import number_of
 
@@ -68,14 +63,16 @@ def command(
     from rmqctl.open import open_root_at
     from rmqctl.rocketmq.mend.mending import BodyDamage
     from rmqctl.rocketmq.mend.plan import RepairOptions, complaints, plan_repair
+    from rmqctl.rocketmq.rebuild.room import building
 
     found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     _check_state(found, manner)
     shared = processes_for(sum(f.size for f in found.log_files))
     options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize, shared)
     _check_ids(options)
-    with _stage(found, beside=manner.is_real) as directory:
-        repair = plan_repair(found, options, directory)
+    with staged(found.root, manner) as directory:
+        with building(found, directory):
+            repair = plan_repair(found, options, directory)
         _say_assumptions(repair)
         _show(repair, out)
         applied = None
@@ -115,15 +112,6 @@ def _check_ids(options: RepairOptions) -> None:
         for pattern in patterns:
             if not any(fnmatchcase(kind, pattern) for kind in known):
                 refuse(name, f"{pattern!r} is the id of no finding; `rmqctl formats findings` lists them.")
-
-
-@contextmanager
-def _stage(found: RocketMQStore, *, beside: bool) -> Iterator[Path]:
-    """A directory to build files in, removed afterwards: beside a store that is to be changed."""
-    parent = os.path.dirname(os.path.realpath(found.root))
-    place = parent if beside and os.access(parent, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".rmqctl-repair-", dir=place) as directory:
-        yield Path(directory)
 
 
 def _say_assumptions(repair: Repair) -> None:

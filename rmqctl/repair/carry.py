@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from rmqctl.repair.reserve import Reserved, discard, reserved
 from rmqctl.repair.room import check_names, check_room, check_writable
 from rmqctl.repair.write_journal import write_journal
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 Verify = Callable[[], Sequence[str]]
 """Looks at the changed store and says what is still wrong, a sentence each."""
 Advance = Callable[[int], None]
@@ -102,6 +104,8 @@ def begin_run(start: Start, layer: FileLayer, verify: Verify | None, advance: Ad
         with reserved(base, start.name, layer) as place:
             journal = _written(start, place, layer, advance)
     except OSError as error:
+        if error.errno in _FULL:  # somebody else filled the disk meanwhile
+            check_room(changes, base, layer)
         raise IOFailure(
             f"cannot write the journal {base / start.name}",
             error,

@@ -79,16 +79,23 @@ def check_room(changes: Changes, base: Path, layer: FileLayer) -> None:
     Raises:
         Refused: too little is free; the message has both numbers.
     """
-    where = {os.stat(p).st_dev: p for p in (changes.root, str(_there(base)))}
+    here, known = os.stat(_there(base)).st_dev, _devices(changes, base)
     for device, needed in room_needed(changes, base).items():
-        path = where.get(device, changes.root)
+        path = known[device]
         free = layer.free_bytes(path)
         if needed > free:
+            elsewhere = ", or give a directory on another disk with --journal DIR" if device == here else ""
             raise Refused(
                 f"too little room in {path}: {needed:,} bytes are needed and {free:,} are free "
-                f"({needed - free:,} are missing); nothing was changed; free some, or give a directory "
-                "on another disk with --journal DIR; --force tries all the same"
+                f"({needed - free:,} are missing); nothing was changed; free some{elsewhere}; "
+                "--force tries all the same"
             )
+
+
+def _devices(changes: Changes, base: Path) -> dict[int, str]:
+    """A directory on each device that is written to."""
+    places = [str(_there(Path(changes.path(file.name)).parent)) for file in changes.files]
+    return {os.stat(path).st_dev: path for path in (*places, changes.root, str(_there(base)))}
 
 
 def room_needed(changes: Changes, base: Path) -> Counter[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.errors import IOFailure
 from rmqctl.repair import apply, pending, read_journal, resume, undo
-from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
+from tests.repair.faults import AcrossCounting, CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import rich_plan, state_of
 from tests.repair.workshop import Workshop, chosen
 
@@ -207,3 +207,29 @@ def test_going_on_fails_and_can_be_tried_again(shop: Workshop, stride: int) -> N
         else:
             resume(found, layer=QuickLayer())
         assert shop.state() == before
+
+
+def test_an_original_goes_only_when_its_copy_is_on_the_disk(shop: Workshop) -> None:
+    """A move between file systems: bytes of the copy, its directory and those above it are synced before."""
+    layer = AcrossCounting()
+    journal = apply(rich_plan(shop.root), layer=layer).journal
+    assert journal is not None
+    back = AcrossCounting()
+    undo(journal, layer=back)
+    moves = 0
+    for requests in (layer.requests, back.requests):
+        for at, (operation, path) in enumerate(requests):
+            if operation != "unlink" or "rmqctl.pending" in path or path.endswith(("after.jsonl",)):
+                continue
+            following = next(p for o, p in requests[at:] if o == "rename")
+            moves += 1
+            synced = {p for o, p in requests[:at] if o == "fsync"}
+            assert following + ".rmqctl-part" in synced
+            directory = os.path.dirname(following)
+            while directory not in (str(shop.root), str(shop.base)):
+                made = [i for i, request in enumerate(requests[:at]) if request == ("mkdir", directory)]
+                for name in (directory, os.path.dirname(directory)):
+                    last = max(i for i, request in enumerate(requests[:at]) if request == ("fsync", name))
+                    assert not made or last > made[-1]
+                directory = os.path.dirname(directory)
+    assert moves > 6

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rmqctl.errors import Refused
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.geometry import Geometry
+from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.index_geometry import ENTRY, SLOT_SIZE
 from rmqctl.rocketmq.queue_files import UNIT
 from rmqctl.rocketmq.store import RocketMQStore
@@ -51,6 +54,31 @@ def _sample(context: FileContext, rules: DispatchRules, wanted: Wanted) -> Dispa
     return Dispatched()
 
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def building(store: RocketMQStore, directory: Path) -> Iterator[None]:
+    """Say what is needed and what is free where the disk fills up while files are built in a directory.
+
+    Raises:
+        Refused: the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        built = sum(p.stat().st_blocks * 512 for p in directory.rglob("*") if p.is_file())
+        free = built + _free(directory)
+        needed = max(bytes_needed(store, geometry_of(store), DispatchRules.of(store), Wanted()), free + 1)
+        raise Refused(
+            f"too little room in {directory.parent}: the files of the plan need about {needed:,} bytes, "
+            f"and {free:,} are free; nothing was changed; free some, or give a directory on another disk with "
+            "--journal DIR (in a dry run: TMPDIR)"
+        ) from error
+
+
 def check_room(directory: Path, needed: int, *, force: bool = False) -> int:
     """Bytes free where ``directory`` is or will be made.
 
@@ -63,11 +91,15 @@ def check_room(directory: Path, needed: int, *, force: bool = False) -> int:
     place = directory.absolute()
     while not place.exists():
         place = place.parent
-    found = os.statvfs(place)
-    free = found.f_bavail * found.f_frsize
+    free = _free(place)
     if needed > free and not force:
         raise Refused(
             f"too little room in {place}: about {needed:,} bytes are needed and {free:,} are free; nothing was "
             "written; free some, or give a directory on another disk with --into DIR"
         )
     return free
+
+
+def _free(place: Path) -> int:
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize
