@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rmqctl.findings import Finding
+from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import OFFSET_DIGITS, RocketMQStore, StoreFile
+from rmqctl.text import number_of
 
 _LEAST, _MOST_OTHERS = 3, 0.1
 """Records that must agree, since one offset may be damaged; the part of them that may say something else."""
@@ -72,6 +75,17 @@ def homecoming(store: RocketMQStore, found: Sequence[Misplaced]) -> list[Misplac
     return sorted(homes.values(), key=lambda one: one.home)
 
 
+def misnamed(found: Sequence[Misplaced]) -> Finding:
+    """One finding for files of the log that have a wrong name; at least one."""
+    first, records = found[0], sum(one.records for one in found)
+    short = {one.name: one.file.name.rpartition("/")[2] for one in found}
+    pairs = [f"{old} should be {new.rpartition('/')[2]}" for new, old in short.items()]
+    if len(found) == 2 and {one.name for one in found} == {one.file.name for one in found}:
+        pairs = [f"{' and '.join(sorted(short.values()))} are exchanged"]
+    message = f"{', '.join(pairs)}: so say the {number_of(records, 'record')} in them"
+    return Finding(kinds.LOG_FILE_NAME, first.file.name, 0, 0, message, physical_offset=first.home)
+
+
 def _strays(store: RocketMQStore, size: int) -> Iterator[StoreFile]:
     for entry in store.log_strays:
         found = store.tree.stat(entry.path)
@@ -104,4 +118,4 @@ def _by_records(file: StoreFile) -> Misplaced | None:
     return Misplaced(file, int(found[counts.argmax()]), most)
 
 
-__all__ = ["STRAY", "Misplaced", "homecoming", "misplaced_files"]
+__all__ = ["STRAY", "Misplaced", "homecoming", "misnamed", "misplaced_files"]

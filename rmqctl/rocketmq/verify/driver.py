@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -19,7 +19,9 @@ from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.database_queue import can_read
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.index_files import index_entries
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.misplaced import STRAY, homecoming, misnamed, misplaced_files
+from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
 from rmqctl.rocketmq.verify.context import LogContext
@@ -33,6 +35,7 @@ from rmqctl.rocketmq.verify.splits import (
     splits_of,
 )
 
+_HEADER = 8
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
 
@@ -116,8 +119,10 @@ class Verification:
 
     def _all(self) -> Iterator[Finding]:
         geometry = geometry_of(self.store)
+        if self.options.level is not Level.QUICK:
+            yield from self._renamed(geometry.commit_log_file_size)
         context = LogContext.of(self.store, self.options.as_release)
-        checked = file_checks.FileCheck(self.store, geometry)
+        checked = file_checks.FileCheck(self.store, geometry, Release(*context.highest_release))
         yield from checked.findings()
         self.files, self.bytes = checked.files, sum(f.size for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
@@ -135,6 +140,20 @@ class Verification:
         yield from timer.check(self.store, context)
         yield from unreadable_files(self.store)
 
+    def _renamed(self, file_size: int) -> Iterator[Finding]:
+        """One sentence about files of the log under each other's names; they are then read where they belong."""
+        moved = [
+            one
+            for one in homecoming(self.store, misplaced_files(self.store, file_size))
+            if one.file.base != STRAY and one.file.base % file_size == one.home % file_size
+        ]
+        if not moved:
+            return
+        names = {one.file.name for one in moved}
+        kept = [file for file in self.store.log_files if file.name not in names]
+        self.store = self.store.with_log([*kept, *(one.at_home() for one in moved)])
+        yield misnamed(moved)
+
     def _job(self, geometry: Geometry, context: LogContext) -> Job:
         bodies, cross = self.options.level is Level.FULL, self.options.cross
         max_message = integer(self.store.settings, "maxMessageSize") or DEFAULT_MAX_MESSAGE
@@ -145,6 +164,7 @@ class Verification:
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         splits = splits_of(log.contexts(), self.options.split_size)
         numbers = {file.name: number for number, file in enumerate(log.files)}
+        lost = {file.name: gap for file, gap in file_checks.cut_files(log.files, log.file_size)}
         ended = False
         for split, result in self._results(job, splits):
             if split.start == 0:
@@ -153,11 +173,15 @@ class Verification:
                     said.log.gap(gap)
                     yield gap
             if not ended:
-                yield from said.noted(result.findings())
+                for finding in said.noted(result.findings()):
+                    if not _is_told(finding, split.context.file, lost):
+                        yield finding
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
                 said.add(result.partials)
                 ended = result.partials.log.stale
+                if split.stop is None and split.context.file.name in lost:
+                    said.log.lose(*lost[split.context.file.name])
             if self.progress:
                 self.progress((split.stop or split.context.file.size) - split.start)
 
@@ -194,6 +218,16 @@ class Verification:
             misplaced=frozenset(log.misplaced + breaks),
             odd_times=frozenset(said.odd_times),
         )
+
+
+def _is_told(finding: Finding, file: StoreFile, lost: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether a finding only says that a file of the log was cut: its last record, or its blank, is not there."""
+    if file.name not in lost or finding.file != file.name:
+        return False
+    if finding.kind is not kinds.LOG_BAD_RECORD:
+        return finding.kind is kinds.LOG_BLANK
+    with LogReader([file]) as log:  # a record begins where damage ends, or only zeros follow it
+        return not any(log.read(file.base + finding.offset + finding.size, _HEADER))
 
 
 @dataclass(slots=True)

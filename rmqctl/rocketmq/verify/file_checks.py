@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from rmqctl.files.tree import Entry, Listing, plain_directories, plain_files
-from rmqctl.findings import Finding, FindingKind
+from rmqctl.findings import Finding, FindingKind, Severity
+from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import has_data
 from rmqctl.rocketmq.geometry import Geometry
@@ -30,6 +32,7 @@ from rmqctl.rocketmq.store import (
 _DATABASE_FILE = re.compile(r"\d{6,}\.(sst|log|blob)|CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+")
 _CONTROL = ("abort", "lock", "checkpoint")
 _INDEX_NAME_DIGITS = 17
+_DROPS_EMPTY_LAST = Release(5, 1, 3)
 _UNKNOWN = -1  # a link to nowhere or in a circle; reading it says so
 
 
@@ -39,10 +42,15 @@ class FileCheck:
     Attributes:
         files: files seen.
         queues: names and sizes of each consume queue's files, by its path; kept for the checks that read them.
+
+    Args:
+        release: the release that will start on the store; None: a late one. Before 5.1.3 no broker starts where the
+            last file of a sequence is empty.
     """
 
-    def __init__(self, store: RocketMQStore, geometry: Geometry) -> None:
+    def __init__(self, store: RocketMQStore, geometry: Geometry, release: Release | None = None) -> None:
         self.store, self.geometry = store, geometry
+        self._empty_last = Severity.ERROR if release is not None and release < _DROPS_EMPTY_LAST else None
         self.files = 0
         self.queues: dict[str, Listing] = {}
 
@@ -73,7 +81,10 @@ class FileCheck:
             if (missing := missing_log(self.store)) is not None:
                 yield missing
             return
-        yield from _lengths(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_LENGTH)
+        size = self.geometry.commit_log_file_size
+        lost = {file.name: rest for file, rest in cut_files(files, size)}
+        for finding in _lengths(files, size, kinds.LOG_FILE_LENGTH, self._empty_last):
+            yield _cut(finding, *lost[finding.file]) if finding.file in lost else finding
         yield from _multiples(files, self.geometry.commit_log_file_size, kinds.LOG_FILE_NAME)
         if len(files) > 1 and files[-1].size == self.geometry.commit_log_file_size and not has_data(files[-1]):
             message = "all zeros: made in advance for the records to come"
@@ -120,7 +131,7 @@ class FileCheck:
             self.queues[path] = tuple((f.name.rpartition("/")[2], f.size) for f in files)
         for entry in others:
             yield from _stray(entry, kinds.QUEUE_FILE_NAME)
-        yield from _lengths(files, size, kinds.QUEUE_FILE_LENGTH)
+        yield from _lengths(files, size, kinds.QUEUE_FILE_LENGTH, self._empty_last)
         yield from _multiples(files, size, kinds.QUEUE_FILE_NAME)
         yield from _gaps(files, size, path)
         for file in files if kind == QUEUES else ():
@@ -173,10 +184,36 @@ def _stray(entry: Entry, named: FindingKind) -> Iterator[Finding]:
         yield Finding(named, entry.path, 0, 0, f"{entry.name!r} is not the name of one of the broker's files here")
 
 
-def _lengths(files: list[StoreFile], size: int, kind: FindingKind) -> Iterator[Finding]:
+def cut_files(files: list[StoreFile], size: int) -> Iterator[tuple[StoreFile, tuple[int, int]]]:
+    """Files of the log that are too short though a later one holds data, each with the physical range that is lost."""
+    if all(file.size in (size, _UNKNOWN) for file in files):
+        return
+    last = max((number for number, file in enumerate(files) if file.size and has_data(file)), default=0)
+    for file in files[:last]:
+        if 0 <= file.size < size:
+            yield file, (file.base + file.size, file.base + size)
+
+
+def _cut(finding: Finding, begin: int, end: int) -> Finding:
+    """The finding of a file's length as what it means: a part of the log is lost."""
+    message = f"{finding.message}: offsets {begin} to {end} of the log are lost, and later files hold data"
+    return replace(
+        finding, kind=kinds.LOG_FILE_LENGTH, message=message, size=end - begin, severity=Severity.ERROR,
+        physical_offset=begin,
+    )  # fmt: skip
+
+
+def _lengths(files: list[StoreFile], size: int, kind: FindingKind, empty_last: Severity | None) -> Iterator[Finding]:
+    """Files of another length.
+
+    Args:
+        empty_last: how bad it is that the last file is empty.
+    """
     for file in files:
-        if file.size == 0:
-            yield Finding(kinds.FILE_EMPTY, file.name, 0, 0, "the file has no bytes")
+        if file.size == 0 and file is files[-1]:
+            yield Finding(kinds.FILE_EMPTY, file.name, 0, 0, "the file has no bytes", empty_last)
+        elif file.size == 0:
+            yield Finding(kind, file.name, 0, size, f"0 bytes, {size} expected")
         elif file.size not in (size, _UNKNOWN):
             yield Finding(
                 kind, file.name, min(file.size, size), abs(file.size - size), f"{file.size} bytes, {size} expected"

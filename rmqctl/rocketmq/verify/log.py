@@ -261,6 +261,10 @@ class LogJoin:
         """Files are missing in front of the next split."""
         insort(self.damaged, gap_range(finding))
 
+    def lose(self, begin: int, end: int) -> None:
+        """A physical range behind the last split is lost: the file was cut."""
+        insort(self.damaged, (begin, end))
+
     def add(self, partial: LogPartial) -> None:
         """Take what the next split leaves."""
         self._steps += self._times.add(partial.times)
