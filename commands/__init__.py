@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from commands._guard import exit_code_of, report_bug
+from commands._signals import be_patient
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("commands.info", "What is here: kind, release, geometry, state, first and last message."),
@@ -42,6 +43,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
 
 
+_CLEANS_UP = {
+    "produce",
+    "convert",
+    "export",
+    "salvage",
+    "rebuild",
+    "repair",
+    "recover",
+    "undo",
+    "stats",
+    "sql",
+    "pipeline",
+}
+"""Commands that have to take back or to finish something when they are interrupted."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its subcommands by name and imports one when it runs, errors turned into exit codes."""
 
@@ -51,6 +68,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in _CLEANS_UP:
+            be_patient()
         command = import_module(COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
         return command

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import click
 
-from rmqctl.errors import INTERRUPTED, IOFailure, RmqctlError
+from commands import _signals
+from rmqctl.errors import INTERRUPTED, TERMINATED, IOFailure, RmqctlError
 
 BUG = 70
 """Exit status after a traceback; 1 would read as "damage found"."""
@@ -23,9 +24,11 @@ _OUTPUT_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 def exit_code_of(work: Callable[[], object]) -> int:
     """Run ``work``, flush stdout, and say on stderr what stopped it; returns the exit status."""
-    code = _attempt(work)
-    flushed = _attempt(_flush, silent=code != 0)
-    return code or flushed
+    with _signals.handled():
+        code = _attempt(work)
+        _signals.settle()
+        flushed = _attempt(_flush, silent=code != 0)
+        return code or flushed
 
 
 def complain(message: str) -> None:
@@ -48,19 +51,26 @@ def report_bug() -> None:
 def _attempt(work: Callable[[], object], *, silent: bool = False) -> int:
     try:
         work()
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except SystemExit as end:
+    except (click.exceptions.Exit, SystemExit) as end:
         return _status(end)
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        complain("interrupted")
-        return INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as end:
+        return _interrupted(TERMINATED if isinstance(end, _signals.Terminated) else INTERRUPTED)
     except (RmqctlError, OSError, MemoryError) as error:
         return _failure(error, silent)
+    except Exception:
+        if (code := _signals.exit_code()) is None:
+            raise
+        return _interrupted(code)  # code of others made something else of it, such as a failed import
     return 0
+
+
+def _interrupted(code: int) -> int:
+    _signals.settle()
+    complain("ended by SIGTERM" if code == TERMINATED else "interrupted")
+    return code
 
 
 def _failure(error: RmqctlError | OSError | MemoryError, silent: bool) -> int:
@@ -90,7 +100,9 @@ def output_failure(error: OSError) -> IOFailure:
     )
 
 
-def _status(end: SystemExit) -> int:
+def _status(end: SystemExit | click.exceptions.Exit) -> int:
+    if isinstance(end, click.exceptions.Exit):
+        return end.exit_code
     if end.code is None or isinstance(end.code, int):
         return end.code or 0
     complain(str(end.code))

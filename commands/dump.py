@@ -10,6 +10,7 @@ from commands import _sink
 from commands._answer import finish, showing, write
 from commands._app import Output, Row, message
 from commands._options import StoreOptions, as_release, filter_options, max_body_option, output_option, store_options
+from commands._signals import Terminated
 from commands._types import Size, refuse
 from rmqctl.answer import Answer
 from rmqctl.filters import Filters, Rendering
@@ -77,8 +78,8 @@ def command(
     try:
         with showing(answer):
             _write(out, answer, form)
-    except KeyboardInterrupt:
-        if follow:  # how one stops following
+    except KeyboardInterrupt as end:
+        if follow and not isinstance(end, Terminated):  # how one stops following
             return
         raise
     finish(answer)

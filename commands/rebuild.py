@@ -177,15 +177,16 @@ def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = 
 
 
 def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> None:
-    from rmqctl.files.new_directory import check_new_directory
+    from rmqctl.files.new_directory import check_new_directory, unfinished
     from rmqctl.files.tree import LocalTree
 
     check_new_directory(directory, [rebuild.store.root] if isinstance(rebuild.store.tree, LocalTree) else [])
     _check_room(rebuild, directory, force=force)
     directory.mkdir(parents=True, exist_ok=True)
-    rebuilt = rebuild.run(directory)
-    _remark(rebuild, rebuilt)
-    rebuild.complete(rebuilt)
+    with unfinished(directory):
+        rebuilt = rebuild.run(directory)
+        _remark(rebuild, rebuilt)
+        rebuild.complete(rebuilt)
     _show(rebuilt, out)
 
 

@@ -14,6 +14,7 @@ import click
 
 from commands._app import Output, message
 from commands._options import output_option, say_if_part
+from commands._signals import Terminated
 from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
 from commands._types import refuse
 
@@ -184,6 +185,8 @@ def _forgiving(work: Callable[[], object]) -> None:
         work()
     except RmqctlError as error:
         message(str(error))
+    except Terminated:
+        raise
     except KeyboardInterrupt:
         message("cancelled")
 
@@ -208,6 +211,8 @@ def _line(prompt: str) -> str | None:
         return input(prompt) if sys.stdin.isatty() else _piped()
     except EOFError:
         return None
+    except Terminated:
+        raise
     except KeyboardInterrupt:
         click.echo(err=True)
         return ""

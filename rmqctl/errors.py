@@ -138,6 +138,8 @@ class WrongUsage(RmqctlError):
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
+TERMINATED = 143
+"""Exit status after SIGTERM."""
 
 FAMILY: tuple[type[RmqctlError], ...] = (IOFailure, NotAStore, StoreInUse, Refused, MissingExtra, TooDamaged)
 """Every kind, by exit code."""

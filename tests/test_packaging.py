@@ -50,7 +50,7 @@ def test_wheel_metadata(wheel: zipfile.ZipFile) -> None:
     from rmqctl import __version__
 
     (entry,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "rmqctl = commands:main" in wheel.read(entry).decode()
+    assert "rmqctl = rmqctl.__main__:main" in wheel.read(entry).decode()
     (metadata,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     lines = wheel.read(metadata).decode().splitlines()
     assert f"Version: {__version__}" in lines

@@ -10,7 +10,7 @@ from typing import Any
 
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
-from rmqctl.files.new_directory import check_new_directory
+from rmqctl.files.new_directory import check_new_directory, unfinished
 from rmqctl.files.tree import LocalTree, join
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.config_files import read_config, table
@@ -115,24 +115,26 @@ def salvage(
     merged = merge([f.records for f in found])
     needed = int((merged.records["size"].sum() + merged.repeats["size"].sum()) * _SPARE)
     _check_room(into, needed)
-    with StoreEngine.open(into, _config(found)) as engine:
-        _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
-        writer = Writer(engine, names.queues(), [s.log_files for _, s in parts], keep=not options.renumber)
-        try:
-            writer.write(merged.records, advance=progress)
-            writer.write(merged.repeats, keep=False, advance=progress)
-            writer.fill_to(_ends(found))
-        finally:
-            writer.close()
-    paths = [path for path, _ in parts]
-    result = Salvaged(into, [(p, len(f.records)) for p, f in zip(paths, found, strict=True)], writer.written)
-    result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
-    result.unreadable += [(paths.index(s.root), finding) for s in stores for finding in unreadable_files(s)]
-    result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
-    result.stale = int(merged.records["stale"].sum())
-    result.config = copy_config(stores[0], into, renumbered=options.renumber)
-    result.offsets = bring_back_offsets(into)
-    return result
+    engine = StoreEngine.open(into, _config(found))
+    with unfinished(into):
+        with engine:
+            _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
+            writer = Writer(engine, names.queues(), [s.log_files for _, s in parts], keep=not options.renumber)
+            try:
+                writer.write(merged.records, advance=progress)
+                writer.write(merged.repeats, keep=False, advance=progress)
+                writer.fill_to(_ends(found))
+            finally:
+                writer.close()
+        paths = [path for path, _ in parts]
+        result = Salvaged(into, [(p, len(f.records)) for p, f in zip(paths, found, strict=True)], writer.written)
+        result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
+        result.unreadable += [(paths.index(s.root), finding) for s in stores for finding in unreadable_files(s)]
+        result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
+        result.stale = int(merged.records["stale"].sum())
+        result.config = copy_config(stores[0], into, renumbered=options.renumber)
+        result.offsets = bring_back_offsets(into)
+        return result
 
 
 def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:

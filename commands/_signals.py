@@ -1,0 +1,72 @@
+"""Ctrl-C and SIGTERM: both unwind the work as `KeyboardInterrupt` does, and neither is lost.
+
+Python raises an exception wherever it is when the signal comes. Some places swallow it: code of extension modules
+that imports others, and callbacks. A command that only reads is therefore interrupted again until it ends; one that
+writes is not, as it may be taking back what it did.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rmqctl.errors import INTERRUPTED, TERMINATED
+
+AGAIN_SECONDS = 0.5
+_received: list[int] = []
+_insists = [True]
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: everything that cleans up after Ctrl-C does so now, too."""
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Handle both signals while the block runs; what is ignored, as under nohup, stays ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _received.clear()
+    _insists[0] = True
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    for number, before in kept.items():
+        if before is not signal.SIG_IGN:
+            signal.signal(number, _again if number == signal.SIGALRM else _raise)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, before in kept.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+
+
+def be_patient() -> None:
+    """Interrupt the work once only: it writes, and takes its time to clean up."""
+    _insists[0] = False
+
+
+def exit_code() -> int | None:
+    """The exit status that a signal asks for; None while none has come."""
+    if not _received:
+        return None
+    return TERMINATED if signal.SIGTERM in _received else INTERRUPTED
+
+
+def settle() -> None:
+    """The work has ended: interrupt no more."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    _received.append(number)
+    if _insists[0]:
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+
+def _again(_number: int, frame: FrameType | None) -> None:
+    _raise(_received[-1], frame)

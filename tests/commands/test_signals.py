@@ -1,0 +1,129 @@
+"""Ctrl-C and SIGTERM at any moment: one line, the right exit status, the cursor shown, nothing half made unmarked."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from rmqctl.files.new_directory import MARK
+
+ROOT = Path(__file__).parents[2]
+HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
+
+
+def interrupted(arguments: list[str], number: int, after: float) -> tuple[int, bytes]:
+    """Exit status (negative: the signal) and output of a run on a terminal of its own, with a signal after some seconds."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.environ["TERM"] = "xterm"
+        os.execv(sys.executable, [sys.executable, "-m", "rmqctl", *arguments])
+    begun, out, sent = time.monotonic(), b"", False
+    while True:
+        if select.select([terminal], [], [], 0.01)[0]:
+            try:
+                out += os.read(terminal, 1 << 16)
+            except OSError:
+                pass
+        if not sent and time.monotonic() - begun > after:
+            os.kill(pid, number)
+            sent = True
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() - begun > after + 20:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            pytest.fail(f"signal {number} after {after} s was swallowed")
+    try:
+        while more := os.read(terminal, 1 << 16):
+            out += more
+    except OSError:
+        pass
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), out
+
+
+@pytest.mark.parametrize("after", [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0])
+@pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, {130, 0, -2}), (signal.SIGTERM, {143, -15})])
+def test_following_ends_whenever_the_signal_comes(after: float, number: int, codes: set[int]) -> None:
+    store = golden.pristine("4.9.8-clean")
+    code, out = interrupted(["dump", str(store), "--follow", "--topic", "LabOrders"], number, after)
+    assert code in codes
+    assert b"Traceback" not in out
+    assert out.count(HIDE) <= out.count(SHOW)
+
+
+SWALLOWS = """
+    import sys, time
+    import commands, commands.info
+    def quiet(*args, **kwargs):
+        print("at work", flush=True)
+        for _ in range(3):
+            try:
+                time.sleep(30)
+            except BaseException:
+                pass
+        raise ImportError("partially initialized module")
+    commands.info.command.callback = quiet
+    sys.argv = ["rmqctl", "info", "x"]
+    commands.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "says"),
+    [(signal.SIGINT, 130, b"rmqctl: interrupted\n"), (signal.SIGTERM, 143, b"rmqctl: ended by SIGTERM\n")],
+)
+def test_a_signal_that_code_of_others_swallows_is_not_lost(number: int, code: int, says: bytes) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(SWALLOWS)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (code, says)
+
+
+SLOW = """
+    import sys, time
+    from rmqctl.rocketmq.rebuild import rebuild
+    from rmqctl.rocketmq.salvage import write
+    def slow(*args, **kwargs):
+        print("at work", flush=True)
+        time.sleep(30)
+    rebuild.Rebuild.run = slow
+    write.Writer.write = slow
+    from commands import main
+    sys.argv = ["rmqctl", *sys.argv[1:]]
+    main()
+"""
+
+
+@pytest.mark.parametrize("command", [["rebuild", "--into"], ["salvage"]])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_what_was_not_finished_is_marked(command: list[str], number: int, code: int, tmp_path: Path) -> None:
+    store, into = golden.pristine("4.9.8-clean"), tmp_path / "into"
+    words = [command[0], str(store), *command[1:], str(into)]
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SLOW), *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == code
+    assert (into / MARK).exists()
+    again = subprocess.run([sys.executable, "-m", "rmqctl", *words], cwd=ROOT, capture_output=True, check=False)
+    assert again.returncode == 13
+    assert b"left unfinished by an earlier run" in again.stderr
