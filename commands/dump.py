@@ -20,6 +20,7 @@ from rmqctl.release import Release
 @click.command("dump")
 @store_options
 @filter_options
+@click.option("--records", is_flag=True, help="Kafka: each batch is followed by its records.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed: text, or base64 where it is not UTF-8.")
 @max_body_option
 @click.option("--raw-body", is_flag=True, help="Add the body as stored.")
@@ -32,6 +33,7 @@ from rmqctl.release import Release
 def command(
     store: StoreOptions,
     filters: Filters,
+    records: bool,
     body: bool,
     max_body: int,
     raw_body: bool,
@@ -64,7 +66,8 @@ def command(
     """
     _check(out, format_string, follow=follow, redact=redact)
     limited = body_limit is not None and not raw_body
-    rendering = Rendering(body or limited or format_string is not None, raw_body, body_limit, redact, max_body=max_body)
+    shown = body or limited or format_string is not None
+    rendering = Rendering(shown, raw_body, body_limit, redact, records, max_body)
     found = store.open_any()
     if out.kind == "hex":
         from commands._hex import write_hex

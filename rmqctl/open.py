@@ -53,7 +53,7 @@ def open_path(
     entry = _must_exist(tree, path)
     if format == "kafka":
         raise NotAStore(
-            path, "this release reads no Kafka log directories", "leave out --format kafka for a RocketMQ store"
+            path, "this command has no use for Kafka log directories", "leave out --format kafka for a RocketMQ store"
         )
     if entry and (logs or _is_root(tree)):
         return open_store(tree, commit_log=logs, settings=settings)
@@ -185,7 +185,7 @@ def _is_partition(tree: Tree, name: str) -> bool:
 
 def _kafka(path: str) -> NotAStore:
     return NotAStore(
-        path, "it is a Kafka log directory, which this release does not read", "use kafka-dump-log.sh for it"
+        path, "it is a Kafka log directory, for which this command is not made", "see `rmqctl dump --help`"
     )
 
 

@@ -23,7 +23,7 @@ from rmqctl.filters import Filters, Rendering
 if TYPE_CHECKING:
     from rmqctl.release import Release
 
-FAMILIES: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.family"}
+FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
 """The families by the name that ``--format`` takes, each with its module; asked in this order."""
 
 EVERYTHING, PLAIN = Filters(), Rendering()
@@ -412,8 +412,7 @@ def open_path(
     """
     forced = format if format != "auto" else None
     if forced is not None and forced not in FAMILIES:
-        reason = "this release reads no Kafka log directories" if forced == "kafka" else f"there is no format {forced}"
-        raise NotAStore(path, reason, "leave out --format kafka for a RocketMQ store")
+        raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
     for directory in commit_log:
         if not _is_directory(tree_of(directory), directory):
             raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)

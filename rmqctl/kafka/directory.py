@@ -241,9 +241,9 @@ def read_partition(tree: Tree, directory: str, name: PartitionName | None = None
     return found
 
 
-def looks_like_log_directory(names: Iterable[str]) -> bool:
-    """Whether entries of a directory are those of a log directory: its own files, or partition directories."""
-    return any(meaning_of(n).kind in _PROOFS or partition_of(n) is not None for n in names)
+def proves_log_directory(names: Iterable[str]) -> bool:
+    """Whether files of a directory are those that only a log directory has."""
+    return any(meaning_of(name).kind in _PROOFS for name in names)
 
 
 def looks_like_partition(names: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import LogDirectory, looks_like_log_directory, read_directory, read_partition
+from rmqctl.kafka.directory import LogDirectory, proves_log_directory, read_directory, read_partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind, meaning_of, partition_of
 
 
@@ -102,6 +102,5 @@ def test_a_lone_partition_directory_of_any_name(tmp_path: Path) -> None:
 
 
 def test_signs_of_a_log_directory() -> None:
-    assert looks_like_log_directory(["meta.properties"])
-    assert looks_like_log_directory(["t-0"])
-    assert not looks_like_log_directory(["commitlog", "consumequeue", "lock", "abort"])
+    assert proves_log_directory(["meta.properties"])
+    assert not proves_log_directory(["commitlog", "consumequeue", "lock", "abort"])

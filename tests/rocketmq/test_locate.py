@@ -66,11 +66,6 @@ def test_a_log_outside_the_root(tmp_path: Path, rmqctl: Rmqctl) -> None:
     assert [apart["commit_log"][n] for n in names] == [whole["commit_log"][n] for n in names]
 
 
-def _kafka(path: Path) -> None:
-    (path / "topic-0").mkdir(parents=True)
-    (path / "topic-0" / f"{0:020d}.log").touch()
-
-
 def _loop(path: Path) -> None:
     path.symlink_to(path.name)
 
@@ -83,7 +78,6 @@ def _unknown(path: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "empty folder": (Path.mkdir, 11, "directory is empty"),
     "other folder": (_unknown, 11, "notes.txt"),
-    "kafka": (_kafka, 11, "Kafka log directory"),
     "nothing there": (lambda path: None, 10, "check the spelling"),
     "link to nowhere": (lambda path: path.symlink_to("nowhere"), 10, "check the spelling"),
     "link in a circle": (_loop, 10, "leads back to itself"),

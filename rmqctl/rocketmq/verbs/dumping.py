@@ -26,6 +26,8 @@ Found = RocketMQStore | LoneFile
 
 def dump(found: Found, filters: Filters, rendering: Rendering, *, as_release: Release | None, follow: bool) -> Answer:
     """Show the log, or whatever was pointed at, damage in its place."""
+    if rendering.records:
+        raise WrongUsage("--records", "is for Kafka: a commit log is records, and is shown as such.")
     answer = _begun(found, Answer())
     dump = _dump(found, _request(found, filters, rendering, as_release))
     if follow and dump.log is None:

@@ -1,0 +1,169 @@
+"""`dump` of a log directory, a partition or one file: rows, JSON lines, and what is said beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import orjson
+
+from rmqctl.answer import Answer, Layout, Row, Section
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters, Rendering
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.dump.files import file_rows
+from rmqctl.kafka.dump.segments import SegmentDump
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.filters import Wanted
+from rmqctl.kafka.rows import redacted, shown_text
+from rmqctl.text import number_of
+
+SEGMENTS = (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
+_BATCH = ("position", "base_offset", "last_offset", "count", "compression", "max_timestamp", "producer_id", "remark")
+_RECORD = ("offset", "timestamp", "key", "value", "headers", "remark")
+
+
+def dump(logs: LogDirectories, filters: Filters, rendering: Rendering, *, follow: bool = False) -> Answer:
+    """Show batches, and with ``rendering.records`` what is in them, or the entries of the file that was pointed at."""
+    if rendering.raw_body or rendering.body_limit is not None:
+        raise WrongUsage("--raw-body", "is for RocketMQ: --records shows the records of batches, decompressed.")
+    if follow:
+        raise WrongUsage("--follow", "is not for log directories yet; run the command again.")
+    answer = Answer()
+    if logs.is_running:
+        answer.remark("a broker holds the lock of this directory: what is read may be changing")
+    show = redacted if rendering.redact else shown_text
+    with_records = rendering.records or rendering.body or rendering.redact
+    segments = SegmentDump(Wanted(filters), with_records, show)
+    run = _Run(logs, segments, filters, answer)
+    answer.rows = run.rows()
+    answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
+    answer.lines, answer.work, answer.total = run.lines, "dump", run.total
+    return answer
+
+
+def wanted_files(logs: LogDirectories, wanted: Wanted) -> Iterator[tuple[Partition | None, LogFile]]:
+    """The files to show, in order: the one that was pointed at, or the segments of the chosen partitions."""
+    if logs.selected_file is not None:
+        yield logs.selected_file
+        return
+    for partition, log in logs.selected_logs():
+        if wanted.includes_partition(partition):
+            yield partition, log
+
+
+@dataclass
+class _Run:
+    """One pass: rows counted up to the limit, then what they amount to."""
+
+    logs: LogDirectories
+    segments: SegmentDump
+    filters: Filters
+    answer: Answer
+    shown: int = 0
+    damage: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes of segments that are looked at."""
+        return sum(max(f.size, 0) for _, f in wanted_files(self.logs, self.segments.wanted) if f.kind in SEGMENTS)
+
+    def rows(self) -> Iterator[Row]:
+        self.segments.advance = self.answer.advance
+        limited = self._limited(self._all_rows())
+        yield from limited
+        self._finish()
+
+    def lines(self) -> Iterator[bytes]:
+        """The rows as JSON lines, many in a piece."""
+        pieces: list[bytes] = []
+        for row in self.rows():
+            pieces.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+            if len(pieces) == 1000:
+                yield b"".join(pieces)
+                pieces.clear()
+        yield b"".join(pieces)
+
+    def _all_rows(self) -> Iterator[Row]:
+        for partition, file in wanted_files(self.logs, self.segments.wanted):
+            try:
+                if file.kind in SEGMENTS:
+                    yield from self.segments.rows(partition, file)
+                else:
+                    yield from filter(self.segments.wanted.includes_row, file_rows(file))
+            except OSError as error:
+                if self.logs.selected_file is not None:
+                    raise
+                yield Finding(
+                    kinds.FILE_UNREADABLE, file.name, 0, 0, f"cannot be read: {error.strerror or error}"
+                ).row()
+
+    def _limited(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows up to the limit, which counts records where they are shown, else everything but findings."""
+        left = self.filters.limit
+        counted = "record" if self.segments.with_records else "batch"
+        for row in rows:
+            kind = row["kind"]
+            if left == 0 and kind != "finding":
+                return
+            if kind == "finding":
+                self.damage += row["severity"] != Severity.NOTE
+            elif kind == counted or kind not in {"batch", "record"}:
+                self.shown += 1
+                left = None if left is None else left - 1
+            yield row
+
+    def _finish(self) -> None:
+        hidden = self.segments.hidden
+        if hidden:
+            places = number_of(hidden, "place")
+            self.answer.remark(f"damage in {places} is not shown because of the filters; see it with --damaged")
+        nothing = not self.shown and not self.filters.is_empty and not self.filters.damaged
+        if nothing:
+            self.answer.remark(f"nothing matched the filters{self._unknown_topic()}")
+        self.answer.is_no = self.answer.is_no or bool(self.damage) or nothing
+
+    def _unknown_topic(self) -> str:
+        topics = {partition.topic for partition in self.logs.partitions}
+        wanted = self.filters.topic
+        return f"; there is no topic {wanted} here" if wanted is not None and wanted not in topics else ""
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+def _remark(row: Row) -> str | None:
+    remark = _REMARKS.get(row["kind"])
+    return (remark(row) if remark else None) or None
+
+
+def _of_batch(row: Row) -> str:
+    facts = [
+        *([] if row["crc_ok"] else ["CRC is wrong"]),
+        *([f"magic {row['magic']}"] if row["magic"] != 2 else []),
+        *([name for name in ("transactional", "control") if row[name]]),
+        *(["append time"] if row["timestamp_type"] == "LogAppendTime" else []),
+        *(["delete horizon"] if row["delete_horizon"] is not None else []),
+    ]
+    return ", ".join(facts)
+
+
+_REMARKS: dict[str, Callable[[Row], str]] = {
+    "finding": lambda row: f"{row['severity']} {row['id']}: {row['message']}",
+    "batch": _of_batch,
+    "record": lambda row: row["control_type"] or "",
+}
+
+LAYOUT = Layout(
+    {
+        "finding": ("file", "offset", "size", "remark"),
+        "batch": ("file", *_BATCH),
+        "record": _RECORD,
+    },
+    _remark,
+    frozenset({"meta_properties", "quorum_state", "clean_shutdown", "partition_metadata"}),
+)
+"""Of each kind of row the columns that tell most, with a remark on what is unusual."""

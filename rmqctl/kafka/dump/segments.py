@@ -1,0 +1,201 @@
+"""Segments as rows in order: batches, their records, and damage in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import Block, Flags, Gap, GapKind
+from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.filters import Wanted
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.rows import Row, Shown, batch_rows, place_of, record_row, shown_text
+from rmqctl.kafka.segments import Extent, scan
+
+
+@dataclass(slots=True)
+class Part:
+    """Batches of one window that are to be shown, what stands between them, and their records.
+
+    Attributes:
+        block: the chosen batches.
+        findings: damage and notes, ascending by place; each stands before the first batch that begins after it.
+        groups: the chosen records of the batches, in order; empty where only batches are shown.
+    """
+
+    partition: Partition | None
+    block: Block
+    findings: list[Finding]
+    groups: list[Records] = field(default_factory=list)
+
+
+@dataclass
+class SegmentDump:
+    """One pass over the batches of segments and snapshots.
+
+    Attributes:
+        with_records: each batch is followed by its records.
+        visible: which records a consumer would see, None for all; see `rmqctl.kafka.dump.committed`.
+        hidden: errors and warnings that the filters left out.
+        advance: is called with the bytes that have been passed.
+    """
+
+    wanted: Wanted
+    with_records: bool = False
+    show: Shown = shown_text
+    visible: Callable[[Partition | None, Records], Flags] | None = None
+    hidden: int = 0
+    advance: Callable[[int], object] = lambda _: None
+
+    def rows(self, partition: Partition | None, file: LogFile) -> Iterator[Row]:
+        """The rows of one file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        for part in self.parts(partition, file):
+            yield from self.rows_of(part)
+
+    def rows_of(self, part: Part) -> Iterator[Row]:
+        """The rows of a part: findings, batches and records, by place."""
+        records = _record_rows(part, self.show)
+        findings = iter(part.findings)
+        finding = next(findings, None)
+        for row, batch in enumerate(batch_rows(part.block, part.partition)):
+            while finding is not None and finding.offset < batch["position"]:
+                yield finding.row()
+                finding = next(findings, None)
+            yield batch
+            while finding is not None and finding.offset < batch["position"] + batch["size"]:
+                yield finding.row()
+                finding = next(findings, None)
+            yield from records.get(row, ())
+        while finding is not None:
+            yield finding.row()
+            finding = next(findings, None)
+
+    def parts(self, partition: Partition | None, file: LogFile) -> Iterator[Part]:
+        """What is to be shown of one file, window by window.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        done = 0
+        source = file.open()
+        try:
+            for block in scan(source, extent_of(file)):
+                yield self.part(partition, block)
+                passed = block.start + len(block.data)
+                self.advance(max(passed - done, 0))
+                done = max(passed, done)
+        finally:
+            source.close()
+        self.advance(max(file.size - done, 0))
+
+    def part(self, partition: Partition | None, block: Block) -> Part:
+        """The chosen batches and records of a block, with its findings."""
+        findings = self._chosen([*block_findings(block, partition)])
+        keep = self.wanted.batches(block)
+        if self.wanted.filters.damaged:
+            keep &= ~block.crc_ok
+        if not keep.all():
+            block = block.take(keep)
+        groups: list[Records] = []
+        if self.with_records or self.wanted.looks_into_records:
+            block, groups, failed = self._with_records(block, partition)
+            findings = sorted([*findings, *self._chosen(failed)], key=lambda f: f.offset)
+        return Part(partition, block, findings, groups if self.with_records else [])
+
+    def _with_records(self, block: Block, partition: Partition | None) -> tuple[Block, list[Records], list[Finding]]:
+        groups: list[Records] = []
+        failed: list[Finding] = []
+        seen = np.zeros(len(block), np.bool_)
+        for records in records_of(block):
+            failed += [unreadable(block, row, str(error), partition) for row, error in sorted(records.failures.items())]
+            keep = self.wanted.records(records)
+            if self.visible is not None:
+                keep &= self.visible(partition, records)
+            found = records if keep.all() else records.take(keep)
+            seen[found.batch] = True
+            groups.append(found)
+        if not self.wanted.is_selective and self.visible is None:
+            return block, groups, failed
+        place = np.cumsum(seen) - 1
+        chosen = block.take(seen)
+        for records in groups:
+            records.block, records.batch = chosen, place[records.batch]
+        return chosen, groups, failed
+
+    def _chosen(self, findings: list[Finding]) -> list[Finding]:
+        """Damage is shown unless records are chosen by what they say; then it is counted."""
+        if not self.wanted.is_selective or self.wanted.filters.damaged:
+            return findings
+        self.hidden += sum(finding.level is not Severity.NOTE for finding in findings)
+        return []
+
+
+def extent_of(file: LogFile) -> Extent:
+    """How to scan a file: snapshots count offsets from 0, whatever their names say."""
+    base = file.meaning.base if file.kind is FileKind.LOG else None
+    return Extent(file.name, base, size=file.size if file.size >= 0 else None)
+
+
+def block_findings(block: Block, partition: Partition | None) -> Iterator[Finding]:
+    """What is wrong with the batches of a block and between them, by place."""
+    found = [gap_finding(block.file, gap, partition) for gap in block.gaps]
+    found += [wrong_crc(block, row, partition) for row in np.flatnonzero(~block.crc_ok).tolist()]
+    found += [unknown_magic(block, row, partition) for row in np.flatnonzero(block.magic > 2).tolist()]
+    yield from sorted(found, key=lambda finding: finding.offset)
+
+
+def gap_finding(file: str, gap: Gap, partition: Partition | None) -> Finding:
+    """Bytes that are no batch, as a finding."""
+    torn = gap.why is GapKind.CUT and not gap.resumed
+    topic, number = place_of(partition)
+    return Finding(
+        kinds.OF_GAPS[gap.why], file, gap.position, gap.end - gap.position, gap.detail,
+        Severity.WARNING if torn else None, topic=topic, queue_id=number,
+    )  # fmt: skip
+
+
+def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
+    """A batch whose CRC does not match, as a finding."""
+    from crc32c import crc32c
+    from isal.isal_zlib import crc32
+
+    raw, topic = block.raw(row), place_of(partition)
+    computed = crc32(raw[16:]) if block.magic[row] < 2 else crc32c(raw[21:])
+    message = f"stored CRC {int(block['crc'][row])}, computed {computed}"
+    return Finding(
+        kinds.BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], queue_id=topic[1]
+    )
+
+
+def unknown_magic(block: Block, row: int, partition: Partition | None) -> Finding:
+    """A batch of a magic above 2, as a finding."""
+    topic, number = place_of(partition)
+    message = f"magic {int(block.magic[row])}, expected 0, 1 or 2"
+    return Finding(
+        kinds.BATCH_MAGIC, block.file, int(block.position[row]) + 16, 1, message, topic=topic, queue_id=number
+    )
+
+
+def unreadable(block: Block, row: int, why: str, partition: Partition | None) -> Finding:
+    """A batch whose records cannot be read, as a finding."""
+    topic, number = place_of(partition)
+    at, size = int(block.position[row]), int(block.size[row])
+    return Finding(kinds.RECORD_UNREADABLE, block.file, at, size, why, topic=topic, queue_id=number)
+
+
+def _record_rows(part: Part, show: Shown) -> dict[int, list[Row]]:
+    """The rows of the records by the row of their batch."""
+    found: dict[int, list[Row]] = {}
+    for records in part.groups:
+        for index, row in enumerate(records.batch.tolist()):
+            found.setdefault(row, []).append(record_row(records, index, part.partition, show))
+    return found

@@ -1,0 +1,202 @@
+"""The Kafka family: which log directories, partition or file lie at a path, and their verbs (`rmqctl.store.Store`)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.errors import NotAStore
+from rmqctl.files.filesystem import is_url
+from rmqctl.files.tree import Tree
+from rmqctl.filters import Filters, Rendering
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import (
+    LogDirectory,
+    LogFile,
+    Partition,
+    looks_like_partition,
+    proves_log_directory,
+    read_directory,
+    read_partition,
+)
+from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partition_of
+from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, tree_of
+
+if TYPE_CHECKING:
+    from rmqctl.answer import Answer
+    from rmqctl.release import Release
+
+_MOST_LOOKED_INTO = 64
+_NAMED = frozenset(kind for kind in FileKind if kind is not FileKind.OTHER)
+
+
+class KafkaStore(Store):
+    """One or several log directories, opened for reading.
+
+    Attributes:
+        logs: which partitions and files there are, and which the user pointed at.
+    """
+
+    kind = "kafka-log-directory"
+    lock = ".lock"
+
+    def __init__(self, logs: LogDirectories) -> None:
+        self.logs = logs
+        self.selection = logs.selection
+
+    @property
+    def root(self) -> str:
+        return self.logs.root
+
+    @property
+    def state(self) -> str:
+        if self.is_running:
+            return "running"
+        return "clean" if self.logs.is_clean else "crashed"
+
+    @property
+    def is_running(self) -> bool:
+        return self.logs.is_running
+
+    @property
+    def size(self) -> int:
+        return self.logs.size
+
+    # --- looking ------------------------------------------------------------------------------------
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        **more: Any,
+    ) -> Answer:
+        from rmqctl.kafka.dump import dumping
+
+        return dumping.dump(self.logs, filters, rendering, follow=follow, **more)
+
+
+class KafkaFile(LoneFile):
+    """A file of a log directory that lies in none.
+
+    Attributes:
+        store: a store of this file alone.
+    """
+
+    def __init__(self, tree: Tree, name: str, kind: FileKind) -> None:
+        super().__init__(tree, name)
+        entry = tree.stat(name)
+        meaning = replace(meaning_of(name), kind=kind)
+        file = LogFile(tree, name, meaning, entry.size if entry else -1, entry.mtime_ms if entry else 0)
+        partition = Partition("", PartitionName("", None), files=[file])
+        self.store = KafkaStore(LogDirectories([LogDirectory(tree, [partition])], name))
+
+    def dump(
+        self,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        as_release: Release | None = None,
+        follow: bool = False,
+        **more: Any,
+    ) -> Answer:
+        return self.store.dump(filters, rendering, as_release=as_release, follow=follow, **more)
+
+
+# --- from a path to what lies there -----------------------------------------------------------------------
+
+
+def open_at(place: Place) -> Store | LoneFile | None:
+    """The log directory at a path or around it, or the lone file; None where nothing is of Kafka.
+
+    Raises:
+        NotAStore: the user says it is of Kafka, and it is not.
+    """
+    if place.commit_log:
+        return None
+    found = _directory_at(place) if place.is_directory else _file_at(place)
+    if found is None and place.is_forced:
+        raise NotAStore(
+            place.path,
+            "no Kafka partition, checkpoint or meta.properties in it"
+            if place.is_directory
+            else "it is no file of Kafka's",
+            "give a directory of log.dirs, a partition's directory, or one of its files",
+        )
+    return found
+
+
+def _directory_at(place: Place) -> KafkaStore | None:
+    entries = place.tree.entries("", sizes=False)
+    names = [entry.name for entry in entries]
+    directories = [entry.name for entry in entries if entry.is_directory]
+    if looks_like_partition(name for name in names if name not in directories):
+        return _around(place.path, "")
+    if proves_log_directory(names) or any(_is_partition(place.tree, name) for name in directories[:_MOST_LOOKED_INTO]):
+        return KafkaStore(LogDirectories([read_directory(place.tree)]))
+    return None
+
+
+def _file_at(place: Place) -> KafkaStore | KafkaFile | None:
+    parent, name = _split(place.path)
+    tree = tree_of(parent)
+    meaning = meaning_of(name)
+    siblings = [entry.name for entry in tree.entries("", sizes=False) if not entry.is_directory]
+    if meaning.kind in _NAMED and proves_log_directory(siblings):
+        return KafkaStore(LogDirectories([read_directory(tree)], name))
+    if looks_like_partition(siblings) and (meaning.kind in _NAMED or place.is_forced):
+        return _around(parent, name)
+    if meaning.base is not None and meaning.kind in _NAMED:
+        return KafkaFile(tree, name, meaning.kind)
+    if place.is_forced or meaning.kind in _NAMED or _starts_with_batch(tree, name):
+        return KafkaFile(tree, name, FileKind.LOG if meaning.kind is FileKind.OTHER else meaning.kind)
+    return None
+
+
+def _around(path: str, inside: str) -> KafkaStore:
+    """The log directory around a partition's directory, or just that directory where it is none's."""
+    parent, name = _split(path)
+    parsed = partition_of(name)
+    if parsed is None:
+        tree = tree_of(path)
+        return KafkaStore(LogDirectories([LogDirectory(tree, [read_partition(tree, "")])], inside))
+    tree = tree_of(parent)
+    selection = f"{name}/{inside}" if inside else name
+    if proves_log_directory(entry.name for entry in tree.entries("", sizes=False)):
+        return KafkaStore(LogDirectories([read_directory(tree)], selection))
+    return KafkaStore(LogDirectories([LogDirectory(tree, [read_partition(tree, name, parsed)])], selection))
+
+
+def _split(path: str) -> tuple[str, str]:
+    """A path's directory and its last name; in the user's own words where they say both."""
+    typed = path.rstrip("/")
+    parent, slash, name = typed.rpartition("/")
+    if is_url(path) or (slash and name not in {"", ".", ".."}):
+        return parent or "/", name
+    if name not in {"", ".", ".."}:
+        return ".", name
+    parent, _, name = os.path.abspath(path).rpartition("/")
+    return parent or "/", name
+
+
+def _is_partition(tree: Tree, name: str) -> bool:
+    if partition_of(name) is None:
+        return False
+    try:
+        return looks_like_partition(entry.name for entry in tree.entries(name, sizes=False))
+    except OSError:
+        return False
+
+
+def _starts_with_batch(tree: Tree, name: str) -> bool:
+    """Whether a file of any name begins with a batch that proves itself by its CRC."""
+    from rmqctl.kafka.loose import starts_with_batch
+
+    source = tree.open(name)
+    try:
+        return starts_with_batch(source)
+    finally:
+        source.close()
