@@ -13,7 +13,7 @@ from itertools import islice
 
 from rmqctl.files.tree import Tree
 from rmqctl.rocketmq.broker_conf import integer
-from rmqctl.rocketmq.index_geometry import IndexGeometry, detect_index_geometry
+from rmqctl.rocketmq.index_geometry import IndexGeometry, assumed_index_geometry, detect_index_geometry
 from rmqctl.rocketmq.store import (
     BATCH_QUEUES,
     QUEUES,
@@ -108,7 +108,7 @@ def _index(store: RocketMQStore, ways: list[str]) -> IndexGeometry:
         return found
     if any(e.size > 0 for e in store.index_files):
         ways.append("default")
-    return IndexGeometry.default()
+    return assumed_index_geometry(store.tree, store.index_files)
 
 
 def _queue_sizes(store: RocketMQStore, kind: str) -> Iterator[int]:

@@ -7,17 +7,22 @@ when entries and slots then agree with each other (spec 4.1, 14.18).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from formats.layout import plan_of
 from formats.rocketmq.index import IndexEntry, IndexHeader
-from rmqctl.files.source import ByteSource
+from rmqctl.files.source import ByteSource, BytesSource
 from rmqctl.files.tree import Entry, Tree
 
 DEFAULT_SLOTS, DEFAULT_ENTRIES = 5_000_000, 20_000_000
 SLOT_SIZE = 4
 _PROBES = 64
+_SMALL = 1 << 15
+"""Bytes of a file of which every geometry may be tried."""
+_MAJORITY = 2, 3
 _CHUNK = 1 << 20
 
 HEADER = plan_of(IndexHeader).runs[0]
@@ -51,24 +56,43 @@ class IndexGeometry:
         return self.entries_at + number * ENTRY.packer.size
 
 
+Look = Callable[[ByteSource, int], IndexGeometry | None]
+
+
 def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry | None:
-    """The geometry that the entries of the first usable file prove; None when no file does."""
-    for entry in files:
-        if entry.is_directory or entry.size <= HEADER.packer.size:
-            continue
-        try:
-            source = tree.open(entry.path)
-        except PermissionError:  # another file may tell
-            continue
-        try:
-            found = geometry_of_file(source, entry.size)
-        except FileNotFoundError:
-            continue
-        finally:
-            source.close()
-        if found is not None:
-            return found
-    return None
+    """The geometry that index files prove; None when none does.
+
+    If no file is sound enough to prove it by all its entries, a majority of the entries of one counts.
+    """
+    return _found(tree, files, (geometry_of_file, _by_majority))
+
+
+def assumed_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry:
+    """The likeliest geometry where no entry proves one: a usual one of the files' length, else the broker's default."""
+    return _found(tree, files, (_by_length,)) or IndexGeometry.default()
+
+
+def _found(tree: Tree, files: Iterable[Entry], ways: Sequence[Look]) -> IndexGeometry | None:
+    """The first geometry that the ways find, one after the other, in files of the commonest length first."""
+    usable = [e for e in files if not e.is_directory and e.size > HEADER.packer.size]
+    lengths = Counter(e.size for e in usable)
+    usable.sort(key=lambda e: -lengths[e.size])  # stable: by name where lengths are as common
+    looked = (_looked_at(tree, entry, look) for look in ways for entry in usable)
+    return next((geometry for geometry in looked if geometry is not None), None)
+
+
+def _looked_at(tree: Tree, entry: Entry, look: Look) -> IndexGeometry | None:
+    """What one way finds in one file; None for a file that cannot be read: another may tell."""
+    try:
+        source = tree.open(entry.path)
+    except PermissionError:
+        return None
+    try:
+        return look(source, entry.size)
+    except FileNotFoundError:
+        return None
+    finally:
+        source.close()
 
 
 def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
@@ -77,12 +101,48 @@ def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
     count = header["index_count"] - 1
     if count < 1:
         return IndexGeometry.default() if size == IndexGeometry.default().file_size else None
-    for slots in _candidates(source, size, count, header):
-        entries, rest = divmod(size - HEADER.packer.size - SLOT_SIZE * slots, ENTRY.packer.size)
-        geometry = IndexGeometry(slots, entries)
-        if rest == 0 and slots > 0 and count < entries and _agrees(source, geometry, count, header):
+    for geometry in _filling(size, _candidates(source, size, count, header)):
+        if count < geometry.entries and _agrees(source, geometry, count, header):
             return geometry
     return None
+
+
+def _filling(size: int, candidates: Iterable[int]) -> Iterator[IndexGeometry]:
+    """The geometries with these numbers of slots that fill a file exactly."""
+    for slots in candidates:
+        entries, rest = divmod(size - HEADER.packer.size - SLOT_SIZE * slots, ENTRY.packer.size)
+        if rest == 0 and slots > 0 and entries > 0:
+            yield IndexGeometry(slots, entries)
+
+
+def _by_majority(source: ByteSource, size: int) -> IndexGeometry | None:
+    """The geometry that most entries of a damaged file prove, whatever its header says."""
+    header = read_header(source)
+    candidates = list(_candidates(source, size, max(header["index_count"] - 1, 1), header))
+    if size <= _SMALL:
+        whole = source.read_at(0, size)
+        source = BytesSource(whole)
+        candidates += range(1, (size - HEADER.packer.size) // SLOT_SIZE)
+    best, most = None, 0
+    for geometry in _filling(size, dict.fromkeys(candidates)):
+        agreeing, sampled = _agreeing(source, geometry, header)
+        if agreeing > most and agreeing * _MAJORITY[1] >= sampled * _MAJORITY[0]:
+            best, most = geometry, agreeing
+    return best
+
+
+def _by_length(source: ByteSource, size: int) -> IndexGeometry | None:
+    """The geometry with the usual four entries a slot, or nearly, that has a file's length.
+
+    None where the file could not hold what its header counts: it was cut.
+    """
+    header, room = read_header(source), size - HEADER.packer.size
+    ratio = DEFAULT_ENTRIES // DEFAULT_SLOTS
+    wanted = room // (SLOT_SIZE + ENTRY.packer.size * ratio)
+    near = (wanted + step for step in range(ENTRY.packer.size // SLOT_SIZE))
+    found = next(_filling(size, near), None)
+    holds = found is not None and 0 <= header["index_count"] <= found.entries
+    return found if holds else None
 
 
 def read_header(source: ByteSource) -> dict[str, int]:
@@ -136,6 +196,42 @@ def _find(source: ByteSource, size: int, pattern: bytes, start: int) -> Iterator
                 yield position + at
                 at = chunk.find(pattern, at + 1)
             position += _CHUNK
+
+
+def _agreeing(source: ByteSource, geometry: IndexGeometry, header: dict[str, int]) -> tuple[int, int]:
+    """How many of a sample of entries fit their slots and their place in the chain, and how many were looked at."""
+    last = _last_entry(source, geometry, header["index_count"] - 1)
+    if last < 1:
+        return 0, 1
+    numbers = sorted({1, last, *(1 + (last - 1) * probe // (_PROBES - 1) for probe in range(_PROBES))})
+    return sum(_fits(source, geometry, number, last) for number in numbers), len(numbers)
+
+
+def _last_entry(source: ByteSource, geometry: IndexGeometry, stated: int) -> int:
+    """The number of the last entry: the stated one if none comes after it, else that of the entry before zeros."""
+
+    def is_there(number: int) -> bool:
+        return any(source.read_at(geometry.entry_at(number), ENTRY.packer.size))
+
+    if (
+        0 < stated < geometry.entries
+        and is_there(stated)
+        and not (stated + 1 < geometry.entries and is_there(stated + 1))
+    ):
+        return stated
+    return bisect_left(range(1, geometry.entries), 1, key=lambda number: int(not is_there(number)))
+
+
+def _fits(source: ByteSource, geometry: IndexGeometry, number: int, last: int) -> bool:
+    """Whether an entry is one: its fields are possible, and the chain of its slot can reach it."""
+    raw = source.read_at(geometry.entry_at(number), ENTRY.packer.size)
+    if len(raw) < ENTRY.packer.size or not any(raw):
+        return False
+    entry = dict(zip(ENTRY.names, ENTRY.packer.unpack(raw), strict=True))
+    if entry["key_hash"] < 0 or entry["physical_offset"] < 0 or not 0 <= entry["previous"] < number:
+        return False
+    slot = HEADER.packer.size + SLOT_SIZE * (entry["key_hash"] % geometry.slots)
+    return number <= int.from_bytes(source.read_at(slot, SLOT_SIZE), "big", signed=True) <= last
 
 
 def _agrees(source: ByteSource, geometry: IndexGeometry, count: int, header: dict[str, int]) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from fixtures import golden
 from rmqctl.open import open_store_at
+from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.geometry import (
     COMMIT_LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
     Geometry,
     geometry_of,
 )
-from rmqctl.rocketmq.index_geometry import DEFAULT_ENTRIES, DEFAULT_SLOTS
+from rmqctl.rocketmq.index_geometry import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexGeometry
 
 
 def _true(name: str) -> dict[str, int]:
@@ -77,3 +79,57 @@ def test_one_file_of_another_length_changes_nothing(tmp_path: Path) -> None:
     with open(next((root / "index").iterdir()), "r+b") as file:
         file.truncate(100)
     assert _found(geometry_of(open_store_at(str(root)))) == _true("5.3.3-clean")
+
+
+@pytest.fixture(scope="module")
+def small_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one index file of 22,040 bytes: 500 slots, 1,000 entries."""
+    root = tmp_path_factory.mktemp("index") / "store"
+    config = StoreConfig.small(index_slots=500, index_entries=1000)
+    with StoreEngine.open(root, config=config) as engine:
+        for number in range(40):
+            engine.put(Message("T", b"body", 0, properties={"KEYS": f"key-{number}"}))
+    return root
+
+
+def check_index(root: Path) -> None:
+    geometry = geometry_of(open_store_at(str(root)))
+    assert (geometry.index_slots, geometry.index_entries) == (500, 1000)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_one_flipped_bit_leaves_the_geometry_of_the_index(seed: int, small_index: Path) -> None:
+    chance = random.Random(seed)
+    file = next((small_index / "index").iterdir())
+    content = file.read_bytes()
+    assert len(content) == 22_040
+    used = [i for i in range(40, len(content)) if content[i]]
+    at = chance.randrange(40) if seed % 2 else chance.choice(used)
+    file.write_bytes(content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :])
+    try:
+        check_index(small_index)
+    finally:
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [(0, bytes(40)), (0, b"\xff" * 40), (2040, bytes(100)), (40, b"\x01" * 300)])
+def test_a_destroyed_part_leaves_the_geometry_of_the_index(damage: tuple[int, bytes], small_index: Path) -> None:
+    file = next((small_index / "index").iterdir())
+    content = file.read_bytes()
+    at, data = damage
+    file.write_bytes(content[:at] + data + content[at + len(data) :])
+    try:
+        check_index(small_index)
+    finally:
+        file.write_bytes(content)
+
+
+def test_an_index_whose_entries_are_all_gone_keeps_its_length(small_index: Path) -> None:
+    file = next((small_index / "index").iterdir())
+    content = file.read_bytes()
+    file.write_bytes(content[:40] + bytes(22_000))
+    try:
+        found = geometry_of(open_store_at(str(small_index)))
+        assert IndexGeometry(found.index_slots, found.index_entries).file_size == 22_040
+    finally:
+        file.write_bytes(content)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block
@@ -29,6 +31,9 @@ _RECORDS = (
     kinds.LOG_BODY_CRC, kinds.LOG_PROPERTY_CRC, kinds.LOG_PHYSICAL_OFFSET, kinds.LOG_PROPERTIES_LOST,
     kinds.LOG_STORE_TIME, kinds.LOG_COMPRESSION, kinds.LOG_TOPIC, kinds.LOG_QUEUE_OFFSET,
 )  # fmt: skip
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_FEW_UNFLAGGED = 4
+"""More bodies of a topic that are compressed and do not say so are the work of a producer, not of damage."""
 
 
 @dataclass(slots=True)
@@ -66,6 +71,7 @@ class LogDamage:
         doubtful: records that the others of their queue do not bear out, by physical offset.
         beside: places in queues next to a record that no record takes.
         unqueued: whole records whose flags say that they get no queue unit, with their own queue offset.
+        compressions: how many compressed records name each type.
         end: physical offset behind the last record, 0 without one.
         last_time: its store time, ms.
     """
@@ -80,6 +86,7 @@ class LogDamage:
     doubtful: frozenset[int] = frozenset()
     beside: frozenset[tuple[str, int, int]] = frozenset()
     unqueued: list[Claim] = field(default_factory=list)
+    compressions: Counter[int] = field(default_factory=Counter)
     end: int = 0
     last_time: int = 0
 
@@ -117,15 +124,19 @@ class _Survey:
             holes.block(found)
             self._sort(findings, found.block)
             self._note(found.block)
-        self._sort_times(checker.finish())
+        self._sort_late(checker.finish())
         self.found.missing, self.found.holes = queues.partial().missing, holes.holes
         self.found.strayed, self.found.unqueued = holes.strayed(), holes.unqueued
         self.found.doubtful, self.found.beside = holes.doubtful(self.log.min_offset), holes.beside()
         self._merge()
         return self.found
 
-    def _sort_times(self, partial: LogPartial) -> None:
-        """Store times of the first records of the log and of the last, which no block judges."""
+    def _sort_late(self, partial: LogPartial) -> None:
+        """What no block judges alone: bodies without the flag of their topic, store times at the ends of the log."""
+        for topic, bodies in partial.unflagged.items():
+            if topic in partial.compressing and bodies.count <= _FEW_UNFLAGGED:
+                for finding in bodies.findings(is_usual=True):
+                    self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
         times = TimesJoin()
         for finding in [*times.add(partial.times), *times.end()]:
             self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
@@ -162,6 +173,8 @@ class _Survey:
 
     def _note(self, block: Block) -> None:
         if len(block):
+            flags = block["sys_flag"]
+            self.found.compressions.update((flags[(flags & _COMPRESSED) != 0] >> 8 & 7).tolist())
             self._last = block.raw(len(block) - 1)
             self.found.end = int(block.physical[-1] + block.total_size[-1])
             self.found.last_time = int(block["store_timestamp"][-1])

@@ -162,8 +162,8 @@ class RecordMender:
             return heal_property_crc(raw)
         if finding.kind is kinds.LOG_PROPERTIES_LOST:
             return mend_properties(raw, closed=self._closes_properties(physical, raw))
-        if finding.kind is kinds.LOG_COMPRESSION and finding.level is Severity.ERROR:
-            return mend_compression(raw)
+        if finding.kind is kinds.LOG_COMPRESSION and finding.level is not Severity.NOTE:
+            return mend_compression(raw, self.mending.damage.compressions)
         return self._store_time(physical, raw, claim) if finding.kind is kinds.LOG_STORE_TIME else None
 
     def _closes_properties(self, physical: int, raw: bytes) -> bool:

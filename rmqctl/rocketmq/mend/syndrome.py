@@ -19,6 +19,8 @@ from rmqctl.rocketmq.crc import MASK, crc32
 
 MOST_CANDIDATES = 1 << 20
 """Patterns that may be tried for one body: a wrong one fits by chance once in 2**31 tries."""
+MOST_RIVALS = 1 << 26
+"""Longer bursts fit a large body by chance alone, several at once: they say nothing against a short one."""
 LONGEST_BURST = 16
 _POLYNOMIAL = 0xEDB88320
 Words = npt.NDArray[np.uint32]
@@ -62,8 +64,8 @@ class Diagnosis:
 def diagnose(body: bytes, stored: int) -> Diagnosis:
     """Find the wrong bits of a body, or of its CRC field.
 
-    A single bit is accepted if no other single bit fits; a burst if no other burst of up to 16 bits fits and it is
-    as short as the limit of candidates allows.
+    A single bit is accepted if no other single bit fits; a burst if it is as short as the limit of candidates allows
+    and no other of up to 16 bits fits, those left out that are so long that some would fit any body of this size.
 
     Args:
         stored: the CRC field as it stands, unsigned.
@@ -72,14 +74,19 @@ def diagnose(body: bytes, stored: int) -> Diagnosis:
     difference = stored ^ (crc32(body) & MASK)
     if not difference or not body:
         return Diagnosis(0, 0, None)
-    found = [*_in_field(difference), *_in_body(len(body), difference)]
-    singles = [c for c in found if c.span == 1]
     count = 8 * len(body) + 32
+    found = [c for c in (*_in_field(difference), *_in_body(len(body), difference)) if _rivals(c, count) <= MOST_RIVALS]
+    singles = [c for c in found if c.span == 1]
     if singles or len(found) != 1:
         accepted = singles[0] if len(singles) == 1 and count <= MOST_CANDIDATES else None
         return Diagnosis(count, len(singles), accepted)
-    tried = (32 if found[0].at < 0 else count) << (found[0].span - 1)
+    tried = _rivals(found[0], count)
     return Diagnosis(tried, 1, found[0] if tried <= MOST_CANDIDATES else None)
+
+
+def _rivals(one: Correction, count: int) -> int:
+    """Corrections as short as this one or shorter, among which it was found."""
+    return (32 if one.at < 0 else count) << (one.span - 1)
 
 
 def _in_field(difference: int) -> list[Correction]:

@@ -93,3 +93,34 @@ def test_the_codec_that_opens_the_body_counts() -> None:
     assert mended is not None
     assert mended.record[SYSFLAG + 3] & COMPRESSED
     assert mend_compression(mended.record) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "flags"),
+    [("5.5.0-clean", flags) for flags in (0x101, 0x201, 0x701, 0x601, 0x300)]
+    + [("4.9.8-clean", 0), ("4.5.2-clean", 0)],
+)
+def test_compression_is_what_the_others_of_the_store_say(
+    base: str, flags: int, overwritten: Callable[[str, dict[str, Any], int], tuple[Path, Path, int]], tmp_path: Path
+) -> None:
+    """A zlib body with another type, or without the flag: the type that all others name, and the flag."""
+    record = next(r for r in messages(base) if r["storedBodyLen"] != r["bodyLen"])
+    root, file, _ = overwritten(base, record, flags)
+    apply(plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path).plan, journal_dir=tmp_path / "journal")
+    assert file.read_bytes() == (golden.pristine(base) / "commitlog" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize("at", [20, 24, 26, 27])
+def test_the_queue_offset_of_an_inner_batch(at: int, tmp_path: Path) -> None:
+    """The records of its queue around it tell it, or its unit and its own property."""
+    for record in [r for r in golden.truth("5.5.0-clean") if r["kind"] == "msg" and r["topic"] == "LabBatchCq"][:4]:
+        root = golden.unpack("5.5.0-clean", tmp_path / str(record["commitLogOffset"]))
+        file = root / "commitlog" / f"{record['commitLogOffset'] // SIZE * SIZE:020d}"
+        content = bytearray(file.read_bytes())
+        content[record["commitLogOffset"] % SIZE + at] ^= 0x04
+        before = (golden.pristine("5.5.0-clean") / "commitlog" / file.name).read_bytes()
+        file.write_bytes(content)
+        (tmp_path / f"built-{record['commitLogOffset']}").mkdir()
+        built = tmp_path / f"built-{record['commitLogOffset']}"
+        apply(plan_repair(open_store_at(str(root)), RepairOptions(), built).plan, journal_dir=built / "journal")
+        assert file.read_bytes() == before
