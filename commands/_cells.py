@@ -54,6 +54,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+_NEVER = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+"""Times of a checkpoint, which are 0 until something was flushed."""
+
+
 def is_number(key: str, value: Any) -> bool:
     """Whether the column is aligned to the right: numbers and sizes, not times."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_time(key)
@@ -61,6 +65,8 @@ def is_number(key: str, value: Any) -> bool:
 
 def _integer(key: str, value: int, local_time: bool) -> str:
     if _is_time(key):
+        if not value and key.endswith(_NEVER):
+            return "never"
         return instant(value, local_time=local_time)
     return size(value) if _is_size(key) else str(int(value))
 

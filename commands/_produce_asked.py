@@ -249,7 +249,11 @@ class Asked:
         from rmqctl.rocketmq.engine.late import NAMES
         from rmqctl.rocketmq.engine.routing import TIMES
 
-        config = StoreConfig.small() if self.small else StoreConfig()
+        plain = StoreConfig()
+        config = StoreConfig.small() if self.small else plain
+        if self.small and self.log_file_size is not None:  # what fits its files, as far as brokers take it
+            most = min(self.log_file_size // 2, plain.max_message_size)
+            config = replace(config, max_message_size=max(config.max_message_size, most))
         sizes: dict[str, Any] = {
             "commit_log_file_size": self.log_file_size, "queue_file_size": self.queue_file_size,
             "index_slots": self.index_slots, "index_entries": self.index_entries,

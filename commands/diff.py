@@ -11,6 +11,7 @@ import click
 from commands._app import Output, message, progress
 from commands._options import output_option
 from commands._spark import spark_options, started, working
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.findings import Finding
@@ -147,4 +148,9 @@ def _sentences(s: dict[str, Any]) -> Iterator[str]:
             f"queue units: {q['equal_units']:,} equal, {q['different_units']:,} different, "
             f"{q['units_only_a']:,} only in A, {q['units_only_b']:,} only in B"
         )
-    yield "A and B differ" if s["different"] else "A and B are equal"
+    for letter, side in (("A", s["a"]), ("B", s["b"])):
+        if side["damaged_places"]:
+            places = number_of(side["damaged_places"], "place")
+            yield f"{letter}: {places} of the log without a record, not compared; type: rmqctl verify {side['path']}"
+    equal = "equal as far as they can be read" if s["a"]["damaged_places"] else "equal"
+    yield "A and B differ" if s["different"] else f"A and B are {equal}"

@@ -65,4 +65,9 @@ def _layout(name: str) -> list[dict[str, Any]]:
         meant = nearest(name)
         hint = f"Did you mean {', '.join(meant)}?" if meant else "`rmqctl formats` lists them."
         raise click.BadParameter(f"{name!r} is no known format. {hint}", param_hint="NAME")
-    return [asdict(row) for row in layout.rows()]
+    return [{key: _number(value) for key, value in asdict(row).items()} for row in layout.rows()]
+
+
+def _number(text: str) -> str | int:
+    """An offset or a size as the number it is; those that depend on a field stay text."""
+    return int(text) if text.isascii() and text.isdigit() else text

@@ -31,8 +31,7 @@ def open(  # noqa: A001 - what one does with a store, as with a file
         broker_conf: the broker's settings file, for what files do not store.
 
     Raises:
-        NotAStore: nothing there belongs to a store of any family.
-        FileNotFoundError: nothing is there.
+        NotAStore: nothing is there, or nothing that belongs to a store of any family.
         OSError: it cannot be read.
     """
     from os import fspath

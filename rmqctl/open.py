@@ -40,8 +40,7 @@ def open_path(
         format: ``rocketmq`` or ``kafka`` to be taken at one's word.
 
     Raises:
-        NotAStore: nothing there belongs to a RocketMQ store.
-        FileNotFoundError: nothing is there.
+        NotAStore: nothing is there, or nothing that belongs to a RocketMQ store.
         OSError: it cannot be read.
     """
     settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
@@ -126,11 +125,11 @@ def _must_exist(tree: Tree, path: str) -> bool:
     """Whether a path is a directory.
 
     Raises:
-        FileNotFoundError: nothing is there.
+        NotAStore: nothing is there.
     """
     entry = tree.stat("")
     if entry is None:
-        raise FileNotFoundError(errno.ENOENT, "no such file or directory", path or "''")
+        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
     if entry.is_directory:
         tree.entries("", sizes=False)  # says now if it may not be read
     return entry.is_directory

@@ -406,8 +406,7 @@ def open_path(
         broker_conf: the broker's settings file, for what files do not store.
 
     Raises:
-        NotAStore: nothing there belongs to a store of any family.
-        FileNotFoundError: nothing is there.
+        NotAStore: nothing is there, or nothing that belongs to a store of any family.
         OSError: it cannot be read.
     """
     forced = format if format != "auto" else None
@@ -466,11 +465,11 @@ def _is_directory(tree: Tree, path: str) -> bool:
     """Whether a path is a directory.
 
     Raises:
-        FileNotFoundError: nothing is there.
+        NotAStore: nothing is there.
     """
     entry = tree.stat("")
     if entry is None:
-        raise FileNotFoundError(errno.ENOENT, "no such file or directory", path or "''")
+        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
     if entry.is_directory:
         tree.entries("", sizes=False)  # says now if it may not be read
     return entry.is_directory

@@ -249,10 +249,11 @@ def _added(table: pa.Table, count: int) -> Laid:
 
 
 def _add(whole: Seen, part: Seen) -> None:
-    whole.records, whole.bytes, whole.end = (
+    whole.records, whole.bytes, whole.end, whole.gaps = (
         whole.records + part.records,
         whole.bytes + part.bytes,
         max(whole.end, part.end),
+        whole.gaps + part.gaps,
     )
 
 

@@ -258,7 +258,7 @@ def test_stores_parts_and_files_open_by_url(uploaded: str) -> None:
     part = open_path(f"{uploaded}/commitlog/{0:020d}")
     assert isinstance(part, RocketMQStore)
     assert (part.root, part.selection) == (uploaded, f"commitlog/{0:020d}")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotAStore, match="nothing is there; check the spelling"):
         open_path(f"{uploaded}/nothing")
 
 

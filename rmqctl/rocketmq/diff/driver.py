@@ -185,4 +185,4 @@ class Diff:
 
 def _facts(log: Log) -> dict[str, Any]:
     facts = {"files": len(log.files), "min_offset": log.begin, "max_offset": log.end}
-    return {"path": log.name, **facts, "messages": log.records, "bytes": log.bytes}
+    return {"path": log.name, **facts, "messages": log.records, "bytes": log.bytes, "damaged_places": log.gaps}

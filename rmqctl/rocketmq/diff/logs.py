@@ -24,6 +24,7 @@ class Log:
         files: ascending by offset.
         crashed: its store was not stopped cleanly.
         records, bytes: sound records seen, and their bytes.
+        gaps: places that hold no record and should.
         begin, end: physical offsets of the first byte of the first file and behind the last record.
     """
 
@@ -33,6 +34,7 @@ class Log:
     records: int = 0
     bytes: int = 0
     end: int = 0
+    gaps: int = 0
 
     @property
     def begin(self) -> int:
@@ -53,11 +55,17 @@ class Log:
 
 @dataclass
 class Seen:
-    """What was seen of a stretch of a log: sound records, their bytes, and the physical offset behind the last."""
+    """What was seen of a stretch of a log.
+
+    Attributes:
+        records, bytes, end: sound records, their bytes, and the physical offset behind the last.
+        gaps: places that hold no record and should; nothing of them is compared.
+    """
 
     records: int = 0
     bytes: int = 0
     end: int = 0
+    gaps: int = 0
 
     def pieces(
         self, blocks: Iterable[LogBlock], advance: Callable[[int], None] = lambda size: None
@@ -65,6 +73,7 @@ class Seen:
         """Physical offsets of the records of each block, with the block and the number of its first record."""
         for found in blocks:
             block, first = found.block, self.records
+            self.gaps += len(block.gaps)
             if len(block):
                 self.records += len(block)
                 self.bytes += int(block.total_size.sum())
@@ -151,7 +160,7 @@ class LogDiff:
             numbers = self.a.numbers(), self.b.numbers()
             self.laid = lay((self.a.blocks(), self.b.blocks()), numbers, by_place=by_place, advance=advance)
         for log, seen in ((self.a, self.laid.seen_a), (self.b, self.laid.seen_b)):
-            log.records, log.bytes, log.end = seen.records, seen.bytes, seen.end
+            log.records, log.bytes, log.end, log.gaps = seen.records, seen.bytes, seen.end, seen.gaps
 
 
 def _equal(laid: Laid, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE
+from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
@@ -14,7 +15,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.lifecycle import ABORT, ABORT_BACKUP, LOCK
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_geometry import detect_index_geometry
-from rmqctl.rocketmq.log_end import LogEnd, last_unit, log_end
+from rmqctl.rocketmq.log_end import LogEnd, last_record, last_unit, log_end
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
@@ -90,6 +91,7 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
 
     Raises:
         Refused: the configuration asks for other sizes than the files have.
+        OSError: a file of the log cannot be read.
     """
     plain = StoreConfig()
     asked = config or replace(plain, release=release_range(store).highest)
@@ -112,9 +114,16 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
         **changes,
         timer=asked.timer or store.tree.stat(WHEEL) is not None,
         queue_ext=asked.queue_ext or store.tree.stat(QUEUES_EXT) is not None,
+        property_crc=asked.property_crc or _ends_in_crc(store),
         multi_dispatch=asked.multi_dispatch
         or any(e.name.startswith(LMQ) for e in store.tree.entries(QUEUES, sizes=False)),
     )
+
+
+def _ends_in_crc(store: RocketMQStore) -> bool:
+    """Whether the last record has a CRC over itself: brokers that force it cut the log at the first one without."""
+    last = last_record(store)
+    return last is not None and stored_property_crc(last) is not None
 
 
 def settings_of(config: StoreConfig) -> dict[str, str]:
