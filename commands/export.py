@@ -16,7 +16,7 @@ from rmqctl.text import number_of
 if TYPE_CHECKING:
     from rmqctl.pipeline.bodies import BodyOption
     from rmqctl.pipeline.export import ExportChoices
-    from rmqctl.pipeline.export_plan import Manifest
+    from rmqctl.pipeline.export_manifest import Manifest
     from rmqctl.pipeline.settings import Cluster
 
 _PARTITIONS = ("topic", "day", "hour", "queue_id", "tags")
@@ -75,9 +75,10 @@ def command(
 ) -> None:
     """Write the messages of a store as files that other tools read, on Spark.
 
-    OUT gets directories such as topic=TopicTest/day=2026-11-21 (UTC) with files in log order, and
-    _manifest.json when all is there. Until then nothing is to be seen but _staging; an export that
-    was broken off goes on when the same command is given again. Exits 1 when no message matches.
+    OUT/data gets directories such as topic=TopicTest/day=2026-11-21 (UTC) with files in log order, and
+    _manifest.json names them. Both appear at once when all is there, and replace what was there
+    before; an export that was broken off goes on when the same command is given again. Exits 1 when
+    no message matches.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def command(
     """
     from rmqctl.pipeline.bodies import BodyOption
     from rmqctl.pipeline.cluster import cores_of
-    from rmqctl.pipeline.export import Export, ExportChoices
+    from rmqctl.pipeline.export import Export, ExportChoices, on_spark
     from rmqctl.pipeline.outputs import output_at
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else None
@@ -102,12 +103,12 @@ def command(
         size = sum((s.stop or s.context.file.size) - s.start for s in export.splits(plan))
         message(f"writing messages of offsets {plan.start} to {plan.end} into {output}")
         with working(spark, f"export of {store.path}", size):
-            manifest = export.run(spark, plan)
+            manifest = export.run(plan, on_spark(spark))
     _show(manifest, plan, out)
 
 
 def _codec(to: str, compression: str | None) -> str:
-    from rmqctl.pipeline.export_plan import COMPRESSIONS, Format
+    from rmqctl.pipeline.export_manifest import COMPRESSIONS, Format
 
     known = COMPRESSIONS[Format(to)]
     if compression is not None and compression not in known:

@@ -1,32 +1,31 @@
 """The job behind `export`: messages as files for other tools, each message once, nothing half written in sight.
 
-Tasks write into a staging directory; when all are done the files are moved to their places and the
-manifest is written. An export that was broken off goes on where it stopped: tasks that left their
-note are not run again.
+The files of an export are written where they stay, in a directory of its own that nobody looks into. When all are
+there, one switch makes them the export, see :meth:`rmqctl.pipeline.outputs.Output.publish`: before it a reader sees all
+of the old, after it all of the new. An export that was broken off goes on where it stopped when the same is asked for
+again: tasks that left their note are not run again. What else was left is removed by the next export.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from rmqctl.errors import Refused
-from rmqctl.pipeline.export_plan import (
+from rmqctl.pipeline.export_manifest import (
     DONE,
     MANIFEST,
-    PLAN,
-    STAGING,
+    PENDING,
     ExportedFile,
     Layout,
     Manifest,
     Partition,
-    read_manifest,
+    directory_of,
 )
 from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read, name_of
-from rmqctl.pipeline.frames import tasks
 from rmqctl.pipeline.log_parts import log_splits
 from rmqctl.pipeline.log_tip import log_tip
 from rmqctl.pipeline.message_batches import message_schema
@@ -40,6 +39,7 @@ from rmqctl.rocketmq.verify.splits import Split
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Work = Callable[[ExportTask, list[Split]], None]
 SMALLEST_PART, LARGEST_PART = 64 << 20, 1 << 30
 _PARTS_PER_CORE = 2
 
@@ -77,60 +77,71 @@ class Export:
     def __init__(self, options: TableOptions, output: Output, choices: ExportChoices) -> None:
         self.options, self.output, self.choices = options, output, choices
         self.store: RocketMQStore = options.store()
-        self.previous, self.pending = read_manifest(output), read_manifest(output, PLAN)
-        self.replaced: Manifest | None = None
+        self.before = read_manifest(output)
         self._check()
 
     def _check(self) -> None:
-        shown = self.output.shown()
-        if self.previous is not None and self.pending is not None and self.previous.end >= self.pending.end:
-            self.pending = None  # it was complete but for its staging directory
-        if self.choices.overwrite:
-            if not (self.previous or self.pending or self.output.is_empty()):
-                raise Refused(
-                    f"{shown} holds files that no export wrote; remove them yourself, or give another directory"
-                )
-            self.replaced, self.previous, self.pending = self.previous, None, None
-        if self.previous is not None and not self.choices.incremental and self.pending is None:
+        shown, choices = self.output.shown(), self.choices
+        if self.before is not None and not (choices.incremental or choices.overwrite):
             raise Refused(
                 f"{shown} holds an export already; add --incremental to continue it, or --overwrite to replace it"
             )
-        if self.choices.incremental and self.previous is None and self.pending is None and not self.output.is_empty():
+        if self.before is not None or self._pending() is not None or self.output.is_empty():
+            return
+        if choices.overwrite:
+            raise Refused(f"{shown} holds files that no export wrote; remove them yourself, or give another directory")
+        if choices.incremental:
             raise Refused(f"{shown} holds no export to continue; give another directory")
-        if not (self.previous or self.pending or self.choices.overwrite or self.output.is_empty()):
-            raise Refused(f"{shown} is not empty; give another directory")
+        raise Refused(f"{shown} is not empty; give another directory")
+
+    def _pending(self) -> Manifest | None:
+        return read_manifest(self.output, PENDING)
 
     def plan(self, cores: int) -> Manifest:
-        """What is to be done: from where to where, in which layout; an export that was broken off keeps its plan.
+        """What is to be done: from where to where, in which layout. The same, broken off before, keeps its plan.
 
         Args:
             cores: tasks that run at once.
 
         Raises:
-            Refused: the plan of the output is another one.
+            Refused: the export that is to be continued is another one.
         """
         files = self.store.log_files
         begin = files[0].base if files else 0
         tip = log_tip(self.store, growing=self.store.is_running)
         layout = self._layout(cores, sum(f.size for f in files))
         made = Manifest(self.options.path, layout, _filters(self.options), begin, tip)
-        before = self.pending or self.previous
-        if before is None:
-            return made
-        kept = replace(layout, split_size=before.layout.split_size)
+        made.replaces = self.choices.overwrite
+        if self.before is not None:
+            made.generation = self.before.generation + 1
+            if not made.replaces:
+                made = self._continued(made, self.before)
+        pending = self._pending()
+        if pending is not None and self._is_same(pending, made):
+            return pending
+        made.directory = directory_of(made, self.output.prefix)
+        return made
+
+    def _continued(self, made: Manifest, before: Manifest) -> Manifest:
+        """What has come since an export."""
+        kept = replace(made.layout, split_size=before.layout.split_size)
         if (before.layout, before.filters) != (kept, made.filters):
             raise Refused(
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "
-                "repeat those, or add --overwrite to begin anew"
+                "repeat those, or add --overwrite to export all of it again"
             )
-        if self.pending is not None:
-            return replace(self.pending, files=[])
-        if tip < before.end:
+        if made.end < before.end:
             raise Refused(
-                f"the log of {self.options.path} ends at {tip}, before {before.end} where the last export ended; "
-                "it is another store, or it was cut: add --overwrite to export it anew"
+                f"the log of {self.options.path} ends at {made.end}, before {before.end} where the last export ended; "
+                "it is another store, or it was cut: add --overwrite to export it again"
             )
         return replace(made, layout=kept, start=before.end)
+
+    def _is_same(self, pending: Manifest, made: Manifest) -> bool:
+        """Whether a plan is that of the same export, made when the log was shorter."""
+        size = self.choices.split_size or pending.layout.split_size
+        now = replace(made, layout=replace(made.layout, split_size=size), end=pending.end, directory=pending.directory)
+        return pending == now and pending.end <= made.end
 
     def _layout(self, cores: int, size: int) -> Layout:
         choices = self.choices
@@ -139,22 +150,33 @@ class Export:
         part = choices.split_size or min(max(size // max(cores * _PARTS_PER_CORE, 1), SMALLEST_PART), LARGEST_PART)
         return Layout(choices.format, written, str(self.options.body), choices.partition_by, choices.compression, part)
 
-    def run(self, spark: SparkSession, plan: Manifest) -> Manifest:
+    def run(self, plan: Manifest, work: Work) -> Manifest:
         """Do what is left of a plan and make the result visible; the manifest of the whole output.
 
+        Args:
+            work: does the tasks of the given splits, in any order.
+
         Raises:
+            Refused: another export is at work in the output.
             OSError: the output cannot be written.
         """
-        if self.pending is None:
-            self.output.remove(STAGING)
-        self._write(PLAN, plan.dump())
-        splits = self.splits(plan)
-        done = {name.removesuffix(".json") for name in self.output.names(DONE)}
-        left = [split for split in splits if name_of(split) not in done]
-        task = ExportTask(self._messages(plan), plan.layout, self.output)
-        if left:
-            tasks(spark, left, task.run, NOTE_SCHEMA).collect()
-        return self._commit(plan, [name_of(split) for split in splits])
+        with self.output.alone():
+            self._check_unchanged()
+            self.output.clear(_in_use(self.before) | {plan.directory})
+            if plan.start >= plan.end and self.before is not None and not plan.replaces:
+                self.output.remove(PENDING)
+                return self.before
+            self.output.write(PENDING, plan.dump())
+            splits = self.splits(plan)
+            done = {name.removesuffix(".json") for name in self.output.names(f"{plan.directory}/{DONE}")}
+            left = [split for split in splits if name_of(split) not in done]
+            if left:
+                work(ExportTask(self._messages(plan), plan.layout, self.output, plan.directory), left)
+            return self._commit(plan, [name_of(split) for split in splits])
+
+    def _check_unchanged(self) -> None:
+        if read_manifest(self.output) != self.before:
+            raise Refused(f"{self.output.shown()} was changed by another export meanwhile; give the command again")
 
     def splits(self, plan: Manifest) -> list[Split]:
         """The stretches of the log that a plan covers, each beginning and ending inside its bounds."""
@@ -162,10 +184,10 @@ class Export:
         for split in log_splits(self.store, plan.layout.split_size):
             base = split.context.file.base
             start = max(split.start, plan.start - base)
-            limit = plan.end - base
-            stop = limit if split.stop is None else min(split.stop, limit)
+            size = split.context.file.size
+            stop = min(size if split.stop is None else split.stop, plan.end - base)
             if start < stop:
-                whole = split.stop is None and stop >= split.context.file.size
+                whole = split.stop is None and stop == size
                 found.append(Split(split.context, start, None if whole else stop))
         return needed(self.store, found, self.options.wanted)
 
@@ -173,31 +195,50 @@ class Export:
         return MessageTable(replace(self.options, columns=columns_to_read(plan.layout)))
 
     def _commit(self, plan: Manifest, names: Iterable[str]) -> Manifest:
-        """Move the files to their places and write the manifest; repeats what an earlier attempt had begun."""
-        moves: list[tuple[str, ExportedFile]] = []
+        """Make the files of a plan the export, by one switch, and remove what is no part of it any more."""
+        files: list[ExportedFile] = []
         for name in names:
-            note = orjson.loads(self.output.read(f"{DONE}/{name}.json") or b'{"files": []}')
-            moves += [(file.pop("staged"), ExportedFile(**file)) for file in note["files"]]
-        for staged, file in moves:
-            if self.output.size(staged) >= 0:
-                self.output.move(staged, file.path)
-        before = self.previous
-        kept = {file.path for _, file in moves}
-        for old in self.replaced.files if self.replaced else []:
-            if old.path not in kept:
-                self.output.remove(old.path)
-        files = [*(before.files if before else []), *(file for _, file in moves)]
-        start = before.start if before else plan.start
-        whole = replace(
-            plan, start=start, files=files, rows=sum(f.rows for f in files), size=sum(f.size for f in files)
-        )
-        self._write(MANIFEST, whole.dump())
-        self.output.remove(STAGING)
+            noted = orjson.loads(self.output.read(f"{plan.directory}/{DONE}/{name}.json") or b"[]")
+            files += [ExportedFile(**file) for file in noted]
+        start = plan.start
+        if self.before is not None and not plan.replaces:
+            files = [*self.output.kept(self.before.files, plan.directory), *files]
+            start = self.before.start
+        rows, size = sum(f.rows for f in files), sum(f.size for f in files)
+        whole = replace(plan, start=start, files=files, rows=rows, size=size)
+        self._check_unchanged()
+        self.output.publish(plan.directory, whole.dump(), {file.path for file in files})
+        self.output.remove(PENDING)
+        self.output.clear(_in_use(whole))
         return whole
 
-    def _write(self, name: str, data: bytes) -> None:
-        with self.output.create(name) as stream:
-            stream.write(data)
+
+def on_spark(spark: SparkSession) -> Work:
+    """Tasks done by executors."""
+
+    def work(task: ExportTask, splits: list[Split]) -> None:
+
+        from rmqctl.pipeline.frames import tasks
+
+        tasks(spark, splits, task.run, NOTE_SCHEMA).collect()
+
+    return work
+
+
+def _in_use(manifest: Manifest | None) -> set[str]:
+    """The directories in which the files of an export lie."""
+    return {file.path.partition("/")[0] for file in manifest.files} | {manifest.directory} if manifest else set()
+
+
+def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
+    """The manifest in an output, None where there is none.
+
+    Raises:
+        Refused: it cannot be read.
+        OSError: the output cannot be.
+    """
+    raw = output.read(name)
+    return None if raw is None else Manifest.load(raw, output.shown(name))
 
 
 def _filters(options: TableOptions) -> dict[str, Any]:
@@ -220,4 +261,4 @@ def _shown(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-__all__ = ["Export", "ExportChoices"]
+__all__ = ["Export", "ExportChoices", "on_spark"]

@@ -1,28 +1,31 @@
 """One task of an export: a stretch of the log in, its files out, and a note of what was done.
 
-The records of each block are put in the order of their partitions before columns are made of them, so
-that the rows of a partition are slices. Slices are gathered and written in pieces: neither the stretch
-nor a partition is held as a whole. The note is written last: what has no note was not done.
+The records of each block are put in the order of their partitions before columns are made of them, so that the rows of
+a partition are slices. Slices are gathered until they make a row group, in a file of their own where they would take
+too much memory: neither the stretch nor a partition is held as a whole, and many partitions make no small row groups.
+Names of files follow from the stretch, and their bytes from the log, so that a task that runs twice writes the same.
+The note is written last: what has no note was not done.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.ipc  # the name pa.ipc needs it
 
 from rmqctl.pipeline.bodies import BodyOption
-from rmqctl.pipeline.export_plan import DONE, STAGING, ExportedFile, Layout, Partition
+from rmqctl.pipeline.export_manifest import DONE, ExportedFile, Layout, Partition
 from rmqctl.pipeline.export_writers import Writer, writer
 from rmqctl.pipeline.message_batches import MessageBatches, message_schema
 from rmqctl.pipeline.message_table import MessageTable
@@ -34,7 +37,7 @@ from rmqctl.rocketmq.verify.splits import Split
 ROW_GROUP = 16 << 20
 """Bytes of a partition that are gathered before they are written."""
 MOST_BYTES = 64 << 20
-"""Bytes of all partitions that are gathered before the largest is written."""
+"""Bytes of all partitions that are gathered in memory before the largest of them waits in a file."""
 SHARED = 32 << 20
 """Bytes of batches after which slices of them are copied: a small one would keep its whole batch in memory."""
 
@@ -52,30 +55,66 @@ def name_of(split: Split) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
-    """What all tasks of an export share."""
+    """What all tasks of an export share.
+
+    Attributes:
+        directory: of the output, for the files.
+    """
 
     messages: MessageTable
     layout: Layout
     output: Output
+    directory: str
 
     def run(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Write the files of one split into the staging directory; one row about it.
+        """Write the files of one split; one row about it.
 
         Raises:
             OSError: the log cannot be read, or the output not be written.
         """
         name = name_of(split)
         with ExitStack() as stack:
-            files = _Files(self.layout, self.output, name, f"{STAGING}/files/{name}-{uuid4().hex}", stack)
+            files = _Files(self.layout, self.output, name, self.directory, stack)
             for batch in self.messages.read(split, _Order(self.layout.partition_by)):
                 files.add(batch)
             done = files.finish()
-        found = [ExportedFile(size=self.output.size(staged), **facts) for staged, facts in done]
-        note = {"files": [{"staged": s[0], **asdict(f)} for s, f in zip(done, found, strict=True)]}
-        with self.output.create(f"{DONE}/{name}.json") as stream:
-            stream.write(orjson.dumps(note))
+        found = [ExportedFile(size=self.output.size(facts["path"]), **facts) for facts in done]
+        with self.output.create(f"{self.directory}/{DONE}/{name}.json") as stream:
+            stream.write(orjson.dumps([asdict(file) for file in found]))
         row = {"name": name, "rows": sum(f.rows for f in found), "size": sum(f.size for f in found)}
         yield pa.RecordBatch.from_pylist([row], schema=NOTE_SCHEMA)
+
+
+class _Aside(AbstractContextManager["_Aside"]):
+    """Rows of a partition that wait in a file without a name for the rest of their row group."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this
+        self._writer: Any = None
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, tables: list[pa.Table]) -> None:
+        """Take rows after those that are there."""
+        for table in tables:
+            if self._writer is None:
+                options = pa.ipc.IpcWriteOptions(compression="lz4")
+                self._writer = pa.ipc.new_stream(self._file, table.schema, options=options)
+            self._writer.write_table(table)
+
+    def taken(self) -> list[pa.Table]:
+        """All rows in order; nothing is left."""
+        if self._writer is None:
+            return []
+        self._writer.close()
+        self._file.seek(0)
+        found = pa.ipc.open_stream(self._file).read_all()
+        self._file.seek(0)
+        self._file.truncate()
+        self.size, self._writer = 0, None
+        return [found]
 
 
 @dataclass(slots=True)
@@ -84,6 +123,7 @@ class _Part:
 
     tables: list[pa.Table] = field(default_factory=list)
     waiting: int = 0
+    aside: _Aside | None = None
     writer: Writer | None = None
     stack: ExitStack = field(default_factory=ExitStack)
     rows: int = 0
@@ -103,8 +143,8 @@ class _Part:
 class _Files:
     """The files of one stretch by partition."""
 
-    def __init__(self, layout: Layout, output: Output, name: str, staging: str, stack: ExitStack) -> None:
-        self.layout, self.output, self.name, self.staging, self.stack = layout, output, name, staging, stack
+    def __init__(self, layout: Layout, output: Output, name: str, directory: str, stack: ExitStack) -> None:
+        self.layout, self.output, self.name, self.directory, self.stack = layout, output, name, directory, stack
         self.parts: dict[tuple[Any, ...], _Part] = {}
         self.waiting = self.shared = 0
 
@@ -121,10 +161,10 @@ class _Files:
             size = max(table.nbytes, 1)
             part.waiting += size
             self.waiting += size
-            if part.waiting >= ROW_GROUP:
+            if part.waiting + (part.aside.size if part.aside else 0) >= ROW_GROUP:
                 self._write(values, part)
         while self.waiting >= MOST_BYTES:
-            self._write(*max(self.parts.items(), key=lambda item: item[1].waiting))
+            self._put_aside(max(self.parts.values(), key=lambda part: part.waiting))
         if self.shared >= SHARED:
             self.shared = 0
             for part in self.parts.values():
@@ -142,22 +182,29 @@ class _Files:
             part.earliest = low if part.earliest is None else min(part.earliest, low)
             part.latest = high if part.latest is None else max(part.latest, high)
 
+    def _put_aside(self, part: _Part) -> None:
+        if part.aside is None:
+            part.aside = self.stack.enter_context(_Aside())
+        part.aside.add(part.tables)
+        part.aside.size += part.waiting
+        self.waiting -= part.waiting
+        part.tables, part.waiting = [], 0
+
     def _write(self, values: tuple[Any, ...], part: _Part) -> None:
-        table = pa.concat_tables(part.tables)
+        table = pa.concat_tables([*(part.aside.taken() if part.aside else []), *part.tables])
         if part.writer is None:
             self.stack.enter_context(part.stack)
-            stream = part.stack.enter_context(self.output.create(self._staged(values)))
+            stream = part.stack.enter_context(self.output.create(self._path(values)))
             part.writer = writer(self.layout, stream, table.schema)
         part.writer.write(table)
         self.waiting -= part.waiting
         part.tables, part.waiting = [], 0
 
-    def finish(self) -> list[tuple[str, dict[str, Any]]]:
-        """Complete all files; the staged name of each, and what there is to know of it."""
-        done = []
+    def finish(self) -> list[dict[str, Any]]:
+        """Complete all files; what there is to know of each."""
         self._close()
-        for values, part in self.parts.items():
-            facts = {
+        return [
+            {
                 "path": self._path(values),
                 "rows": part.rows,
                 "first_physical_offset": part.first,
@@ -165,12 +212,12 @@ class _Files:
                 "min_store_timestamp": part.earliest,
                 "max_store_timestamp": part.latest,
             }
-            done.append((self._staged(values), facts))
-        return done
+            for values, part in self.parts.items()
+        ]
 
     def _close(self) -> None:
         for values, part in self.parts.items():
-            if part.tables:
+            if part.tables or (part.aside and part.aside.size):
                 self._write(values, part)
             assert part.writer is not None
             part.writer.close()
@@ -178,11 +225,7 @@ class _Files:
             list(pool.map(lambda part: part.stack.close(), self.parts.values()))
 
     def _path(self, values: tuple[Any, ...]) -> str:
-        directory = self.layout.directory(values)
-        return f"{directory}/{self.name}{self.layout.suffix}" if directory else f"{self.name}{self.layout.suffix}"
-
-    def _staged(self, values: tuple[Any, ...]) -> str:
-        return f"{self.staging}/{self._path(values)}"
+        return "/".join(filter(None, (self.directory, self.layout.directory(values), self.name + self.layout.suffix)))
 
 
 class _Order:

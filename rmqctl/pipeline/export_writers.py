@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 import pyarrow as pa
 
-from rmqctl.pipeline.export_plan import Format, Layout
+from rmqctl.pipeline.export_manifest import Format, Layout
 from rmqctl.rocketmq.rows.text import text_or_base64
 
 

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
 
+from rmqctl.errors import Refused
 from rmqctl.files.filesystem import asking, connect, is_url, join_url
+from rmqctl.pipeline.export_manifest import DATA, DONE, MANIFEST, ExportedFile
+
+_PARTIAL = ".partial"
 
 
 class Output(Protocol):
-    """A directory to write into; names are relative to it, with ``/``. Travels to executors."""
+    """A directory to write into; names are relative to it, with ``/``. Travels to executors.
+
+    Attributes:
+        prefix: of the names of directories in which exports lie.
+    """
+
+    prefix: str
 
     def shown(self, name: str = "") -> str:
         """The path of a name, for messages."""
@@ -40,12 +52,32 @@ class Output(Protocol):
         """Bytes of a file; -1 where there is none."""
         ...
 
-    def move(self, name: str, to: str) -> None:
-        """Give a file another name; a file of that name is replaced."""
+    def write(self, name: str, data: bytes) -> None:
+        """Have a small file with this content, at once."""
         ...
 
     def remove(self, name: str) -> None:
         """Delete a file or a directory with all in it, if it is there."""
+        ...
+
+    def clear(self, kept: Collection[str]) -> None:
+        """Delete the directories of exports but these."""
+        ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        """No other export at work here, as long as the context lasts."""
+        ...
+
+    def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
+        """The files of the last export as those of the next one, whose own are in ``directory``."""
+        ...
+
+    def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
+        """Make the manifest the export's, by one switch: until then readers see what was there before, all of it.
+
+        Args:
+            files: all that the manifest names.
+        """
         ...
 
 
@@ -55,7 +87,14 @@ def output_at(path: str) -> Output:
 
 
 class LocalOutput:
-    """A directory of this machine, or of a file system that all executors mount."""
+    """A directory of this machine, or of a file system that all executors mount.
+
+    The files of an export lie in `.data-N-...`, with their manifest. `data` is a link to the directory of the newest,
+    and `_manifest.json` one to the manifest in there: to replace the link `data` is the switch, for those who go by the
+    manifest as well as for those who list directories.
+    """
+
+    prefix = f".{DATA}-"
 
     def __init__(self, root: str) -> None:
         self.root = Path(root)
@@ -64,13 +103,15 @@ class LocalOutput:
         return os.fspath(self.root / name)
 
     def is_empty(self) -> bool:
-        return not self.root.exists() or (self.root.is_dir() and not any(self.root.iterdir()))
+        return not self.root.exists() or (
+            self.root.is_dir() and all(entry.suffix == _PARTIAL for entry in self.root.iterdir())
+        )
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
         target = self.root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.parent / f"_{uuid4().hex}.partial"
+        partial = target.parent / f"_{uuid4().hex}{_PARTIAL}"
         try:
             with partial.open("wb") as file:
                 yield file
@@ -99,10 +140,9 @@ class LocalOutput:
         except (FileNotFoundError, NotADirectoryError):
             return -1
 
-    def move(self, name: str, to: str) -> None:
-        target = self.root / to
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (self.root / name).replace(target)
+    def write(self, name: str, data: bytes) -> None:
+        with self.create(name) as stream:
+            stream.write(data)
 
     def remove(self, name: str) -> None:
         path = self.root / name
@@ -111,9 +151,78 @@ class LocalOutput:
         else:
             path.unlink(missing_ok=True)
 
+    def clear(self, kept: Collection[str]) -> None:
+        for entry in list(self.root.iterdir()):
+            is_ours = entry.name.startswith(self.prefix) or (entry.name.startswith("_") and entry.suffix == _PARTIAL)
+            if is_ours and entry.name not in kept:
+                self.remove(entry.name)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.root, os.O_RDONLY)
+        try:
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                raise Refused(f"another export is at work in {self.root}; wait for its end") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
+        found = []
+        for file in files:
+            own = f"{directory}/{file.path.partition('/')[2]}"
+            target = self.root / own
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            try:
+                os.link(self.root / file.path, target)
+            except OSError:  # a file system without links
+                shutil.copy2(self.root / file.path, target)
+            found.append(replace(file, path=own))
+        return found
+
+    def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
+        home = self.root / directory
+        home.mkdir(parents=True, exist_ok=True)
+        for path in sorted(home.rglob("*"), reverse=True):
+            name = f"{directory}/{path.relative_to(home).as_posix()}"
+            if path.is_file() and name not in files and path.parent != home / DONE:
+                path.unlink()
+        self.write(f"{directory}/{MANIFEST}", manifest)
+        for path in (*filter(Path.is_dir, home.rglob("*")), home):
+            _sync(path)
+        self._link(MANIFEST, f"{DATA}/{MANIFEST}")
+        self._link(DATA, directory)  # the switch
+        self.remove(f"{directory}/{DONE}")
+
+    def _link(self, name: str, target: str) -> None:
+        """Have a symbolic link, in place of another at once."""
+        made = self.root / f"{self.prefix}link-{uuid4().hex}"
+        made.symlink_to(target)
+        made.replace(self.root / name)
+        _sync(self.root)
+
+
+def _sync(directory: Path) -> None:
+    """Have the names in a directory on the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 class RemoteOutput:
-    """A directory of a remote file system, through fsspec; an object appears when its upload is complete."""
+    """A directory of a remote file system, through fsspec; an object appears when its upload is complete.
+
+    The files of an export lie in `data-N-...`. Writing the manifest is the switch: nothing can be renamed there, so
+    readers have to go by the manifest while an export is under way.
+    """
+
+    prefix = f"{DATA}-"
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -174,12 +283,38 @@ class RemoteOutput:
             except FileNotFoundError:
                 return -1
 
-    def move(self, name: str, to: str) -> None:
-        filesystem, path = self._at(name)
-        target = self._at(to)[1]
-        with asking(self.shown(to)):
-            filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
-            filesystem.mv(path, target)
+    def write(self, name: str, data: bytes) -> None:
+        with self.create(name) as stream:
+            stream.write(data)
+
+    def clear(self, kept: Collection[str]) -> None:
+        filesystem, path = self._at("")
+        with asking(self.url):
+            filesystem.invalidate_cache(path)
+            try:
+                found = [str(name).rstrip("/").rpartition("/")[2] for name in filesystem.ls(path, detail=False)]
+            except FileNotFoundError:
+                return
+        for name in found:
+            if name.startswith(self.prefix) and name not in kept:
+                self.remove(name)
+
+    def alone(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
+        return list(files)
+
+    def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
+        filesystem, path = self._at(directory)
+        with asking(self.shown(directory)):
+            filesystem.invalidate_cache(path)
+            for found in filesystem.find(path):
+                name = f"{directory}/{str(found).removeprefix(path.rstrip('/')).lstrip('/')}"
+                if name not in files and not name.startswith(f"{directory}/{DONE}/"):
+                    filesystem.rm_file(found)
+        self.write(MANIFEST, manifest)  # the switch
+        self.remove(f"{directory}/{DONE}")
 
     def remove(self, name: str) -> None:
         filesystem, path = self._at(name)

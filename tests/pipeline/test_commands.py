@@ -138,11 +138,17 @@ def test_a_view_that_is_named_twice_is_not_narrowed_by_one_of_its_uses(rmqctl: A
     assert output(rmqctl("sql", golden.pristine(STORE), query, "-o", "json")) == expected
 
 
+def contents(out: Path) -> dict[str, bytes]:
+    """The files of an export by their paths in it."""
+    data = (out / "data").resolve()
+    return {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*.parquet")}
+
+
 def read_back(directory: Path, kind: str = "parquet") -> list[dict[str, Any]]:
     return ds.dataset(directory, format=kind, partitioning="hive").to_table().to_pylist()
 
 
-def test_export_to_parquet_equals_truth(rmqctl: Any, tmp_path: Path) -> None:
+def test_export_to_parquet_equals_truth(rmqctl: Any, spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = rmqctl("export", golden.pristine(STORE), out, "--split-size", "64K")
     assert result.exit_code == 0, result.stderr
@@ -157,6 +163,8 @@ def test_export_to_parquet_equals_truth(rmqctl: Any, tmp_path: Path) -> None:
     assert {file["path"] for file in manifest["files"]} == {
         str(path.relative_to(out)) for path in out.rglob("*.parquet")
     }
+    assert sorted(path.name for path in out.iterdir()) == [manifest["directory"], "_manifest.json", "data"]
+    assert len(spark.read.parquet(str(out)).collect()) == len(true)
 
 
 @pytest.mark.parametrize("to", ["orc", "csv", "jsonl"])
@@ -176,14 +184,16 @@ def test_other_formats(to: str, rmqctl: Any, tmp_path: Path) -> None:
         )
     elif to == "jsonl":
         lines = [
-            json.loads(line) for path in sorted(out.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines()
+            json.loads(line)
+            for path in sorted(out.glob("data/*.jsonl"))
+            for line in path.read_text("utf-8").splitlines()
         ]
         assert [(r["topic"], r["queue_offset"], r["properties"]) for r in lines] == [
             (r["topic"], r["queue_offset"], r["properties"]) for r in true
         ]
     else:
         csv.field_size_limit(1 << 30)
-        texts = [path.read_bytes().decode("utf-8") for path in sorted(out.glob("*.csv"))]
+        texts = [path.read_bytes().decode("utf-8") for path in sorted(out.glob("data/*.csv"))]
         cells = [row for text in texts for row in csv.DictReader(io.StringIO(text, newline=""))]
         assert [(r["topic"], int(r["queue_offset"]), json.loads(r["properties"])) for r in cells] == [
             (r["topic"], r["queue_offset"], r["properties"]) for r in true
@@ -214,11 +224,11 @@ def test_incremental_export_adds_what_came_since(rmqctl: Any, tmp_path: Path) ->
     for path in held:
         path.unlink()
     assert rmqctl("export", root, out).exit_code == 0
-    before = {path: path.read_bytes() for path in out.rglob("*.parquet")}
+    before = contents(out)
     for path, data in held.items():
         path.write_bytes(data)
     assert rmqctl("export", root, out, "--incremental").exit_code == 0
-    assert {path: path.read_bytes() for path in before} == before
+    assert before.items() < contents(out).items()
     rows = sorted(read_back(out), key=lambda row: row["physical_offset"])
     assert [row["physical_offset"] for row in rows] == [row["physical_offset"] for row in truths.expected(STORE)]
     result = rmqctl("export", root, out, "--incremental")
@@ -236,16 +246,15 @@ def test_an_export_goes_on_where_it_was_broken_off(
     monkeypatch.setattr(Export, "_commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     assert rmqctl("export", store, out, "--split-size", "64K").exit_code == 130
     monkeypatch.undo()
-    assert [path.name for path in out.iterdir()] == ["_staging"]
-    notes = sorted((out / "_staging" / "done").iterdir())
+    assert sorted(path.name[:6] for path in out.iterdir()) == [".data-", "_pendi"]
+    notes = sorted(out.glob(".data-*/_done/*"))
     for note in notes[1:]:
         note.unlink()
-    kept = {path.stat().st_ino for path in (out / "_staging" / "files").rglob(f"{notes[0].stem}.parquet")}
+    kept = {path.stat().st_ino for path in out.rglob(f"{notes[0].stem}.parquet")}
     assert rmqctl("export", store, out, "--split-size", "64K").exit_code == 0
     assert rmqctl("export", store, whole, "--split-size", "64K").exit_code == 0
     assert kept <= {path.stat().st_ino for path in out.rglob("*.parquet")}
-    files = {str(p.relative_to(whole)): p.read_bytes() for p in whole.rglob("*.parquet")}
-    assert {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*.parquet")} == files
+    assert contents(out) == contents(whole)
 
 
 def test_a_job_tells_how_far_it_is(spark: SparkSession) -> None:

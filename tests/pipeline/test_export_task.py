@@ -16,6 +16,7 @@ from rmqctl.pipeline.export_task import ExportTask
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.outputs import output_at
+from tests.pipeline import truths
 
 LAYOUTS = ((), ("topic",), ("topic", "day"), ("queue_id", "tags", "hour"))
 
@@ -29,8 +30,8 @@ def exported(name: str, out: Path, partition_by: tuple[str, ...]) -> Path:
     )
     plan = work.plan(1)
     for split in work.splits(plan):
-        list(ExportTask(MessageTable(work.options), plan.layout, work.output).run(split))
-    return out / "_staging" / "files"
+        list(ExportTask(MessageTable(work.options), plan.layout, work.output, plan.directory).run(split))
+    return out / plan.directory
 
 
 def sorted_rows(table: Any) -> list[dict[str, Any]]:
@@ -64,3 +65,19 @@ def test_files_hold_the_messages_of_their_partitions(
 def _value(row: dict[str, Any], column: str) -> Any:
     forms = {"day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H"}
     return row["store_timestamp"].strftime(forms[column]) if column in forms else row[column]
+
+
+def test_many_partitions_make_no_small_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows wait in a file of their own when those of all partitions take too much memory."""
+    monkeypatch.setattr(export_task, "ROW_GROUP", 20_000)
+    monkeypatch.setattr(export_task, "MOST_BYTES", 10_000)
+    staged = exported("5.5.0-clean", tmp_path / "out", ("topic", "queue_id"))
+    files = list(staged.rglob("*.parquet"))
+    assert len(files) > 10
+    for file in files:
+        groups = pq.ParquetFile(file).metadata
+        sizes = [pq.ParquetFile(file).read_row_group(i).nbytes for i in range(groups.num_row_groups)]
+        assert all(size >= 20_000 for size in sizes[:-1])
+    assert sum(pq.ParquetFile(file).metadata.num_rows for file in files) == len(truths.expected("5.5.0-clean"))
+    rows = [row for file in files for row in pq.ParquetFile(file).read(["physical_offset"]).column(0).to_pylist()]
+    assert len(set(rows)) == len(rows)

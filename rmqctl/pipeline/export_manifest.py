@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
 import orjson
 
 from rmqctl.errors import Refused
-from rmqctl.pipeline.outputs import Output
 
+DATA = "data"
+"""Where the files of the newest export are, on file systems that have links."""
 MANIFEST = "_manifest.json"
-"""Lies in the output when an export is complete; readers of Parquet pass over names that begin with `_`."""
-STAGING = "_staging"
-PLAN = f"{STAGING}/plan.json"
-DONE = f"{STAGING}/done"
+"""Says what an export holds; readers of Parquet pass over names that begin with `_` or `.`."""
+PENDING = "_pending.json"
+"""The plan of an export under way, or broken off."""
+DONE = "_done"
+"""The directory, below that of the files, of the notes of tasks that are done."""
+_VERSION = 2
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
@@ -111,6 +115,9 @@ class Manifest:
         source: the store, as given.
         start, end: physical offsets: every wanted message of ``[start, end)`` is in the files.
         filters: of the messages, by the names of :class:`rmqctl.rocketmq.filters.Filter`.
+        generation: 1 for the first export into an output, one more for each that follows it.
+        replaces: nothing of what was there before stays.
+        directory: where the files of this export are written.
     """
 
     source: str
@@ -121,7 +128,10 @@ class Manifest:
     rows: int = 0
     size: int = 0
     files: list[ExportedFile] = field(default_factory=list)
-    version: int = 1
+    generation: int = 1
+    replaces: bool = False
+    directory: str = ""
+    version: int = _VERSION
 
     def dump(self) -> bytes:
         """As JSON."""
@@ -139,17 +149,15 @@ class Manifest:
             layout: dict[str, Any] = document.pop("layout")
             made = Layout(**{k: tuple(v) if isinstance(v, list) else v for k, v in layout.items()})  # type: ignore[arg-type]
             files = [ExportedFile(**file) for file in document.pop("files")]
+            if document.get("version") != _VERSION:
+                raise ValueError(f"it is of version {document.get('version')}, made by another release")
             return cls(layout=made, files=files, **document)
         except (ValueError, TypeError, KeyError) as error:
             raise Refused(f"{where} cannot be read: {error}; export into another directory") from None
 
 
-def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
-    """The manifest in an output, None where there is none.
-
-    Raises:
-        Refused: it cannot be read.
-        OSError: the output cannot be.
-    """
-    raw = output.read(name)
-    return None if raw is None else Manifest.load(raw, output.shown(name))
+def directory_of(plan: Manifest, prefix: str) -> str:
+    """Where the files of a plan go: a name of its own, and the same when the same plan is made again."""
+    facts = (plan.source, asdict(plan.layout), plan.filters, plan.start, plan.end, plan.replaces)
+    digest = sha256(orjson.dumps(facts)).hexdigest()[:8]
+    return f"{prefix}{plan.generation}-{digest}"

@@ -1,0 +1,254 @@
+"""Exports that are killed at every step: a reader sees all of the old or all of the new, and the next run mends the rest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import orjson
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from fixtures import golden
+from rmqctl.errors import Refused
+from rmqctl.pipeline.export import Export, ExportChoices
+from rmqctl.pipeline.export_task import ExportTask
+from rmqctl.pipeline.options import table_options
+from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
+from rmqctl.rocketmq.verify.splits import Split
+from tests.pipeline import truths
+
+STORE = "5.3.3-clean"
+COLUMNS = ("physical_offset", "topic")
+
+
+class Killed(BaseException):
+    """What a kill is to the code that runs: nothing after it happens."""
+
+
+def work(task: ExportTask, splits: list[Split]) -> None:
+    for split in splits:
+        list(task.run(split))
+
+
+def export(root: Path, out: str, size: int = 128 << 10, **choices: Any) -> int:
+    made = Export(
+        table_options({"path": str(root)}),
+        output_at(out),
+        ExportChoices(columns=COLUMNS, split_size=size, partition_by=(), **choices),
+    )
+    return made.run(made.plan(2), work).rows
+
+
+def listed(out: Path) -> list[int]:
+    """What a reader finds who lists directories."""
+    if not out.exists():
+        return []
+    found = ds.dataset(out, format="parquet", partitioning="hive")
+    return sorted(found.to_table(columns=["physical_offset"]).column(0).to_pylist()) if found.files else []
+
+
+def named(out: Path) -> list[int]:
+    """What a reader finds who goes by the manifest."""
+    try:
+        manifest = orjson.loads((out / "_manifest.json").read_bytes())
+    except FileNotFoundError:
+        return []
+    tables = [pq.ParquetFile(out / file["path"]).read(["physical_offset"]) for file in manifest["files"]]
+    rows = sorted(offset for table in tables for offset in table.column(0).to_pylist())
+    assert len(rows) == manifest["rows"]
+    return rows
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[list[int]]:
+    """Nothing on the disk changes from a step on; gives the number of steps that were tried."""
+    tried = [0]
+    patched: list[tuple[Any, str, Any]] = []
+
+    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*args: Any, **kwargs: Any) -> Any:
+            tried[0] += 1
+            if tried[0] > step:
+                raise Killed
+            return real(*args, **kwargs)
+
+        return act
+
+    for owner, name in (
+        (Path, "replace"), (Path, "unlink"), (Path, "symlink_to"), (Path, "mkdir"), (os, "link"), (shutil, "rmtree"),
+        (os, "unlink"), (os, "rmdir"),
+    ):  # fmt: skip
+        patched.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, guarded(getattr(owner, name)))
+    try:
+        yield tried
+    except Killed:
+        pass
+    finally:
+        for owner, name, real in patched:
+            setattr(owner, name, real)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[int], list[int]]:
+    """A store when it was short and when it had grown, and what each holds."""
+    grown = golden.unpack(STORE, tmp_path_factory.mktemp("grown"))
+    short = golden.unpack(STORE, tmp_path_factory.mktemp("short"))
+    for file in sorted((short / "commitlog").iterdir())[2:]:
+        file.unlink()
+    after = [row["physical_offset"] for row in truths.expected(STORE)]
+    bound = sum(file.stat().st_size for file in (short / "commitlog").iterdir())
+    return short, grown, [offset for offset in after if offset < bound], after
+
+
+KINDS = {"first": {}, "overwrite": {"overwrite": True}, "incremental": {"incremental": True}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_at_any_step_leaves_all_of_the_old_or_all_of_the_new(
+    kind: str, logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path
+) -> None:
+    short, grown, before, after = logs
+    old = [] if kind == "first" else before
+    step, is_over, seen = 0, False, set()
+    while not is_over:
+        out = tmp_path / f"out-{step}"
+        if kind != "first":
+            export(short, str(out), 96 << 10)
+        with killed_at(step) as tried:
+            export(grown, str(out), **KINDS[kind])
+        is_over = tried[0] <= step
+        found = named(out)
+        assert listed(out) == found, step
+        assert found in (old, after), step
+        seen.add(len(found))
+        # whatever is asked for next, with whatever splits, the result holds each message once
+        again = [("overwrite", 100 << 10), ("incremental", 64 << 10), (kind, 128 << 10), (kind, 80 << 10)][step % 4]
+        if found or again[0] != "incremental":  # which needs something to continue
+            choices = KINDS["overwrite" if found and again[0] == "first" else again[0]]
+            export(grown, str(out), again[1], **choices)
+            assert named(out) == listed(out) == after, step
+            assert sorted(path.name[:6] for path in out.iterdir()) == [".data-", "_manif", "data"], step
+        shutil.rmtree(out)
+        step += 1
+    assert seen == {len(old), len(after)}
+
+
+def test_one_that_was_broken_off_leaves_the_next_its_work(
+    logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path
+) -> None:
+    short, grown, before, after = logs
+    out, run = tmp_path / "out", list[int]()
+
+    def broken(task: ExportTask, splits: list[Split]) -> None:
+        run.append(len(splits))
+        work(task, splits[:2])
+        raise Killed
+
+    def noting(task: ExportTask, splits: list[Split]) -> None:
+        run.append(len(splits))
+        work(task, splits)
+
+    def make(root: Path, size: int | None, how: Callable[[ExportTask, list[Split]], None], **choices: Any) -> None:
+        made = Export(
+            table_options({"path": str(root)}),
+            output_at(str(out)),
+            ExportChoices(columns=COLUMNS, split_size=size, **choices),
+        )
+        made.run(made.plan(2), how)
+
+    with pytest.raises(Killed):
+        make(short, 40 << 10, broken)
+    make(short, None, noting)  # the same again, of a size that it chooses: goes on
+    assert (named(out), run[1]) == (before, run[0] - 2)
+    with pytest.raises(Killed):
+        make(grown, 30 << 10, broken, overwrite=True)
+    assert named(out) == listed(out) == before
+    with pytest.raises(Refused, match="--incremental"):
+        make(grown, None, work)
+    make(grown, None, work, incremental=True)
+    assert named(out) == listed(out) == after
+
+
+def test_remote_outputs_are_switched_by_the_manifest(logs: tuple[Path, Path, list[int], list[int]]) -> None:
+    short, grown, before, after = logs
+    memory = fsspec.filesystem("memory")
+    url = "memory://exports/one"
+
+    def rows() -> list[int]:
+        manifest = orjson.loads(memory.cat_file("/exports/one/_manifest.json"))
+        found = []
+        for file in manifest["files"]:
+            with memory.open(f"/exports/one/{file['path']}") as stream:
+                found += pq.read_table(stream, columns=["physical_offset"]).column(0).to_pylist()
+        return sorted(found)
+
+    export(short, url)
+    assert rows() == before
+    export(grown, url, incremental=True)
+    assert rows() == after
+    steps = 0
+    while True:
+        with killed_remote(steps) as tried:
+            export(grown, url, (20 + steps) << 10, overwrite=True)
+        assert rows() == after, steps
+        if tried[0] <= steps:
+            break
+        steps += 7
+    files = {name for name in memory.find("/exports/one") if name.endswith(".parquet")}
+    manifest = orjson.loads(memory.cat_file("/exports/one/_manifest.json"))
+    assert files == {f"/exports/one/{file['path']}" for file in manifest["files"]}
+    memory.rm("/exports", recursive=True)
+
+
+@contextmanager
+def killed_remote(step: int) -> Iterator[list[int]]:
+    tried = [0]
+    names = ("create", "write", "remove")
+    real = {name: getattr(RemoteOutput, name) for name in names}
+
+    def guarded(name: str) -> Callable[..., Any]:
+        def act(*args: Any) -> Any:
+            tried[0] += 1
+            if tried[0] > step:
+                raise Killed
+            return real[name](*args)
+
+        return act
+
+    for name in names:
+        setattr(RemoteOutput, name, guarded(name))
+    try:
+        yield tried
+    except Killed:
+        pass
+    finally:
+        for name in names:
+            setattr(RemoteOutput, name, real[name])
+
+
+def test_two_at_once_are_refused(logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path) -> None:
+    short, out = logs[0], str(tmp_path / "out")
+    made = Export(table_options({"path": str(short)}), output_at(out), ExportChoices(columns=COLUMNS))
+    with LocalOutput(out).alone(), pytest.raises(Refused, match="another export"):
+        made.run(made.plan(2), work)
+    export(short, out)
+    with pytest.raises(Refused, match="changed by another export"):
+        made.run(made.plan(2), work)
+
+
+def test_an_export_of_an_earlier_release_is_left_alone(
+    tmp_path: Path, logs: tuple[Path, Path, list[int], list[int]]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "_manifest.json").write_text(orjson.dumps({"version": 1, "layout": {}, "files": []}).decode())
+    with pytest.raises(Refused, match="another directory"):
+        export(logs[0], str(out), overwrite=True)
