@@ -27,8 +27,6 @@ def mend_compression(raw: bytes, usual: Mapping[int, int] | None = None) -> Mend
     flags, body = int.from_bytes(raw[_AT : _AT + 4], "big"), decode_record(raw)[0]["body"]
     counts = usual or {}
     if not flags & _COMPRESSED:
-        if not flags & _TYPE:  # both are gone, or the release names no type
-            flags |= max(counts, key=lambda n: counts[n], default=0) << _TYPE_SHIFT
         if not body or why_not_inflated(body, flags | _COMPRESSED):
             return None
         why = "the body is a whole stream of the codec that the flags, or the other messages of the topic, name"
