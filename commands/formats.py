@@ -33,7 +33,7 @@ def command(name: str | None, out: Output) -> None:
     elif name == "misses":
         out.show(_misses())
     else:
-        out.show(_layout(name))
+        out.show(_layout(name, numbers=out.kind.startswith("json")))
 
 
 def _formats() -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def _misses() -> list[dict[str, Any]]:
     return [asdict(miss) for miss in misses()]
 
 
-def _layout(name: str) -> list[dict[str, Any]]:
+def _layout(name: str, *, numbers: bool) -> list[dict[str, Any]]:
     from formats.catalogue import find, nearest
 
     layout = find(name)
@@ -65,7 +65,8 @@ def _layout(name: str) -> list[dict[str, Any]]:
         meant = nearest(name)
         hint = f"Did you mean {', '.join(meant)}?" if meant else "`rmqctl formats` lists them."
         raise click.BadParameter(f"{name!r} is no known format. {hint}", param_hint="NAME")
-    return [{key: _number(value) for key, value in asdict(row).items()} for row in layout.rows()]
+    rows = [asdict(row) for row in layout.rows()]
+    return [{key: _number(value) for key, value in row.items()} for row in rows] if numbers else rows
 
 
 def _number(text: str) -> str | int:

@@ -6,7 +6,18 @@ queue holds 46-byte units (``batch_consumequeue``) and ends with ``COMPACTION_EN
 
 from __future__ import annotations
 
+from construct import Const, Struct
+
+from formats.text import decimal_until, until
+
 BATCH_UNIT = 46
+
+PositionEntry = Struct(
+    "quote" / Const(b'"'),
+    "queue" / until(b'"') * "topic, _ and queue id",
+    "colon" / Const(b":"),
+    "offset" / decimal_until(b",", required=False) * "queue offset up to which the queue was compacted",
+)
 
 
 def queue_file_size(configured: int = 10 << 20) -> int:

@@ -6,7 +6,7 @@ byte ``20 * k`` of its file sequence; the queue offset is that position and is n
 
 from __future__ import annotations
 
-from construct import Int32sb, Int64sb, Struct
+from construct import Const, Int32sb, Int64sb, Struct
 
 ConsumeQueueUnit = Struct(
     "physical_offset" / Int64sb * "where the record lies in the log, bytes",
@@ -17,7 +17,12 @@ ConsumeQueueUnit = Struct(
 PRE_BLANK_SIZE = 0x7FFFFFFF
 """``size`` of a filler unit, whose other fields are zero (spec 3.4)."""
 
-PRE_BLANK: bytes = ConsumeQueueUnit.build({"physical_offset": 0, "size": PRE_BLANK_SIZE, "tags_code": 0})
+PreBlankUnit = Struct(
+    "physical_offset" / Const(0, Int64sb),
+    "size" / Const(PRE_BLANK_SIZE, Int32sb) * "which no record has",
+    "tags_code" / Const(0, Int64sb),
+)
+PRE_BLANK: bytes = PreBlankUnit.build({})
 
 MAX_EXT_ADDRESS = -(1 << 31) - 1
 """Largest tags code that is an address of an extension unit (spec 3.5)."""

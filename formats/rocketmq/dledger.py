@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from construct import Int32sb, Int64sb, Struct
 
+from formats.text import decimal_until, until
+
 DLedgerEntry = Struct(
     "magic" / Int32sb * "1 a record follows, 2 empty, 3 a change of members",
     "size" / Int32sb * "48 + body, bytes",
@@ -29,6 +31,18 @@ DLedgerIndexUnit = Struct(
 ENTRY_SIZE = 48
 INDEX_UNIT_SIZE = 32
 """Unit i lies at byte ``32 * i`` of the index files."""
+
+
+LINE_END = b"\n"
+
+DLedgerCheckpointLine = Struct(
+    "name" / until(b"=") * "endIndex: last entry on the disk; committedIndex: last entry that a majority has",
+    "value" / decimal_until(LINE_END, required=False) * "number of the entry",
+)
+DLedgerTermLine = Struct(
+    "name" / until(b"=") * "currTerm: the term of the node; voteLeader: whom it voted for in that term",
+    "value" / until(LINE_END, required=False) * "a number; the id of a node, empty for none",
+)
 
 
 def parse_text(text: str) -> dict[str, str]:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from construct import Struct
+
+from formats.text import until
+
 NAME_END = b"\x01"
 PAIR_END = b"\x02"
+
+PropertyPair = Struct(
+    "name" / until(NAME_END) * "KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, ... or the user's own",
+    "value" / until(PAIR_END, required=False) * "from 4.9.1 to 5.1.4 the last one has no 0x02 behind it",
+)
 _MIN_PIECE = 3
 
 
