@@ -192,7 +192,13 @@ from rmqctl.rocketmq.kinds_state import (
     CHECKPOINT_MISSING as CHECKPOINT_MISSING,
 )
 from rmqctl.rocketmq.kinds_state import (
+    CHECKPOINT_OFFSET as CHECKPOINT_OFFSET,
+)
+from rmqctl.rocketmq.kinds_state import (
     CHECKPOINT_ZERO as CHECKPOINT_ZERO,
+)
+from rmqctl.rocketmq.kinds_state import (
+    CONFIG_BACKUP as CONFIG_BACKUP,
 )
 from rmqctl.rocketmq.kinds_state import (
     CONFIG_CONSUMER_OFFSET as CONFIG_CONSUMER_OFFSET,
@@ -223,6 +229,9 @@ from rmqctl.rocketmq.kinds_state import (
 )
 from rmqctl.rocketmq.kinds_state import (
     STORE_RUNNING as STORE_RUNNING,
+)
+from rmqctl.rocketmq.kinds_state import (
+    TIMER_CHECK as TIMER_CHECK,
 )
 from rmqctl.rocketmq.kinds_state import (
     TIMER_LOG as TIMER_LOG,

@@ -46,6 +46,14 @@ CHECKPOINT_LENGTH = declare(
     broker="Reads missing fields as zero.",
     see="spec 5",
 )
+CHECKPOINT_OFFSET = declare(
+    "checkpoint.offset",
+    _E,
+    "A physical offset in the checkpoint is negative or behind the end of the log.",
+    "Zero the checkpoint, so that recovery scans everything.",
+    broker="5.5.0 starts its recovery by the offset of the last dispatched record: messages in front of it get no queue unit.",
+    see="spec 5, 6.4",
+)
 STORE_ABORT = declare(
     "store.abort",
     _N,
@@ -78,10 +86,19 @@ CONFIG_FALLBACK = declare(
     broker="Loads the .bak.",
     see="spec 9.1",
 )
+CONFIG_BACKUP = declare(
+    "config.backup",
+    _W,
+    "The .bak of a configuration file cannot be loaded, while the file itself is good.",
+    "Copy the file over its .bak on a stopped store, or let the broker write both again.",
+    broker="From 5.1.0 on writes the file in place: a crash in the middle then leaves neither.",
+    see="spec 9.1",
+)
 CONFIG_CONSUMER_OFFSET = declare(
     "config.consumer-offset",
     _W,
-    "A consumer group's offset is behind the end of its queue: after a cut of the log it waits for messages that never come.",
+    "A consumer group's offset is negative, or behind the end of its queue: after a cut of the log it waits for messages "
+    "that never come.",
     "Reset the group's offset to the end of the queue.",
     broker="Corrects it at the next pull, which can skip or repeat messages.",
     see="spec 9.2",
@@ -124,11 +141,19 @@ FILE_UNREADABLE = declare(
     "A file could not be read: no permission, an I/O error, or it vanished meanwhile.",
     "Mend the permission or the disk and run again.",
 )
+TIMER_CHECK = declare(
+    "timer.check",
+    _W,
+    "config/timercheck says more than the timer log and the timer queue hold, or a time that is still to come.",
+    "Delete config/timercheck together with timerlog/ and timerwheel on a stopped store: brokers make them again.",
+    broker="Leaves timer messages out that lie behind these numbers, or waits until the time has come.",
+    see="spec 11.3, 11.4; #7480",
+)
 TIMER_LOG = declare(
     "timer.log",
     _E,
     "A unit of the timer log, or a slot of the timer wheel, is damaged or points nowhere.",
     "Delete timerlog/ and timerwheel on a stopped store: brokers rebuild them from the queue of rmq_sys_wheel_timer.",
     broker="Recovery cuts the timer log at the first bad unit.",
-    see="spec 11.4",
+    see="spec 11.4; #10668: references behind a cut log",
 )

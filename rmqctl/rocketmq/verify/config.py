@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from rmqctl.findings import Finding, FindingKind
+from formats.errors import DecodeError
+from formats.rocketmq.config_json import parse_config
+from rmqctl.files.tree import read_all
+from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.config_files import (
     CONFIG,
+    ConfigFile,
     ConsumerOffset,
     config_files,
     consumer_offsets,
@@ -30,6 +34,7 @@ _OWN_TOPICS = {
     "SELF_TEST_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC",
 }
+_IN_PLACE = (5, 1, 0)
 _DATABASES = ("topics", "consumerOffsets", "rdb")
 Key = tuple[str, int]
 Ranges = Mapping[Key, tuple[int, int]]
@@ -41,7 +46,7 @@ def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     Raises:
         OSError: a file cannot be read.
     """
-    yield from _unreadable(store)
+    yield from _unreadable(store, context)
     if store.is_rocksdb or any(store.tree.stat(f"{CONFIG}/{name}") for name in _DATABASES):
         return  # the databases count, not the files (spec 10.3)
     consumers, delays = consumer_offsets(store), delay_offsets(store)
@@ -54,13 +59,32 @@ def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
         yield from _orphans(store, known)
 
 
-def _unreadable(store: RocketMQStore) -> Iterator[Finding]:
+def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     for file in config_files(store):
         if file.error is None:
+            yield from _backup(store, file, context)
             continue
         kind = kinds.CONFIG_FALLBACK if file.fallback else kinds.CONFIG_UNREADABLE
         helped = "its .bak is good" if file.fallback else "its .bak does not help"
         yield Finding(kind, file.path, file.error.offset, 0, f"the file {file.error}; {helped}")
+
+
+def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iterator[Finding]:
+    """A ``.bak`` that no broker could load, beside a good file that 5.1.0 and later write in place."""
+    path = f"{file.path}.bak"
+    data = read_all(store.tree, path)
+    if data is None:
+        return
+    why = ""
+    try:
+        document = parse_config(data)
+        why = "" if document is None or isinstance(document, dict) else "it holds no object"
+    except DecodeError as error:
+        why = f"it {error}"
+    if why:
+        severity = None if context.highest_release >= _IN_PLACE else Severity.NOTE
+        message = f"no broker can load this copy: {why}; the file itself is good"
+        yield Finding(kinds.CONFIG_BACKUP, path, 0, 0, message, severity)
 
 
 def _is_read(store: RocketMQStore) -> Callable[[Key], bool]:
@@ -87,6 +111,9 @@ def _consumers(consumers: list[ConsumerOffset], ranges: Ranges, known: set[str] 
                 f"group {own.group} has an offset of queue {own.queue_id} of a topic that topics.json does not know"
             )
             yield _finding(kinds.CONFIG_UNKNOWN_TOPIC, own, message)
+        elif own.offset < 0:
+            message = f"group {own.group} stands at {own.offset}, and queue offsets begin at 0"
+            yield _finding(kinds.CONFIG_CONSUMER_OFFSET, own, message)
         elif own.offset > limit:
             message = f"group {own.group} stands at {own.offset}, but the queue ends at {limit}"
             yield _finding(kinds.CONFIG_CONSUMER_OFFSET, own, message)

@@ -30,7 +30,7 @@ from rmqctl.rocketmq.verify.continuity import (
     ContinuityJoin,
     ContinuityPartial,
 )
-from rmqctl.rocketmq.verify.property_crc import property_crc_findings
+from rmqctl.rocketmq.verify.property_crc import property_crc_findings, reserved_findings
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin, TimesPartial
 from rmqctl.text import number_of
 
@@ -210,7 +210,10 @@ def _sizes(block: Block, max_message: int) -> list[Finding]:
 
 
 def _properties(block: Block, texts: Texts) -> list[Finding]:
-    return [*damaged_properties(block, texts), *property_crc_findings(block)]
+    reserved = reserved_findings(block, texts)
+    known = {finding.physical_offset for finding in reserved}
+    damaged = [f for f in damaged_properties(block, texts) if f.physical_offset not in known]
+    return [*damaged, *reserved, *property_crc_findings(block)]
 
 
 def damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
@@ -304,7 +307,8 @@ class LogJoin:
             yield from bodies.findings(is_usual=topic in self._compressing)
         if self._v2:
             message = f"{self._v2_count} records with a two-byte topic length, the first one here"
-            unreadable = as_release is not None and as_release < FIRST_WITH_V2
+            reader = as_release or written_by
+            unreadable = reader is not None and reader < FIRST_WITH_V2
             severity = Severity.WARNING if unreadable else None
             yield Finding(kinds.LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
         if self._empty:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqctl.findings import Finding, FindingKind
+from formats.rocketmq.properties import NAME_END, PAIR_END
+from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.columns import rows_of
+from rmqctl.rocketmq.columns import Texts, rows_of
 from rmqctl.rocketmq.crc import record_crcs
 
 NAME = b"__CRC32#\x01"
 SIZE, DIGITS = 20, 10
+_LIGHT, _FIRST_PRINTED = b"INNER_MULTI_DISPATCH\x01", 0x20
 _NAME_WORD = np.frombuffer(NAME[:8], np.uint64)[0]
 
 
@@ -29,6 +31,41 @@ def property_crc_findings(block: Block) -> list[Finding]:
     findings = [_finding(kinds.LOG_PROPERTY_CRC, part, int(i), int(stored[i]), int(computed[i])) for i in bad]
     zero = np.flatnonzero(readable & (stored == 0) & (computed == 0))
     return findings + [_finding(kinds.LOG_CRC_ZERO, part, int(i), 0, 0) for i in zero]
+
+
+def reserved_findings(block: Block, texts: Texts) -> list[Finding]:
+    """Records of light queues with 20 bytes that were reserved for the property and never written (#8350).
+
+    Brokers from 5.2.0 to 5.3.0 leave there what was in the buffer.
+    """
+    if _LIGHT not in texts.data.tobytes():
+        return []
+    findings = []
+    for row in range(len(block)):
+        text = texts[row]
+        head, tail = text[:-SIZE], text[-SIZE:]
+        if len(head) and _LIGHT in head and head[-1:] == PAIR_END and not _is_text(tail):
+            message = f"the properties end with {SIZE} odd bytes, reserved for a CRC that was never written (#8350)"
+            at = int(block.at[row] + block.total_size[row]) + block.start - SIZE
+            topic = block.topic(row).decode("utf-8", "replace")
+            findings.append(
+                Finding(
+                    kinds.LOG_PROPERTY_CRC,
+                    block.file,
+                    at,
+                    SIZE,
+                    message,
+                    Severity.WARNING,
+                    physical_offset=int(block.physical[row]),
+                    topic=topic,
+                )
+            )
+    return findings
+
+
+def _is_text(tail: bytes) -> bool:
+    """Whether bytes are a pair of a name and a value, as an encoder writes them."""
+    return NAME_END in tail and not any(byte < _FIRST_PRINTED and byte not in NAME_END + PAIR_END for byte in tail)
 
 
 def _carriers(block: Block) -> Ints:

@@ -14,6 +14,7 @@ from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+_OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
 _FIELDS_SIZE = 24
 _LAZY_LOGICS = (5, 5, 0)
 _FIRST_FLUSH_MS = 60_000
@@ -52,7 +53,22 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     if length < _FIELDS_SIZE:
         yield _finding(kinds.CHECKPOINT_LENGTH, length, f"{length} bytes, at least {_FIELDS_SIZE} expected")
         return
+    yield from _offsets(fields, context)
     yield from _times(fields, context, store)
+
+
+def _offsets(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
+    """Physical offsets that 5.x keeps; a slave knows of its master more than it has itself."""
+    end = context.end
+    if not context.log_files:
+        return  # nothing is right that is said of a log that is not there
+    for number, name in enumerate(_OFFSETS):
+        value, at = fields[name], _FIELDS_SIZE + 8 * number
+        if value < 0 or (end is not None and value > end):
+            message = f"{name} is {value}, but the log ends at {context.limit if end is None else end}"
+            is_master_s = name == _OFFSETS[0] and value >= 0
+            severity = Severity.NOTE if is_master_s else None
+            yield Finding(kinds.CHECKPOINT_OFFSET, PATH, at, 8, message, severity)
 
 
 def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) -> Iterator[Finding]:
