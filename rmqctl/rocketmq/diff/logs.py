@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rmqctl.findings import Severity
 from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog, LogBlock
@@ -73,7 +74,7 @@ class Seen:
         """Physical offsets of the records of each block, with the block and the number of its first record."""
         for found in blocks:
             block, first = found.block, self.records
-            self.gaps += len(block.gaps)
+            self.gaps += sum(f.kind.severity is Severity.ERROR for f in found.findings)
             if len(block):
                 self.records += len(block)
                 self.bytes += int(block.total_size.sum())
