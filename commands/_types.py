@@ -45,6 +45,24 @@ class Instant(click.ParamType[int]):
             )
 
 
+class TimeOrWord(click.ParamType[int | str]):
+    """A moment as epoch milliseconds, or a word that stands for one.
+
+    Args:
+        words: that are taken.
+    """
+
+    name = "time"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if isinstance(value, str) and value.strip().lower() in self.words:
+            return value.strip().lower()
+        return Instant().convert(value, param, ctx)
+
+
 class SpanArguments(click.Command):
     """A command with a time among its arguments: ``-15m`` stands for a time, not for options -1, -5 and -m."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 _FOREVER = (1 << 63) - 1
-_MAX = 64
 
 
 @click.command("query-key")
@@ -37,12 +36,12 @@ _MAX = 64
     "--max",
     "most",
     type=click.IntRange(min=1),
-    default=_MAX,
-    show_default=True,
+    show_default="64; Kafka: all",
     help="Candidates at most.",
 )
 @click.option("--raw", is_flag=True, help="All candidates that can be read, other keys of the same hash included.")
 @click.option("--scan", is_flag=True, help="Read the log instead of the index: finds what no index holds.")
+@click.option("--latest", is_flag=True, help="Kafka: only the last record of the key, as compaction keeps it.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes that --scan uses; default: all cores.")
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why something is not found.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
@@ -57,9 +56,10 @@ def command(
     unique: bool,
     begin: int,
     end: int,
-    most: int,
+    most: int | None,
     raw: bool,
     scan: bool,
+    latest: bool,
     processes: int | None,
     explain: bool,
     body: bool,
@@ -72,7 +72,8 @@ def command(
 
     The topic is the one in the record: half, delayed and timer copies are under their system topic.
     `--tag TAG` without KEY asks for the tags that brokers index from 5.4.0 on; with KEY it is a
-    filter, like the others. With --scan TOPIC may be left out. Exits 1 when nothing is found.
+    filter, like the others. With --scan TOPIC may be left out. Of a Kafka log directory the partitions
+    of TOPIC are searched, since there is no index of keys. Exits 1 when nothing is found.
 
     \b
     Examples:
@@ -81,6 +82,7 @@ def command(
       rmqctl query-key store TopicTest AC110001002A18B4AAC2716E3B4D0000 --unique
       rmqctl query-key store TopicTest --tag TagA
       rmqctl query-key store order-17 --scan
+      rmqctl query-key /var/lib/kafka orders order-17 --latest
     """
     topic, key = _asked(first, second, filters, scan=scan)
     answer = store.open().query_key(
@@ -94,6 +96,7 @@ def command(
         most=most,
         raw=raw,
         scan=scan,
+        latest=latest,
         processes=processes,
         explain=explain,
         as_release=as_release,

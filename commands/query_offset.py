@@ -24,6 +24,7 @@ from rmqctl.release import Release
 @click.argument("queue", type=QueueName(needs_queue=True))
 @click.argument("offset", type=int)
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why a message is not there.")
+@click.option("--read-committed", is_flag=True, help="Kafka: only records that no open or aborted transaction holds.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
 @max_body_option
 @filter_options_but("topic", "queue", "damaged", "from_offset", "to_offset")
@@ -34,13 +35,14 @@ def command(
     queue: Queue,
     offset: int,
     explain: bool,
+    read_committed: bool,
     body: bool,
     max_body: int,
     filters: Filters,
     as_release: Release | None,
     out: Output,
 ) -> None:
-    """Show messages of a queue from OFFSET on: one, or -n many, across the files of the queue.
+    """Show messages of a queue, or records of a Kafka partition, from OFFSET on: one, or -n many, across its files.
 
     With --as-release the answer is what one getMessage call of such a broker returns: 32 messages or
     -n, limits of the broker, end of the queue file. The status is the broker's word for it.
@@ -52,6 +54,7 @@ def command(
       rmqctl query-offset /data/rocketmq/store TopicTest/0 1000 -n 10
       rmqctl query-offset /data/rocketmq/store TopicTest/0 1000 --as-release 4.9.8
       rmqctl query-offset /data/rocketmq/store TopicTest/0 99999 --explain
+      rmqctl query-offset /var/lib/kafka orders/3 1000 -n 10 --read-committed
     """
     assert queue.queue_id is not None
     rendering = Rendering(body, max_body=max_body)
@@ -61,6 +64,7 @@ def command(
         offset,
         filters,
         rendering,
+        read_committed=read_committed,
         explain=explain,
         as_release=as_release,
     )

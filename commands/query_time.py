@@ -7,7 +7,7 @@ import click
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, as_release_option, max_body_option, output_option, store_options
-from commands._types import Instant, Queue, QueueName, SpanArguments
+from commands._types import Queue, QueueName, SpanArguments, TimeOrWord
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
 
@@ -15,7 +15,7 @@ from rmqctl.release import Release
 @click.command("query-time", cls=SpanArguments)
 @store_options
 @click.argument("queue", type=QueueName())
-@click.argument("time", type=Instant())
+@click.argument("time", type=TimeOrWord("earliest", "latest", "max-timestamp"))
 @click.option(
     "--boundary",
     type=click.Choice(["lower", "upper"]),
@@ -31,7 +31,7 @@ from rmqctl.release import Release
 def command(
     store: StoreOptions,
     queue: Queue,
-    time: int,
+    time: int | str,
     boundary: str,
     explain: bool,
     body: bool,
@@ -43,12 +43,14 @@ def command(
 
     QUEUE is TOPIC/ID, or TOPIC for all its queues. Brokers up to 5.1.0 choose the queue file by its
     modification time, and answer with the message nearest to the time; later ones go by the times of
-    the messages, and --boundary counts. Exits 1 when no queue holds a message.
+    the messages, and --boundary counts. A Kafka broker answers with the first record of that time or
+    later, and to `earliest`, `latest` and `max-timestamp`. Exits 1 when no queue holds a message.
 
     \b
     Examples:
       rmqctl query-time /data/rocketmq/store TopicTest 2026-11-20T08:00:00Z
       rmqctl query-time /data/rocketmq/store TopicTest/0 -15m --boundary upper --explain
+      rmqctl query-time /var/lib/kafka orders max-timestamp
     """
     answer = store.open().query_time(
         queue.topic,

@@ -76,6 +76,10 @@ class LoneFile:
         """Show its bytes with their meaning; see :meth:`Store.hex`."""
         refuse_verb(self.name, "dump -o hex")
 
+    def metadata(self, *, at: int | None = None) -> Answer:
+        """Show the metadata of a cluster that the file holds; see :meth:`Store.metadata`."""
+        refuse_verb(self.name, "metadata")
+
 
 class Store(Protocol):
     """A store of one family, opened for reading. Only verbs that say so write.
@@ -183,6 +187,14 @@ class Store(Protocol):
         """List transactions by their latest state, those that hang marked."""
         refuse_verb(self, "transactions")
 
+    def metadata(self, *, at: int | None = None) -> Answer:
+        """Show the metadata of the cluster, as its log gives it: brokers, topics, partitions, settings.
+
+        Args:
+            at: offset of the last record to apply; None: to the end.
+        """
+        refuse_verb(self, "metadata")
+
     # --- looking up ---------------------------------------------------------------------------------
 
     def query_key(
@@ -195,7 +207,7 @@ class Store(Protocol):
         unique: bool = False,
         begin: int = 0,
         end: int = (1 << 63) - 1,
-        most: int = 64,
+        most: int | None = None,
         raw: bool = False,
         scan: bool = False,
         latest: bool = False,
@@ -210,7 +222,7 @@ class Store(Protocol):
             key: None for messages of ``filters.tag``.
             unique: the key is a unique key.
             begin, end: bounds of the time, inclusive, epoch ms.
-            most: candidates at most.
+            most: candidates at most; None: 64, as brokers do, and all of Kafka.
             raw: all candidates that can be read.
             scan: read the log instead of an index.
             latest: only the last record of the key.

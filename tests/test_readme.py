@@ -30,7 +30,8 @@ BODY_FLIP = [{"op": "write", "file": "commitlog/00000000000000262144", "offset":
 
 @pytest.fixture
 def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``store`` and ``damaged`` in the working directory, as the READMEs say."""
+    """``store``, ``damaged`` and ``kafka-logs`` in the working directory, as the READMEs say."""
+    golden.unpack("4.3.1-clean", tmp_path).rename(tmp_path / "kafka-logs")
     golden.unpack("5.3.3-crash", tmp_path).rename(tmp_path / "store")
     golden.copy_tree(tmp_path / "store", tmp_path / "damaged")
     damage.apply(BODY_FLIP, tmp_path / "damaged")

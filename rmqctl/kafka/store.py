@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import NotAStore
+from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Rendering
@@ -25,6 +26,7 @@ from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, tree_of
 
 if TYPE_CHECKING:
     from rmqctl.answer import Answer
+    from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.release import Release
 
 _MOST_LOOKED_INTO = 64
@@ -45,6 +47,13 @@ class KafkaStore(Store):
         self.logs = logs
         self.selection = logs.selection
 
+    @cached_property
+    def replicas(self) -> Replicas:
+        """The partitions that a broker serves, each opened once."""
+        from rmqctl.kafka.state.replicas import Replicas
+
+        return Replicas(self.logs)
+
     @property
     def root(self) -> str:
         return self.logs.root
@@ -64,6 +73,104 @@ class KafkaStore(Store):
         return self.logs.size
 
     # --- looking ------------------------------------------------------------------------------------
+
+    def info(self, *, explain: bool = False) -> Answer:
+        from rmqctl.kafka.verbs import describing
+
+        return describing.info(self.replicas, self.kind, self.state, explain=explain)
+
+    def topics(self, *, topic: str | None = None, by_topic: bool = False) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.topics(self.replicas, topic=topic, by_topic=by_topic)
+
+    def lag(self, *, group: str | None = None, topic: str | None = None, as_release: Release | None = None) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.lag(self.replicas, group=group, topic=topic)
+
+    def producers(self, topic: str | None = None, queue: int | None = None) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.producers(self.replicas, topic, queue)
+
+    def transactions(self) -> Answer:
+        from rmqctl.kafka.verbs import looking
+
+        return looking.transaction_states(self.replicas)
+
+    def metadata(self, *, at: int | None = None) -> Answer:
+        from rmqctl.kafka.verbs import describing
+
+        return describing.metadata(self.replicas, at=at)
+
+    # --- looking up ---------------------------------------------------------------------------------
+
+    def query_key(
+        self,
+        topic: str | None,
+        key: str | None,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        unique: bool = False,
+        begin: int = 0,
+        end: int = (1 << 63) - 1,
+        most: int | None = None,
+        raw: bool = False,
+        scan: bool = False,
+        latest: bool = False,
+        processes: int | None = None,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.kafka.verbs.lookups import KeyQuestion, query_key
+
+        for option, given in (("--unique", unique), ("--raw", raw)):
+            if given:
+                raise WrongUsage(option, "is for RocketMQ: a record of Kafka has one key and no index of keys.")
+        if topic is None or key is None:
+            raise WrongUsage("TOPIC", "and KEY are both needed for a Kafka log directory.")
+        most = min((n for n in (most, filters.limit) if n is not None), default=None)
+        asked = KeyQuestion(topic, key, filters, begin, end, most, latest, explain)
+        return query_key(self.replicas, asked)
+
+    def query_time(
+        self,
+        topic: str,
+        queue: int | None,
+        time: int | str,
+        rendering: Rendering = PLAIN,
+        *,
+        boundary: str = "lower",
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.kafka.verbs import lookups
+
+        if boundary != "lower":
+            raise WrongUsage("--boundary", "is for RocketMQ: a Kafka broker gives the first record of a time or later.")
+        return lookups.query_time(self.replicas, topic, queue, time, explain=explain)
+
+    def query_offset(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        filters: Filters = EVERYTHING,
+        rendering: Rendering = PLAIN,
+        *,
+        read_committed: bool = False,
+        explain: bool = False,
+        as_release: Release | None = None,
+    ) -> Answer:
+        from rmqctl.kafka.verbs import lookups
+
+        return lookups.query_offset(
+            self.replicas, topic, queue, offset, filters, read_committed=read_committed, explain=explain
+        )
+
+    # --- showing ------------------------------------------------------------------------------------
 
     def dump(
         self,
@@ -104,6 +211,9 @@ class KafkaFile(LoneFile):
         **more: Any,
     ) -> Answer:
         return self.store.dump(filters, rendering, as_release=as_release, follow=follow, **more)
+
+    def metadata(self, *, at: int | None = None) -> Answer:
+        return self.store.metadata(at=at)
 
 
 # --- from a path to what lies there -----------------------------------------------------------------------

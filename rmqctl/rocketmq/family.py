@@ -142,7 +142,7 @@ class RocketMQ(Store):
         unique: bool = False,
         begin: int = 0,
         end: int = (1 << 63) - 1,
-        most: int = 64,
+        most: int | None = None,
         raw: bool = False,
         scan: bool = False,
         latest: bool = False,
@@ -154,6 +154,7 @@ class RocketMQ(Store):
 
         if latest:
             raise WrongUsage("--latest", "is for Kafka: the messages of a RocketMQ key do not replace each other.")
+        most = 64 if most is None else most
         asked = KeyQuestion(topic, key, filters, unique, begin, end, most, raw, scan, processes, explain)
         return query_key(self.files, asked, rendering, as_release)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.block import Block
+from rmqctl.kafka.query.offset import Keep
 from rmqctl.kafka.query.partitioner import partition_of_key
 from rmqctl.kafka.query.reading import Spans
 from rmqctl.kafka.query.steps import Steps
@@ -19,10 +20,13 @@ from rmqctl.kafka.state.partition_state import PartitionLog
 Advance = Callable[[int], object]
 
 
-def key_rows(log: PartitionLog, key: bytes, *, advance: Advance = bool) -> Iterator[dict[str, Any]]:
+def key_rows(
+    log: PartitionLog, key: bytes, *, keep: Keep | None = None, advance: Advance = bool
+) -> Iterator[dict[str, Any]]:
     """The records of one partition with a key, in order; those of aborted transactions too.
 
     Args:
+        keep: further restrictions; None: every record.
         advance: called with the bytes of log passed since its last call.
 
     Raises:
@@ -30,8 +34,10 @@ def key_rows(log: PartitionLog, key: bytes, *, advance: Advance = bool) -> Itera
     """
     for _, block in log.blocks(log.log_start_offset):
         for records in records_of(block.take(~block.flag(Attributes.CONTROL))):
-            for index in _with_key(records, key):
-                if records.offset[index] >= log.log_start_offset:
+            found = _with_key(records, key)
+            wanted = None if keep is None or not found else keep(records)
+            for index in found:
+                if records.offset[index] >= log.log_start_offset and (wanted is None or wanted[index]):
                     yield record_row(records, index, log.partition)
         advance(_bytes_of(block))
 

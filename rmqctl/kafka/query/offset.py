@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from formats.kafka.record_batch import Attributes
+from rmqctl.kafka.block import Flags
 from rmqctl.kafka.directory import Segment
 from rmqctl.kafka.indexes import read_offset_index
 from rmqctl.kafka.query.reading import Spans, View, view_of
@@ -17,8 +18,8 @@ from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
 
-Keep = Callable[[Records, int], bool]
-"""Whether a record, by its number in a group, is wanted."""
+Keep = Callable[[Records], Flags]
+"""Which records of a group are wanted, shape (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,10 @@ def offset_rows(log: PartitionLog, question: OffsetQuestion) -> list[dict[str, A
 def _records(view: View, question: OffsetQuestion) -> Iterator[dict[str, Any]]:
     left = question.limit
     for records in view.records(question.offset):
-        for index in range(len(records)):
-            if left <= 0:
-                return
-            if question.keep is None or question.keep(records, index):
-                left -= 1
-                yield record_row(records, index, view.log.partition)
+        wanted = np.arange(len(records)) if question.keep is None else np.flatnonzero(question.keep(records))
+        for index in wanted[:left].tolist():
+            yield record_row(records, index, view.log.partition)
+        left -= len(wanted)
         if left <= 0:
             return
 

@@ -39,6 +39,21 @@ def image_document(image: MetadataImage) -> dict[str, Any]:
     return document
 
 
+PARTS: dict[str, tuple[str, ...]] = {
+    "features": ("name", "level"),
+    "voters": ("node_id", "directory_id", "endpoints"),
+    "controllers": ("node_id", "endpoints"),
+    "brokers": ("node_id", "broker_epoch", "fenced", "in_controlled_shutdown", "rack", "endpoints"),
+    "topics": ("topic", "topic_id", "partitions"),
+    "partitions": ("topic", "partition", "leader", "leader_epoch", "replicas", "isr"),
+    "configs": ("resource", "name", "key", "value"),
+    "acls": ("principal", "host", "operation", "permission", "resource_type", "resource_name", "pattern_type"),
+    "quotas": ("entity", "key", "value"),
+    "scram_credentials": ("user", "mechanism", "iterations"),
+    "delegation_tokens": ("token_id", "owner", "expiration_timestamp"),
+}
+"""Parts of an image in the order shown, with the columns that fit a terminal."""
+
 _SINGULAR = {
     "features": "feature",
     "voters": "voter",

@@ -1,0 +1,29 @@
+"""`rmqctl metadata`: the cluster image that a KRaft metadata log gives."""
+
+from __future__ import annotations
+
+import click
+
+from commands._answer import show
+from commands._app import Output
+from commands._options import StoreOptions, output_option, store_options
+
+
+@click.command("metadata")
+@store_options
+@click.option(
+    "--at", type=click.IntRange(min=0), metavar="OFFSET", help="As it was once the record at this offset was applied."
+)
+@output_option()
+def command(store: StoreOptions, at: int | None, out: Output) -> None:
+    """Show the metadata of a Kafka cluster: brokers, topics, partitions, configurations, ACLs, features.
+
+    PATH is a log directory with __cluster_metadata-0, or one of its .checkpoint files. The newest
+    snapshot is read, then the log after it. Exits 1 when a record does not fit.
+
+    \b
+    Examples:
+      rmqctl metadata /var/lib/kafka
+      rmqctl metadata /var/lib/kafka --at 1200 -o json
+    """
+    show(out, store.open_any().metadata(at=at))

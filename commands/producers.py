@@ -1,0 +1,29 @@
+"""`rmqctl producers`: the producers of Kafka partitions, replayed from the log."""
+
+from __future__ import annotations
+
+import click
+
+from commands._answer import show
+from commands._app import Output
+from commands._options import StoreOptions, output_option, store_options
+from commands._types import Queue, QueueName
+
+
+@click.command("producers")
+@store_options
+@click.argument("partition", type=QueueName(), metavar="[TOPIC[/PARTITION]]", required=False)
+@output_option()
+def command(store: StoreOptions, partition: Queue | None, out: Output) -> None:
+    """List the producers of partitions: epoch, last sequence and offset, open transaction, replayed from the log.
+
+    Idle producers stay in the list, which brokers forget after a day. `current_txn_first_offset` of -1:
+    no transaction is open. Exits 1 when no batch has a producer id.
+
+    \b
+    Examples:
+      rmqctl producers /var/lib/kafka
+      rmqctl producers /var/lib/kafka orders/3 -o jsonl
+    """
+    topic, number = partition or (None, None)
+    show(out, store.open().producers(topic, number))

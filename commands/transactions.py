@@ -1,0 +1,26 @@
+"""`rmqctl transactions`: transactional ids and the transactions that hang."""
+
+from __future__ import annotations
+
+import click
+
+from commands._answer import show
+from commands._app import Output
+from commands._options import StoreOptions, output_option, store_options
+
+
+@click.command("transactions")
+@store_options
+@output_option()
+def command(store: StoreOptions, out: Output) -> None:
+    """List transactional ids by their latest state, with the partitions of the transaction that is open.
+
+    A transaction hangs when it is open beyond its timeout, or open in a partition of which its
+    coordinator knows nothing: readers of committed records then wait for ever. The line that aborts it
+    is printed. Exits 1 when no transaction is noted.
+
+    \b
+    Example:
+      rmqctl transactions /var/lib/kafka
+    """
+    show(out, store.open().transactions())

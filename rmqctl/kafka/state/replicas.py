@@ -1,0 +1,83 @@
+"""The replicas in the log directories of a broker, each opened once, with the cluster's metadata beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+
+
+class Replicas:
+    """The replicas that a broker serves: those in plain partition directories.
+
+    Where two directories hold the same partition, which no broker starts on, the first one counts.
+
+    Attributes:
+        place: the log directories, and what of them a user pointed at.
+    """
+
+    def __init__(self, place: LogDirectories) -> None:
+        self.place = place
+        self.directories: Sequence[LogDirectory] = place.directories
+        self._checkpoints = [Checkpoints(directory) for directory in place.directories]
+
+    @cached_property
+    def all(self) -> list[PartitionLog]:
+        """Every plain partition, by topic and number; the metadata log too."""
+        found: dict[tuple[str, int], PartitionLog] = {}
+        for directory, checkpoints in zip(self.directories, self._checkpoints, strict=True):
+            for partition in directory.partitions:
+                if partition.is_plain:
+                    number = -1 if partition.partition is None else partition.partition
+                    found.setdefault((partition.topic, number), PartitionLog(directory, partition, checkpoints))
+        return [found[key] for key in sorted(found)]
+
+    @property
+    def served(self) -> list[PartitionLog]:
+        """The partitions that clients can ask for: all but the metadata log."""
+        return [log for log in self.all if not log.partition.is_metadata_log]
+
+    def of(self, topic: str) -> list[PartitionLog]:
+        """The partitions of a topic, by number."""
+        return [log for log in self.all if log.partition.topic == topic]
+
+    def find(self, topic: str, number: int) -> PartitionLog | None:
+        """One partition; None where it is not here."""
+        return next((log for log in self.of(topic) if log.partition.partition == number), None)
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the topics that have a partition here, sorted."""
+        return sorted({log.partition.topic for log in self.served})
+
+    @cached_property
+    def metadata_log(self) -> PartitionLog | None:
+        """The log of the KRaft controller; None where it is not here."""
+        return next((log for log in self.all if log.partition.is_metadata_log), None)
+
+    @cached_property
+    def image(self) -> MetadataImage | None:
+        """The cluster's metadata at the end of the metadata log; None where that is not here."""
+        return None if self.metadata_log is None else metadata_image(self.metadata_log)
+
+    @cached_property
+    def topic_names(self) -> dict[str, str]:
+        """Name of a topic by its id, from the metadata and from the partitions themselves."""
+        names = {log.topic_id: log.partition.topic for log in self.all if log.topic_id is not None}
+        return names | (self.image.topic_names if self.image else {})
+
+    def topic_id(self, log: PartitionLog) -> str | None:
+        """The id of a partition's topic, as the partition says, else as the metadata does."""
+        if log.topic_id is not None:
+            return log.topic_id
+        return self.image.topics.get(log.partition.topic) if self.image else None
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic in the whole cluster, as far as is known here."""
+        known = len(self.image.partitions_of(topic)) if self.image else 0
+        numbers = [log.partition.partition or 0 for log in self.of(topic)]
+        return max(known, max(numbers, default=-1) + 1)

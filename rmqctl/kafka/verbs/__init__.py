@@ -1,0 +1,1 @@
+"""What the verbs of a log directory answer (`rmqctl.answer`)."""

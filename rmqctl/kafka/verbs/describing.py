@@ -1,0 +1,170 @@
+"""`info` and `metadata` of a log directory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from formats.kafka.directory_files import (
+    JsonFile,
+    MetaProperties,
+    parse_clean_shutdown,
+    parse_meta_properties,
+    parse_quorum_state,
+)
+from rmqctl.answer import EVERY_KIND, Answer, Row, Section
+from rmqctl.errors import NotAStore
+from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.releases import Evidence, evidence, metadata_version_name, release_range
+from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
+from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
+from rmqctl.kafka.state.partition_state import PartitionLog, read_text
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.looking import begin
+
+# --- info -------------------------------------------------------------------------------------------------
+
+
+def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
+    """Say what is here; with ``explain`` what each fact says about the release.
+
+    Args:
+        kind, state: of the store.
+    """
+    answer = begin(replicas, Answer())
+    if explain:
+        answer.rows = (fact.row() for fact in _facts(replicas))
+    else:
+        answer.document, answer.document_kinds = (
+            lambda: {"kind": kind, "state": state, **_info(replicas, answer)},
+            EVERY_KIND,
+        )
+    return answer
+
+
+def _facts(replicas: Replicas) -> list[Evidence]:
+    image = replicas.image
+    found: dict[str, Evidence] = {}
+    for directory in replicas.directories:
+        file = directory.one(FileKind.CLEAN_SHUTDOWN)
+        marker = read_text(file) if file else None
+        for fact in evidence(directory, image.features if image else None, marker):
+            found[fact.fact] = fact
+        properties = meta_properties(directory)
+        if properties is not None and properties.version == 1:
+            found["kraft"] = Evidence("meta.properties is of version 1", "2.8.0")
+        if properties is not None and properties.directory_id:
+            found["directory"] = Evidence("meta.properties has a directory.id", "3.7.0")
+    return list(found.values())
+
+
+def meta_properties(directory: LogDirectory) -> MetaProperties | None:
+    """The meta.properties of a directory, as far as it can be read; None where it is not there."""
+    file = directory.one(FileKind.META_PROPERTIES)
+    return None if file is None else parse_meta_properties(read_text(file))
+
+
+def clean_shutdown(directory: LogDirectory) -> JsonFile | None:
+    """The clean shutdown marker of a directory; None where it is not there."""
+    file = directory.one(FileKind.CLEAN_SHUTDOWN)
+    return None if file is None else parse_clean_shutdown(read_text(file))
+
+
+def _info(replicas: Replicas, answer: Answer) -> Row:
+    found = [meta_properties(directory) for directory in replicas.directories]
+    first = next((properties for properties in found if properties), MetaProperties())
+    for directory, properties in zip(replicas.directories, found, strict=True):
+        for problem in properties.problems if properties else ():
+            answer.is_no = True
+            answer.remark(f"{directory.root}/meta.properties: {problem.message}")
+    level = replicas.image.features.get("metadata.version") if replicas.image else None
+    is_kraft = first.version == 1 or replicas.metadata_log is not None
+    files = [file for log in replicas.all for file in log.partition.logs]
+    return {
+        "mode": "kraft" if is_kraft else "zookeeper",
+        "releases": release_range(_facts(replicas)),
+        "cluster_id": first.cluster_id,
+        "node_id": first.node_id,
+        "directory_id": first.directory_id,
+        "metadata_version": metadata_version_name(level) if level else None,
+        "topics": len(replicas.topics),
+        "partitions": len(replicas.all),
+        "segments": len(files),
+        "bytes": sum(max(file.size, 0) for file in files),
+        "directories": [_directory(d, p) for d, p in zip(replicas.directories, found, strict=True)],
+    }
+
+
+def _directory(directory: LogDirectory, properties: MetaProperties | None) -> dict[str, Any]:
+    """One of ``log.dirs``, with what a broker removes from it when it starts."""
+    states = Counter(partition.state for partition in directory.partitions)
+    leftovers = Counter(file.meaning.leftover for file in directory.all_files() if file.is_leftover)
+    return {
+        "path": directory.root,
+        "directory_id": properties.directory_id if properties else None,
+        "clean": directory.is_clean,
+        "partitions": states[DirectoryState.PLAIN],
+        "being_deleted": states[DirectoryState.DELETE],
+        "being_moved": states[DirectoryState.FUTURE],
+        "stray": states[DirectoryState.STRAY],
+        "leftover_files": dict(sorted(leftovers.items())),
+        "other_directories": directory.others,
+    }
+
+
+# --- metadata ---------------------------------------------------------------------------------------------
+
+
+def metadata(replicas: Replicas, *, at: int | None) -> Answer:
+    """Show the cluster's metadata as the log, or one snapshot that was pointed at, gives it.
+
+    Raises:
+        NotAStore: no metadata log is here.
+    """
+    image = _image(replicas, at)
+    answer = begin(replicas, Answer())
+    answer.rows = image_rows(image)
+    answer.document = lambda: image_document(image)
+    answer.sections = lambda: _sections(image)
+    for problem in image.problems:
+        answer.remark(f"{problem.file}: offset {problem.offset}: {problem.message}")
+    answer.is_no = bool(image.problems)
+    if at is not None and image.offset > at:
+        answer.remark(f"nothing before offset {image.offset} is here any more")
+    return answer
+
+
+def _image(replicas: Replicas, at: int | None) -> MetadataImage:
+    selected = replicas.place.selected_file
+    if selected is not None and selected[1].kind is FileKind.KRAFT_SNAPSHOT:
+        return image_of_snapshot(selected[1])
+    log = replicas.metadata_log
+    if log is None:
+        raise NotAStore(
+            replicas.place.root,
+            "no __cluster_metadata-0 is in it",
+            "give the log directory of a KRaft node (metadata.log.dir), or one of its .checkpoint files",
+        )
+    image = metadata_image(log, at)
+    if image.leader is None:
+        image.leader = _voted_leader(log)
+    return image
+
+
+def _voted_leader(log: PartitionLog) -> int | None:
+    """The leader that quorum-state names."""
+    file = log.partition.one(FileKind.QUORUM_STATE)
+    leader = parse_quorum_state(read_text(file)).values.get("leaderId") if file else None
+    return leader if isinstance(leader, int) and leader >= 0 else None
+
+
+def _sections(image: MetadataImage) -> Iterator[Section]:
+    document = image_document(image)
+    end = f"metadata up to offset {image.offset}, epoch {image.epoch}"
+    start = f"from {image.snapshot} on" if image.snapshot else "from the log"
+    yield Section(lines=[f"{end}, {start}"])
+    for name, columns in PARTS.items():
+        if document[name]:
+            yield Section(lines=["", f"{name.replace('_', ' ')}:"], rows=document[name], columns=columns)

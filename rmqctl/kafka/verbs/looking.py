@@ -1,0 +1,328 @@
+"""`topics`, `producers`, `transactions` and `lag` of a log directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from rmqctl.answer import Answer, Row
+from rmqctl.kafka.state.internal_topics import GroupOffsets, Transaction, group_offsets, share_states, transactions
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.replicas import Replicas
+
+_TOPIC_COLUMNS = (
+    "topic",
+    "partition",
+    "log_start_offset",
+    "log_end_offset",
+    "last_stable_offset",
+    "records",
+    "bytes",
+    "last_timestamp",
+)
+_PRODUCER_COLUMNS = (
+    "topic",
+    "partition",
+    "producer_id",
+    "producer_epoch",
+    "last_sequence",
+    "last_offset",
+    "last_timestamp",
+    "current_txn_first_offset",
+)
+_PENDING = "open-transaction"
+"""An offset that a transaction commits once it ends: worth seeing, and nothing is wrong."""
+_LAG_COLUMNS = (
+    "group",
+    "topic",
+    "partition",
+    "consumer_offset",
+    "log_end_offset",
+    "lag",
+    "commit_timestamp",
+    "anomaly",
+)
+_TRANSACTION_COLUMNS = (
+    "transactional_id",
+    "producer_id",
+    "producer_epoch",
+    "state",
+    "partitions",
+    "start_timestamp",
+    "hanging",
+)
+
+
+def begin(replicas: Replicas, answer: Answer) -> Answer:
+    """Say that a broker runs, where one does."""
+    if replicas.place.is_running:
+        answer.remark("a broker holds the lock of this directory: what is read may be changing")
+    return answer
+
+
+def no_topic(replicas: Replicas, topic: str | None) -> str:
+    """Why nothing was found for a topic."""
+    if topic is None:
+        return "no partition is there"
+    hint = get_close_matches(topic, replicas.topics, n=3)
+    return f"no partition of topic {topic} is here" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
+
+
+# --- topics -----------------------------------------------------------------------------------------------
+
+
+def topics(replicas: Replicas, *, topic: str | None, by_topic: bool) -> Answer:
+    """List partitions, or topics with their partitions added up."""
+    answer = begin(replicas, Answer(columns=None if by_topic else _TOPIC_COLUMNS))
+
+    def rows() -> Iterator[Row]:
+        chosen = replicas.served if topic is None else replicas.of(topic)
+        found = (_topic_row(replicas, log, answer) for log in chosen)
+        yield from _by_topic(found) if by_topic else found
+        if not chosen:
+            answer.is_no = True
+            answer.remark(no_topic(replicas, topic))
+
+    answer.rows = rows()
+    return answer
+
+
+def _topic_row(replicas: Replicas, log: PartitionLog, answer: Answer) -> dict[str, Any]:
+    state = log.replayed
+    if state.stop is not None and state.stop.gap.why != "zero-tail":
+        stop = state.stop
+        answer.remark(f"{stop.file.name}: a broker that starts cuts it at byte {stop.gap.position}: {stop.gap.detail}")
+    return {
+        "topic": log.partition.topic,
+        "partition": log.partition.partition,
+        "topic_id": replicas.topic_id(log),
+        "log_start_offset": state.log_start_offset,
+        "log_end_offset": state.log_end_offset,
+        "high_watermark": state.high_watermark,
+        "last_stable_offset": state.last_stable_offset,
+        "records": state.records,
+        "bytes": sum(max(file.size, 0) for file in log.partition.logs),
+        "segments": len(log.segments),
+        "first_timestamp": state.first_timestamp,
+        "last_timestamp": state.last_timestamp,
+    }
+
+
+def _by_topic(rows: Iterator[dict[str, Any]]) -> Iterator[Row]:
+    """One row a topic: counts added up, the first of the first times, the last of the last."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        total = found.setdefault(row["topic"], {"topic": row["topic"], "topic_id": row["topic_id"], "partitions": 0})
+        total["partitions"] += 1
+        for name in ("records", "bytes", "segments"):
+            total[name] = total.get(name, 0) + row[name]
+        for name, choose in (("first_timestamp", min), ("last_timestamp", max)):
+            times = [time for time in (total.get(name), row[name]) if time is not None]
+            total[name] = choose(times, default=None)
+    yield from found.values()
+
+
+# --- producers and transactions ---------------------------------------------------------------------------
+
+
+def producers(replicas: Replicas, topic: str | None, partition: int | None) -> Answer:
+    """List the producers of each partition, replayed from its batches."""
+    answer = begin(replicas, Answer(columns=_PRODUCER_COLUMNS))
+
+    def rows() -> Iterator[Row]:
+        chosen = [
+            log
+            for log in (replicas.served if topic is None else replicas.of(topic))
+            if partition is None or log.partition.partition == partition
+        ]
+        count = 0
+        for log in chosen:
+            for row in log.replayed.producers.rows():
+                count += 1
+                yield {"topic": log.partition.topic, "partition": log.partition.partition, **row}
+        if not count:
+            answer.is_no = True
+            answer.remark(no_topic(replicas, topic) if not chosen else "no batch there has a producer id")
+
+    answer.rows = rows()
+    return answer
+
+
+def transaction_states(replicas: Replicas, *, now: int | None = None) -> Answer:
+    """List transactional ids by their latest state, and open transactions that no coordinator knows of.
+
+    Args:
+        now: epoch ms, to tell which transactions are open beyond their time; None: the clock.
+    """
+    answer = begin(replicas, Answer(columns=_TRANSACTION_COLUMNS))
+    moment = time.time_ns() // 1_000_000 if now is None else now
+
+    def rows() -> Iterator[Row]:
+        known = transactions(replicas.of(TRANSACTION_STATE))
+        open_in = _open_transactions(replicas)
+        by_producer = {transaction.producer_id: transaction for transaction in known.values()}
+        for name in sorted(known):
+            yield _transaction_row(known[name], open_in.get(known[name].producer_id, {}), moment, answer)
+        orphans = sorted(set(open_in) - set(by_producer))
+        for producer in orphans:
+            yield _orphan_row(replicas, producer, open_in[producer], answer)
+        if not known and not orphans:
+            answer.is_no = True
+            answer.remark("no transaction is noted: no partition of __transaction_state is here, or it is empty")
+
+    answer.rows = rows()
+    return answer
+
+
+def _open_transactions(replicas: Replicas) -> dict[int, dict[tuple[str, int], int]]:
+    """First offset of each open transaction by producer and partition."""
+    found: dict[int, dict[tuple[str, int], int]] = {}
+    for log in replicas.served:
+        for producer, first in log.replayed.producers.open.items():
+            found.setdefault(producer, {})[log.partition.topic, log.partition.partition or 0] = first
+    return found
+
+
+def _transaction_row(
+    transaction: Transaction, open_in: dict[tuple[str, int], int], now: int, answer: Answer
+) -> dict[str, Any]:
+    """The row of a transactional id. It hangs where it is open beyond its time, or in a partition it does not name."""
+    unnamed = set(open_in) - (set(transaction.partitions) if transaction.is_open else set())
+    late = transaction.is_open and now > transaction.start_timestamp + transaction.timeout_ms
+    if unnamed or late:
+        _say_how_to_abort(f"transactional id {transaction.transactional_id}", open_in, answer)
+    return {
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "state": transaction.state,
+        "partitions": [f"{topic}-{number}" for topic, number in transaction.partitions],
+        "start_timestamp": transaction.start_timestamp,
+        "timeout_ms": transaction.timeout_ms,
+        "last_update": transaction.last_update,
+        "hanging": bool(unnamed or late),
+    }
+
+
+def _orphan_row(
+    replicas: Replicas, producer: int, open_in: dict[tuple[str, int], int], answer: Answer
+) -> dict[str, Any]:
+    """The row of a transaction that is open here and that no transactional id here has.
+
+    It hangs when all of ``__transaction_state`` is here; else another broker may know it.
+    """
+    here = len(replicas.of(TRANSACTION_STATE))
+    hangs = bool(here) and here >= replicas.partition_count(TRANSACTION_STATE)
+    if hangs:
+        _say_how_to_abort(f"producer {producer}, of which no transactional id is known,", open_in, answer)
+    (topic, number), _ = next(iter(open_in.items()))
+    log = replicas.find(topic, number)
+    state = log.replayed.producers.producers[producer] if log else None
+    return {
+        "transactional_id": None,
+        "producer_id": producer,
+        "producer_epoch": state.producer_epoch if state else -1,
+        "state": None,
+        "partitions": [f"{topic}-{number}" for topic, number in sorted(open_in)],
+        "start_timestamp": None,
+        "timeout_ms": None,
+        "last_update": state.last_timestamp if state else None,
+        "hanging": hangs,
+    }
+
+
+def _say_how_to_abort(who: str, open_in: dict[tuple[str, int], int], answer: Answer) -> None:
+    for (topic, number), first in sorted(open_in.items()):
+        answer.remark(
+            f"{who} keeps a transaction open in {topic}-{number} since offset {first}; once the broker runs, type: "
+            f"kafka-transactions.sh --bootstrap-server HOST:9092 abort --topic {topic} --partition {number} "
+            f"--start-offset {first}"
+        )
+
+
+# --- lag --------------------------------------------------------------------------------------------------
+
+
+def lag(replicas: Replicas, *, group: str | None, topic: str | None) -> Answer:
+    """List groups with the offsets they committed, and what they have not consumed."""
+    answer = begin(replicas, Answer(columns=_LAG_COLUMNS))
+
+    def rows() -> Iterator[Row]:
+        found = group_offsets(replicas.of(CONSUMER_OFFSETS))
+        every = [*_consumer_rows(replicas, found), *_share_rows(replicas)]
+        every.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
+        shown = [r for r in every if group in {None, r["group"]} and topic in {None, r["topic"]}]
+        yield from shown
+        answer.is_no = not shown or any(row["anomaly"] not in {None, _PENDING} for row in shown)
+        if not shown:
+            answer.remark(_no_offset(every, group, topic))
+
+    answer.rows = rows()
+    return answer
+
+
+def _consumer_rows(replicas: Replicas, found: GroupOffsets) -> Iterator[dict[str, Any]]:
+    for key in sorted({*found.commits, *found.pending}):
+        commit, pending = found.commits.get(key), found.pending.get(key)
+        row = _lag_row(replicas, *key, commit.offset if commit else None)
+        shown = commit or pending
+        assert shown is not None
+        row |= {"metadata": shown.metadata, "leader_epoch": shown.leader_epoch}
+        row |= {"commit_timestamp": shown.commit_timestamp, "anomaly": row.pop("anomaly")}
+        if pending is not None:
+            row["anomaly"] = row["anomaly"] or _PENDING
+        row["pending_offset"] = pending.offset if pending else None
+        yield row
+
+
+def _share_rows(replicas: Replicas) -> Iterator[dict[str, Any]]:
+    for key, state in share_states(replicas.of(SHARE_GROUP_STATE)).items():
+        topic = replicas.topic_names.get(key.topic_id, key.topic_id)
+        start = state.start_offset if state.start_offset >= 0 else None
+        row = _lag_row(replicas, key.group, topic, key.partition, start)
+        anomaly = row.pop("anomaly")
+        row |= {"metadata": "", "leader_epoch": state.leader_epoch, "commit_timestamp": state.write_timestamp}
+        yield row | {"anomaly": anomaly, "pending_offset": None}
+
+
+def _lag_row(replicas: Replicas, group: str, topic: str, partition: int, offset: int | None) -> dict[str, Any]:
+    log = replicas.find(topic, partition)
+    end = log.replayed.log_end_offset if log else None
+    lag = end - offset if end is not None and offset is not None else None
+    return {
+        "group": group,
+        "topic": topic,
+        "partition": partition,
+        "consumer_offset": offset,
+        "log_end_offset": end,
+        "lag": lag,
+        "anomaly": _anomaly(replicas, topic, log, offset),
+    }
+
+
+def _anomaly(replicas: Replicas, topic: str, log: PartitionLog | None, offset: int | None) -> str | None:
+    """What is odd about a committed offset; a partition on another broker is not."""
+    if log is None:
+        known = replicas.image is not None and topic not in replicas.image.topics
+        return "unknown-topic" if known or (replicas.image is None and not replicas.of(topic)) else None
+    if offset is None:
+        return None
+    if offset > log.replayed.log_end_offset:
+        return "beyond-end"
+    return "before-start" if offset < log.log_start_offset else None
+
+
+def _no_offset(rows: list[dict[str, Any]], group: str | None, topic: str | None) -> str:
+    if not rows:
+        return "no offset is committed: no partition of __consumer_offsets is here, or it holds none"
+    for word, name in (("group", group), ("topic", topic)):
+        names = sorted({row[word] for row in rows})
+        if name is not None and name not in names:
+            hint = get_close_matches(name, names, n=3)
+            return f"no offset is committed for {word} {name}" + (
+                f"; did you mean {' or '.join(hint)}?" if hint else ""
+            )
+    return f"group {group} has no offset in topic {topic}"
