@@ -49,6 +49,7 @@ class StoreOptions:
 
         found = open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
         say_if_part(found)
+        say_if_unfinished(found.root)
         return found
 
     def open_any(self) -> Store | LoneFile:
@@ -75,6 +76,21 @@ def say_if_part(found: _Part) -> None:
     """Remark on a path inside a store where the whole store is looked at."""
     if found.selection:
         message(f"{found.selection} is a part of the store {found.root}: this looks at the whole store")
+
+
+def say_if_unfinished(root: str) -> None:
+    """Remark on a store whose making was broken off."""
+    from rmqctl.files.new_directory import MARK
+
+    if os.path.lexists(os.path.join(root, MARK)):
+        message(f"{root} is unfinished: the command that makes it was broken off, or still runs")
+
+
+owner_option = click.option(
+    "--owner",
+    metavar="USER[:GROUP]",
+    help="Whom what is written belongs to; default: the owner and group of the store that is read (as root).",
+)
 
 
 _STORE = (

@@ -12,7 +12,7 @@ import click
 
 from commands._app import Output, message, progress
 from commands._apply import Manner, apply_options, carry_out, staged, stop_if_pending
-from commands._options import StoreOptions, as_release_option, output_option, processes_for, store_options
+from commands._options import StoreOptions, as_release_option, output_option, owner_option, processes_for, store_options
 from commands._spark import spark_options, started, working
 from commands._types import LocalPath, refuse
 from rmqctl.text import number_of
@@ -38,6 +38,7 @@ _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
     metavar="DIR",
     help="Write to this new or empty directory and leave the store alone.",
 )
+@owner_option
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @click.option(
     "--engine",
@@ -57,6 +58,7 @@ def command(
     checkpoint: bool,
     topics: tuple[str, ...],
     into: Path | None,
+    owner: str | None,
     processes: int | None,
     engine: str,
     cluster: Cluster,
@@ -84,6 +86,8 @@ def command(
 
     if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
+    if owner and not into:
+        refuse("--owner", "is for --into; in its place a store keeps the owners that it has.")
     if topics and (index or checkpoint):
         refuse("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
     found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
@@ -101,7 +105,7 @@ def command(
     with staged(found.root, manner) as directory:
         with _rebuilder(found, wanted, cluster if engine == "spark" else None) as rebuild:
             if into:
-                _into(rebuild, into, out, force=manner.force)
+                _into(rebuild, into, owner, out, force=manner.force)
                 return
             if manner.is_real:
                 rebuild.check_in_place()
@@ -176,14 +180,16 @@ def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = 
         message(f"building in {directory}: about {needed:,} bytes are needed, {free:,} are free")
 
 
-def _into(rebuild: Rebuild, directory: Path, out: Output, *, force: bool) -> None:
-    from rmqctl.files.new_directory import check_new_directory, unfinished
+def _into(rebuild: Rebuild, directory: Path, owner: str | None, out: Output, *, force: bool) -> None:
+    from rmqctl.files.new_directory import check_new_directory, making
+    from rmqctl.files.ownership import Ownership
     from rmqctl.files.tree import LocalTree
 
-    check_new_directory(directory, [rebuild.store.root] if isinstance(rebuild.store.tree, LocalTree) else [])
+    tree = rebuild.store.tree
+    check_new_directory(directory, [rebuild.store.root] if isinstance(tree, LocalTree) else [])
+    to = Ownership.like(tree, owner)
     _check_room(rebuild, directory, force=force)
-    directory.mkdir(parents=True, exist_ok=True)
-    with unfinished(directory):
+    with making(directory, to):
         rebuilt = rebuild.run(directory)
         _remark(rebuild, rebuilt)
         rebuild.complete(rebuilt)

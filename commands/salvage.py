@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, output_option, owner_option, store_options
 from commands._types import LocalPath
 from rmqctl.text import number_of
 
@@ -25,9 +25,16 @@ _COLUMNS = ("source", "severity", "id", "file", "offset", "size", "message")
 @click.option("--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
 @click.option("--stale", is_flag=True, help="Take old records behind the end of the log, too: what a cut left behind.")
 @click.option("--renumber", is_flag=True, help="Count every queue anew from 0; default: queue offsets are kept.")
+@owner_option
 @output_option()
 def command(
-    store: StoreOptions, into: Path, replicas: tuple[str, ...], stale: bool, renumber: bool, out: Output
+    store: StoreOptions,
+    into: Path,
+    replicas: tuple[str, ...],
+    stale: bool,
+    renumber: bool,
+    owner: str | None,
+    out: Output,
 ) -> None:
     """Copy every readable message of PATH into a new store at INTO, also those behind damage in the middle of the log.
 
@@ -41,6 +48,7 @@ def command(
       rmqctl salvage /data/rocketmq/store /data/salvaged
       rmqctl salvage /data/rocketmq/store /data/salvaged --replica /backup/store
     """
+    from rmqctl.files.ownership import Ownership
     from rmqctl.open import check_no_part, open_store_at
     from rmqctl.rocketmq.salvage.salvage import SalvageOptions, check_target, salvage
 
@@ -51,10 +59,11 @@ def command(
     for one in found:
         if one.is_running:
             message(f"a broker holds the lock of {one.root}: what is read may be changing")
+    to = Ownership.like(found[0].tree, owner)
     message(f"writing a new store to {into}; {', '.join(s.root for s in found)} is only read")
     size = sum(f.size for one in found for f in one.log_files)
     with progress("salvage", 2 * size) as advance:
-        saved = salvage(found, into, SalvageOptions(stale, renumber), advance)
+        saved = salvage(found, into, SalvageOptions(stale, renumber, to), advance)
     _show(saved, out)
     raise SystemExit(1 if saved.unreadable or saved.written.holes else 0)
 

@@ -67,12 +67,18 @@ def command(
       rmqctl undo /data/rocketmq/store --redo
       rmqctl undo /data/rocketmq/store.rmqctl-journal/0002 --resume
     """
+    from rmqctl.errors import NotAStore
     from rmqctl.repair import History, check_journal, choose_journal
 
     if redo and forwards:
         refuse("--redo", "brings a run again that was done and taken back; --resume finishes one that was broken off.")
     if lists:
-        out.show(History.at(_directory(journal)).rows(), columns=_LIST)
+        place = _directory(journal)
+        if not place.is_dir():
+            raise NotAStore(journal, "nothing of that name is there", "give a store, or a directory of journals")
+        if not out.show(History.at(place).rows(), columns=_LIST):
+            message(f"no journal of {journal} is there; journals elsewhere are listed by the directory of --journal")
+            raise SystemExit(1)
         return
     path = choose_journal(journal, redo=redo)
     found = check_journal(path, forwards=forwards, force=force, outside=outside)

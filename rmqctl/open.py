@@ -13,6 +13,7 @@ from typing import Any
 
 from rmqctl.errors import NotAStore, Refused
 from rmqctl.files.filesystem import is_url
+from rmqctl.files.new_directory import refuse_unfinished
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.broker_conf import read_broker_conf
 from rmqctl.rocketmq.locate import MARKS, looks_like_store, open_store, root_of
@@ -92,11 +93,12 @@ def open_root_at(
     """Like :func:`open_store_at`, for commands that write: they take a root, and nothing that lies in a store.
 
     Raises:
-        Refused: the path is a part of a store.
+        Refused: the path is a part of a store, or what a command that was broken off has left.
     """
     found = open_store_at(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
     if found.selection:
         raise _part(path, found.root)
+    refuse_unfinished(Path(found.root))
     return found
 
 
@@ -104,8 +106,9 @@ def check_no_part(path: Path) -> None:
     """Hold a directory where a store is, or is to be made, to lying in no store.
 
     Raises:
-        Refused: a store is around it; the message names its root.
+        Refused: a store is around it, the message names its root; or it is unfinished.
     """
+    refuse_unfinished(path)
     found = root_of(PurePosixPath(path.absolute().as_posix()))
     if found is not None and not looks_like_store(LocalTree(str(path))):
         root, inside = found

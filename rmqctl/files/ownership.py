@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.errors import Refused
+from rmqctl.files.tree import LocalTree, Tree
 
 _FOLLOWED = stat.S_ISGID | 0o775
 """Permissions of a directory that new ones in it get; never writing for everybody, as in /tmp."""
@@ -58,6 +59,19 @@ class Ownership:
         if os.geteuid() and (asked.uid != os.geteuid() or asked.gid not in {os.getegid(), *os.getgroups()}):
             raise Refused(f"only root may give files to {text}; nothing was written; run the command with sudo")
         return asked
+
+    @classmethod
+    def like(cls, tree: Tree, wanted: str | None) -> Ownership | None:
+        """For what is made of a store: who was asked for, else the owner of the store; None for one elsewhere.
+
+        Args:
+            wanted: ``USER``, ``USER:GROUP`` or ``:GROUP``.
+
+        Raises:
+            Refused: as :meth:`named`.
+        """
+        own = cls.of(tree.root) if isinstance(tree, LocalTree) else None
+        return own if wanted is None else cls.named(wanted, own or cls.of("."))
 
     def give(self, path: str | os.PathLike[str]) -> None:
         """Give a file or directory that was just made to its owner; nothing is done where it is right already.

@@ -145,7 +145,7 @@ def choose_journal(path: Path, *, redo: bool = False) -> Path:
         + (
             f"{known}all were taken back or changed nothing; rmqctl undo --list {path} shows them"
             if history.runs
-            else "give a directory such as store.rmqctl-journal/0001, or the one that --journal named"
+            else "give a directory such as store.rmqctl-journal/0001"
         )
     )
 

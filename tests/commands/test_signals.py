@@ -112,7 +112,7 @@ SLOW = """
 
 @pytest.mark.parametrize("command", [["rebuild", "--into"], ["salvage"]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
-def test_what_was_not_finished_is_marked(command: list[str], number: int, code: int, tmp_path: Path) -> None:
+def test_what_was_not_finished_is_removed_or_marked(command: list[str], number: int, code: int, tmp_path: Path) -> None:
     store, into = golden.pristine("4.9.8-clean"), tmp_path / "into"
     words = [command[0], str(store), *command[1:], str(into)]
     with subprocess.Popen(
@@ -123,6 +123,9 @@ def test_what_was_not_finished_is_marked(command: list[str], number: int, code: 
         process.send_signal(number)
         process.communicate(timeout=60)
     assert process.returncode == code
+    if number != signal.SIGKILL:
+        assert not into.exists()
+        return
     assert (into / MARK).exists()
     again = subprocess.run([sys.executable, "-m", "rmqctl", *words], cwd=ROOT, capture_output=True, check=False)
     assert again.returncode == 13

@@ -183,6 +183,13 @@ def test_the_list_of_journals(root: Path) -> None:
     ]
 
 
+def test_a_list_of_nothing(root: Path) -> None:
+    missing = CliRunner().invoke(guarded, ["undo", "--list", str(root / "nowhere")])
+    assert missing.exit_code == 11 and "nothing of that name is there" in missing.stderr
+    result = CliRunner().invoke(guarded, ["undo", "--list", str(root)])
+    assert result.exit_code == 1 and "no journal of" in result.stderr
+
+
 def test_journals_of_several_stores_in_one_directory(root: Path, tmp_path: Path) -> None:
     other = make_store(tmp_path / "other")
     for store in (root, other):
@@ -219,7 +226,7 @@ def test_no_is_an_answer(root: Path, monkeypatch: pytest.MonkeyPatch, answer: st
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def guarded(words: tuple[str, ...]) -> None:
     """The program with its exit codes."""
     raise SystemExit(exit_code_of(lambda: cli.main(list(words), standalone_mode=False)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
+from rmqctl.files.new_directory import MARK
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
 from rmqctl.rocketmq.dispatch.queue_units import QueueState
@@ -21,7 +22,7 @@ from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
 
 WHEEL, LMQ = "timerwheel", "%LMQ%"
-_BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP}
+_BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP, MARK}
 RawKey = tuple[bytes, int]
 _SIZES = (
     "commit_log_file_size",

@@ -10,7 +10,8 @@ from typing import Any
 
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
-from rmqctl.files.new_directory import check_new_directory, unfinished
+from rmqctl.files.new_directory import check_new_directory, making
+from rmqctl.files.ownership import Ownership
 from rmqctl.files.tree import LocalTree, join
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.config_files import read_config, table
@@ -23,7 +24,7 @@ from rmqctl.rocketmq.misplaced import homecoming, misplaced_files
 from rmqctl.rocketmq.releases import release_range
 from rmqctl.rocketmq.salvage.config import bring_back_offsets, copy_config
 from rmqctl.rocketmq.salvage.gather import Gathered, Names, gather
-from rmqctl.rocketmq.salvage.merge import merge
+from rmqctl.rocketmq.salvage.merge import Merged, merge
 from rmqctl.rocketmq.salvage.write import Writer, Written
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving, unreadable_files
@@ -40,10 +41,12 @@ class SalvageOptions:
     Attributes:
         stale: old records behind the end of the log as well.
         renumber: give every queue new offsets from 0; else they are kept, and placeholders fill what is missing.
+        owner: to whom the new store is given; None: as the directory above.
     """
 
     stale: bool = False
     renumber: bool = False
+    owner: Ownership | None = None
 
 
 @dataclass(slots=True)
@@ -115,26 +118,39 @@ def salvage(
     merged = merge([f.records for f in found])
     needed = int((merged.records["size"].sum() + merged.repeats["size"].sum()) * _SPARE)
     _check_room(into, needed)
-    engine = StoreEngine.open(into, _config(found))
-    with unfinished(into):
-        with engine:
-            _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
-            writer = Writer(engine, names.queues(), [s.log_files for _, s in parts], keep=not options.renumber)
-            try:
-                writer.write(merged.records, advance=progress)
-                writer.write(merged.repeats, keep=False, advance=progress)
-                writer.fill_to(_ends(found))
-            finally:
-                writer.close()
-        paths = [path for path, _ in parts]
-        result = Salvaged(into, [(p, len(f.records)) for p, f in zip(paths, found, strict=True)], writer.written)
-        result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
-        result.unreadable += [(paths.index(s.root), finding) for s in stores for finding in unreadable_files(s)]
-        result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
-        result.stale = int(merged.records["stale"].sum())
-        result.config = copy_config(stores[0], into, renumbered=options.renumber)
-        result.offsets = bring_back_offsets(into)
-        return result
+    with making(into, options.owner):
+        return _made(stores, parts, found, merged, names, into, options, progress)
+
+
+def _made(
+    stores: Sequence[RocketMQStore],
+    parts: Sequence[tuple[str, RocketMQStore]],
+    found: Sequence[Gathered],
+    merged: Merged,
+    names: Names,
+    into: Path,
+    options: SalvageOptions,
+    progress: Progress,
+) -> Salvaged:
+    """Write the new store."""
+    with StoreEngine.open(into, _config(found)) as engine:
+        _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
+        writer = Writer(engine, names.queues(), [s.log_files for _, s in parts], keep=not options.renumber)
+        try:
+            writer.write(merged.records, advance=progress)
+            writer.write(merged.repeats, keep=False, advance=progress)
+            writer.fill_to(_ends(found))
+        finally:
+            writer.close()
+    paths = [path for path, _ in parts]
+    result = Salvaged(into, [(p, len(f.records)) for p, f in zip(paths, found, strict=True)], writer.written)
+    result.unreadable = [(n, finding) for n, f in enumerate(found) for finding in f.unreadable]
+    result.unreadable += [(paths.index(s.root), finding) for s in stores for finding in unreadable_files(s)]
+    result.duplicates, result.conflicts = merged.duplicates, merged.conflicts
+    result.stale = int(merged.records["stale"].sum())
+    result.config = copy_config(stores[0], into, renumbered=options.renumber)
+    result.offsets = bring_back_offsets(into)
+    return result
 
 
 def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
