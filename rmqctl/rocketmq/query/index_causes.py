@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqctl.rocketmq.index_files import IndexFile
+from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.index_evidence import Place, covers
 from rmqctl.rocketmq.query.index_walk import Chain, End, Walk
@@ -43,6 +44,9 @@ class IndexCauses:
             return self._outside(file, record.store_timestamp)
         if chain is None:
             return self._not_looked_into(file)
+        damaged = self._wrong_times(file) if any(file.header.values()) else None
+        if damaged is not None:
+            return damaged
         if chain.end in {End.NO_ENTRIES, End.TIME}:
             return self._bad_header(file, record)
         if not file.is_whole:
@@ -60,6 +64,19 @@ class IndexCauses:
             return steps.INDEX_TIME.conclude(file.path, **self._span)
         reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason=reason)
+
+    def _wrong_times(self, file: IndexFile) -> Step | None:
+        """The header has another time than the record it names: all times of the file count from it."""
+        reasons = []
+        with LogReader(self.store.log_files) as log:
+            for side, which in (("begin", "first"), ("end", "last")):
+                said, stored = file.header[f"{side}_timestamp"], log.store_timestamp(file.header[f"{side}_phy_offset"])
+                if stored not in (None, said):
+                    told, right = steps.instant(said), steps.instant(stored or 0)
+                    reasons.append(f"it says that the {which} entry is of {told}, but that record was stored {right}")
+        if not reasons:
+            return None
+        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason="; ".join(reasons))
 
     def _outside(self, file: IndexFile, time: int) -> Step:
         return steps.ENTRY_TIME.conclude(file.path, key=self.query.wanted, time=steps.instant(time), **self._span)

@@ -146,7 +146,17 @@ def test_a_newer_file_that_begins_too_early_ends_the_search(root: Path) -> None:
 def test_header_with_times_of_another_day(root: Path, oldest: Edit) -> None:
     oldest.write(BEGIN_AT, ">2q", 1_000_000_000_000, 1_000_000_001_000)
     last = explained(root, KeyQuery("LabOrders", "k5", begin=1_700_000_000_000, end=4_102_444_800_000))
-    assert last.id == "miss.index-time"
+    assert last.id == "miss.index-header"
+    assert "2001-09-09" in last.result
+
+
+@pytest.mark.parametrize("begin", [5, 1, 1 << 40])
+def test_a_damaged_begin_is_the_header_s_fault_and_not_the_message_s(begin: int, root: Path, oldest: Edit) -> None:
+    """Times of entries count from it: the message seemed to be stored in 1970."""
+    oldest.write(BEGIN_AT, ">q", begin)
+    last = explained(root, KeyQuery("LabOrders", "k5", begin=1_700_000_000_000, end=4_102_444_800_000))
+    assert last.id == "miss.index-header", last
+    assert "that record was stored" in last.result
 
 
 def test_keys_that_share_a_hash(root: Path) -> None:

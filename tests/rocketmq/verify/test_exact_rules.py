@@ -1,0 +1,103 @@
+"""Rules at their very edge: equal is not more, zero is a value, and nothing is empty by mistake."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from formats.rocketmq.index import INT_MIN, java_hash, key_hash
+from rmqctl.files.source import BytesSource
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.java_hash import index_hashes
+from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.verify.log import LogChecker
+from tests.rocketmq.verify.test_compression import record
+
+MASK = 0x7FFFFFFF
+BODY_AT = 88
+
+
+def check(data: bytes, max_message: int = 4 << 20) -> list[Finding]:
+    (block,) = scan(BytesSource(data), Extent("log", 0))
+    assert len(block) == 1
+    return LogChecker(max_message=max_message).block(LogBlock(block))
+
+
+def with_properties(properties: bytes, body: bytes) -> bytearray:
+    raw = record(body, 0)
+    size = len(raw) + len(properties)
+    return bytearray(size.to_bytes(4, "big") + raw[4:-2] + len(properties).to_bytes(2, "big") + properties)
+
+
+def zero_crc() -> bytearray:
+    """A record whose own CRC is zero: CRCs are linear, so a body is solved for bit by bit."""
+    data = with_properties(b"__CRC32#\x010000000000\x02", bytes(16))
+    plain = zlib.crc32(data[:-20]) & MASK
+    basis: dict[int, tuple[int, int]] = {}
+    for bit in range(128):
+        body = (1 << bit).to_bytes(16, "big")
+        trial = data[:BODY_AT] + body + data[BODY_AT + 16 :]
+        value, chosen = (zlib.crc32(trial[:-20]) & MASK) ^ plain, 1 << bit
+        while value and value.bit_length() in basis:
+            other, bits = basis[value.bit_length()]
+            value, chosen = value ^ other, chosen ^ bits
+        if value:
+            basis[value.bit_length()] = value, chosen
+    wanted, body_bits = plain, 0
+    while wanted:
+        value, chosen = basis[wanted.bit_length()]
+        wanted, body_bits = wanted ^ value, body_bits ^ chosen
+    body = body_bits.to_bytes(16, "big")
+    data[BODY_AT : BODY_AT + 16] = body
+    return data
+
+
+def test_a_property_crc_of_zero_that_is_right() -> None:
+    data = zero_crc()
+    assert zlib.crc32(data[:-20]) & MASK == 0
+    found = [f for f in check(bytes(data)) if f.kind.id != "log.body-crc"]
+    assert [(f.kind.id, f.level, f.offset, f.size) for f in found] == [("log.crc-zero", "note", len(data) - 20, 20)]
+
+
+@pytest.mark.parametrize("digits", [b"1000000000", b"0000000001", b"000000000x"])
+def test_a_property_crc_that_is_not(digits: bytes) -> None:
+    data = zero_crc()
+    data[-11:-1] = digits
+    assert [f.kind.id for f in check(bytes(data)) if f.kind.id != "log.body-crc"] == ["log.property-crc"]
+    wrong = bytes(with_properties(b"__CRC32#\x010000000000\x02", b"another body"))
+    assert zlib.crc32(wrong[:-20]) & MASK
+    assert [f.kind.id for f in check(wrong)] == ["log.property-crc"]
+
+
+def test_the_crc_of_an_empty_body_is_not_looked_at() -> None:
+    for body, expected in ((b"", []), (b"b", ["log.body-crc"])):
+        data = bytearray(record(body, 0))
+        data[8:12] = (123).to_bytes(4, "big")
+        assert [f.kind.id for f in check(bytes(data))] == expected
+
+
+def test_the_largest_message() -> None:
+    """The limit itself is allowed."""
+    assert check(record(bytes(1000), 0), 1000) == []
+    assert [f.kind.id for f in check(record(bytes(1001), 0), 1000)] == ["log.size"]
+
+
+def test_the_hash_without_a_positive_value() -> None:
+    text = "TopicTest#tbaekxa"
+    assert java_hash(text) == INT_MIN
+    assert key_hash(text) == 0
+    hashes = np.array([INT_MIN & 0xFFFFFFFF, 0xFFFFFFFF, 1, 0, MASK, (INT_MIN + 1) & 0xFFFFFFFF], np.uint32)
+    assert index_hashes(hashes).tolist() == [0, 1, 1, 0, MASK, MASK]
+
+
+def test_an_index_whose_records_were_stored_at_once(tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    """Begin and end of the file are one time: that is in order."""
+    words = "--topic", "T", "--count", 1, "--small", "--as-release", "4.9.8", "--body", "b", "--key", "k"
+    assert rmqctl("produce", tmp_path / "store", *words).exit_code == 0
+    assert "index.header" not in rmqctl("verify", tmp_path / "store", "-o", "jsonl").stdout
