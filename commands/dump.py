@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
 from commands import _sink
 from commands._answer import finish, showing, write
 from commands._app import Output, Row, message
+from commands._kafka_dump_log import kafka_dump_log_options
 from commands._options import StoreOptions, as_release, filter_options, max_body_option, output_option, store_options
 from commands._signals import Terminated
 from commands._types import Size, refuse
@@ -29,7 +31,8 @@ from rmqctl.release import Release
 @click.option("--format-string", metavar="FORMAT", help="Print messages in a form of your own, see above.")
 @click.option("--follow", is_flag=True, help="Go on with new records as a broker appends them; Ctrl-C ends it.")
 @as_release("Read properties as a broker of this release does, such as 4.9.0; default: as since 4.9.1.")
-@output_option("text", "hex")
+@kafka_dump_log_options
+@output_option("text", "hex", "kafka-dump-log")
 def command(
     store: StoreOptions,
     filters: Filters,
@@ -42,6 +45,7 @@ def command(
     format_string: str | None,
     follow: bool,
     as_release: Release | None,
+    official: dict[str, Any],
     out: Output,
 ) -> None:
     """Show what is in a commit log, or in any other file of a store: records, units, entries, damage.
@@ -76,6 +80,9 @@ def command(
         write_hex(stretches)
         finish(stretches)
         return
+    if out.kind == "kafka-dump-log" or official:
+        _write_official(out, found.dump(filters, rendering, as_release=as_release, official=official))
+        return
     answer = found.dump(filters, rendering, as_release=as_release, follow=follow)
     form = _formatter(answer, format_string)
     try:
@@ -109,6 +116,16 @@ def _write(out: Output, answer: Answer, form: Callable[[Row], bytes] | None) -> 
         out.text(text_lines(answer.rows, local_time=out.local_time))
     else:
         write(out, answer)
+
+
+def _write_official(out: Output, answer: Answer) -> None:
+    """Print what the official tool prints; what it says on stderr at its end is said as it says it."""
+    for section in answer.sections() if answer.sections else ():
+        out.text(section.lines)
+    for line in answer.remarks:
+        click.echo(line, err=True)
+    answer.remarks.clear()
+    finish(answer)
 
 
 def _formatter(answer: Answer, format_string: str | None) -> Callable[[Row], bytes] | None:

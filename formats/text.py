@@ -32,3 +32,12 @@ def _number(text: bytes, _: Any) -> int:
 
 def _digits(number: int, _: Any) -> bytes:
     return b"%d" % number
+
+
+def java_hash(text: str) -> int:
+    """``String.hashCode`` over UTF-16 code units, as a signed 32-bit number."""
+    value = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(raw), 2):
+        value = (31 * value + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from construct import Computed, Int32sb, Int64sb, Struct, this
 
+from formats.text import java_hash as java_hash
+
 INT_MIN = -(1 << 31)
 
 IndexHeader = Struct(
@@ -29,15 +31,6 @@ IndexKey = Struct(
     "slots" / Int32sb,
     "slot" / Computed(this.key_hash % this.slots),
 )
-
-
-def java_hash(text: str) -> int:
-    """``String.hashCode`` over UTF-16 code units, as a signed 32-bit number."""
-    value = 0
-    raw = text.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(raw), 2):
-        value = (31 * value + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def key_hash(text: str) -> int:

@@ -183,7 +183,14 @@ class KafkaStore(Store):
     ) -> Answer:
         from rmqctl.kafka.dump import dumping
 
-        return dumping.dump(self.logs, filters, rendering, follow=follow, **more)
+        options = more.pop("official", None)
+        if more:
+            raise WrongUsage(f"--{next(iter(more)).replace('_', '-')}", "means nothing for a log directory.")
+        if options is not None:
+            from rmqctl.kafka.dump.official import Options
+
+            return dumping.official(self.logs, Options(**options), as_release)
+        return dumping.dump(self.logs, filters, rendering, follow=follow)
 
 
 class KafkaFile(LoneFile):

@@ -230,5 +230,7 @@ def _refuse_more(more: dict[str, Any]) -> None:
     Raises:
         WrongUsage: there are some.
     """
+    if "official" in more:
+        raise WrongUsage("-o kafka-dump-log", "is for Kafka: the official tools print no files of a RocketMQ store.")
     for name in more:
         raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")

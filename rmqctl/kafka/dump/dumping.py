@@ -15,10 +15,12 @@ from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.files import file_rows
+from rmqctl.kafka.dump.official import DEFAULT_RELEASE, DUMPED, OfficialDump, Options
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.rows import redacted, shown_text
+from rmqctl.release import Release
 from rmqctl.text import number_of
 
 SEGMENTS = (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
@@ -43,6 +45,32 @@ def dump(logs: LogDirectories, filters: Filters, rendering: Rendering, *, follow
     answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
     answer.lines, answer.work, answer.total = run.lines, "dump", run.total
     return answer
+
+
+def official(logs: LogDirectories, options: Options, release: Release | None) -> Answer:
+    """Print files as the official dump tool of a release does: the one that was pointed at, or all that it knows."""
+    answer = Answer()
+    dump = OfficialDump(options, release or DEFAULT_RELEASE)
+
+    def lines() -> Iterator[str]:
+        if logs.selected_file is not None:
+            partition, file = logs.selected_file
+            yield from dump.lines(partition, file, _as_typed(logs, file), is_alone=True)
+        else:
+            for partition in logs.selected:
+                for file in partition.files:
+                    if file.kind in DUMPED and not file.is_leftover:
+                        yield from dump.lines(partition, file, file.name, is_alone=False)
+        for sentence in dump.end():
+            answer.remark(sentence)
+        answer.is_no = dump.is_damaged
+
+    answer.sections = lambda: [Section(lines=lines())]
+    return answer
+
+
+def _as_typed(logs: LogDirectories, file: LogFile) -> str:
+    return file.name if logs.root in {"", "."} else f"{logs.root.rstrip('/')}/{file.name}"
 
 
 def wanted_files(logs: LogDirectories, wanted: Wanted) -> Iterator[tuple[Partition | None, LogFile]]:
