@@ -9,6 +9,7 @@ from rmqctl.repair.edits import Overwrite, Step
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.mend.claims import claims_into
 from rmqctl.rocketmq.mend.damage import survey
+from rmqctl.rocketmq.mend.displaced import displaced_steps
 from rmqctl.rocketmq.mend.gaps import GapMender
 from rmqctl.rocketmq.mend.mending import BodyDamage, Mending, left
 from rmqctl.rocketmq.mend.placeholder import blank
@@ -51,7 +52,8 @@ class LogMender:
         """
         damage, gaps = self.mending.damage, GapMender(self.mending)
         with self.mending.log:
-            steps = [s for gap in damage.gaps for s in gaps.steps(gap)]
+            steps, filled = displaced_steps(self.mending)  # what these leave is for the next round
+            steps += [s for gap in damage.gaps if gap.begin not in filled for s in gaps.steps(gap)]
             steps += [self._blank(f) for f in damage.blanks]
             steps += RecordMender(self.mending, self.suspects).steps()
             steps += [self._stale(f) for f in damage.stale]
