@@ -14,6 +14,7 @@ from formats.rocketmq.rocksdb import TOPIC_DATA, consumer_offset_key
 from rmqctl.errors import MissingExtra
 from rmqctl.open import open_store_at
 from rmqctl.release import Release
+from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.lag import LagRow, lag_rows
 from rmqctl.rocketmq.query.started import StartedStore
 
@@ -172,3 +173,16 @@ def test_a_store_without_offsets(rmqctl: Any) -> None:
     result = rmqctl("lag", golden.pristine("5.5.0-propcrc-clean"))
     assert result.exit_code == 1
     assert "no consumer offset is stored" in result.stderr
+
+
+def test_a_message_stored_later_than_the_last_record_is_not_late(tmp_path: Path) -> None:
+    """The clock was set back: no time is negative."""
+    root = tmp_path / "store"
+    for start in (1_794_268_800_000, 1_794_096_000_000):
+        clock = MadeUpClock(start, 1000)
+        with StoreEngine.open(root, StoreConfig.small(release=Release(4, 9, 8), clock=clock)) as engine:
+            for _ in range(3):
+                engine.put(Message("T", b"b", 0))
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:1}}}')
+    (row,) = [r for r in rows_of(root, "4.9.8", group="g") if r.topic == "T" and r.queue_id == 0]
+    assert (row.lag, row.lag_ms) == (5, 0)

@@ -190,6 +190,16 @@ def test_a_file_that_shrinks_while_read_ends_early() -> None:
     assert all(b.start + len(b.data) <= 3000 for b in found if len(b))
 
 
+@pytest.mark.parametrize("zeros", [997, 998, 999, 1000, 1001, 5000])
+@pytest.mark.parametrize("window", [300, 1000, 4096])
+def test_a_record_after_many_zeros_is_found(zeros: int, window: int) -> None:
+    """It begins with zeros itself: the first byte that is none is not where it begins."""
+    data = b"\x22" * 50 + bytes(zeros)
+    data += sound(len(data)) + bytes(200)
+    assert [p for p, kind, *_ in events(data, window=window) if kind == "message"] == [50 + zeros]
+    assert events(data, window=window) == events(data)
+
+
 # --- work that a byte can cause -------------------------------------------------------------------
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import golden
+from rmqctl.files.tree import LocalTree
 from rmqctl.open import open_store_at
+from rmqctl.release import Release
+from rmqctl.rocketmq.log_end import last_unit
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.queue_files import UNIT, Queue
+from rmqctl.rocketmq.store import QueueFiles, StoreFile
 from tests.rocketmq.query.test_golden_time import release_of
 
 GROWS = {"RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
@@ -57,3 +63,25 @@ def _expected(question: dict[str, Any], view: QueueView) -> tuple[int, int, int]
     if question["topic"] in GROWS and largest > view.max_offset:
         largest = view.max_offset
     return question["min"], largest, question["earliestMsgStoreTime"]
+
+
+@pytest.mark.parametrize(("less", "count"), [(0, 3), (1, 2)])
+def test_the_bytes_of_one_call_are_exact(less: int, count: int) -> None:
+    """Three messages fit into as many bytes as they have."""
+    store = open_store_at(str(golden.pristine("5.5.0-clean")))
+    with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+        sizes = [unit.size for unit in get_message(view, 0).units[:3]]
+    assert len(sizes) == 3
+    store.settings = {"maxTransferBytesOnMessageInMemory": str(sum(sizes) - less)}
+    with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+        assert len(get_message(view, 0).units) == count
+
+
+def test_the_last_unit_is_looked_for_in_the_last_two_files(tmp_path: Path) -> None:
+    """A file may have been made for units to come."""
+    for number, content in enumerate([bytes(7) + b"\1" + bytes(3) + b"\5" + bytes(8), bytes(20), b""]):
+        (tmp_path / f"{20 * number:020d}").write_bytes(content)
+    files = [StoreFile(f"{20 * n:020d}", 20 * n, 20, LocalTree(tmp_path), f"{20 * n:020d}") for n in range(2)]
+    found = last_unit(Queue(QueueFiles("consumequeue", "T", 0, "", LocalTree(tmp_path)), files, UNIT))
+    assert found is not None
+    assert found.tolist() == [(1, 5, 0)]

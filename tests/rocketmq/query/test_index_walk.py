@@ -144,6 +144,18 @@ def test_any_bytes_give_the_brokers_answer_or_a_circle(
     assert expected is None or walk.offsets == expected
 
 
+def test_a_chain_may_lead_to_the_next_free_entry_and_no_further(tmp_path: Path) -> None:
+    """The count in the header is the number of the next entry: `prevIndexRead > indexHeader.getIndexCount()`."""
+    for previous, end, entries in ((3, End.FIRST, 3), (4, End.RANGE, 2)):
+        writer = Writer()
+        for number in range(2):
+            writer.put("T#a", 100 * number, START)
+        ENTRY.pack_into(writer.files[0], GEOMETRY.entry_at(1), key_hash("T#a"), 0, 0, previous)
+        walk = walked(tmp_path, [bytes(writer.files[0])], IndexQuery("T#a", 0, 1 << 62))
+        assert (walk.chains[0].end, walk.chains[0].entries) == (end, entries)
+        assert walk.offsets == [100, 0]
+
+
 def test_a_circle_with_matches_fills_the_answer_as_a_broker_does(tmp_path: Path) -> None:
     writer = Writer()
     for number in range(3):

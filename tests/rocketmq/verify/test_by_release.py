@@ -140,6 +140,8 @@ def test_bytes_reserved_for_a_crc(odd: bytes) -> None:
     """Brokers from 5.2.0 to 5.3.0 leave them in records of light queues: no damage, and one sentence (#8350)."""
     (found,) = properties_findings(LIGHT + odd)
     assert (found.kind.id, found.level, found.size) == ("log.property-crc", "warning", 20)
+    assert found.offset == len(record(b"b", 0)) + len(LIGHT)
+    assert (found.physical_offset, found.topic) == (0, "T")
     assert "#8350" in found.message
 
 
