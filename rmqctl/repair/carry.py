@@ -173,7 +173,7 @@ def _never_begun(journal: Journal, error: BaseException, layer: FileLayer, *, is
     """
     what = f"cannot carry out {journal.title!r}"
     with suppress(OSError):
-        unpoint(journal, layer)
+        _leave(journal, layer)
         if is_new:
             forget(journal, layer)
     if state_of(journal.path) in PENDING:

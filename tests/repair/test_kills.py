@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rmqctl.errors import Refused
-from rmqctl.repair import apply, pending, resume, undo
+from rmqctl.repair import apply, choose_journal, pending, resume, undo
 from rmqctl.repair.layer import FileLayer
 from tests.repair.faults import AcrossCounting, AcrossKilling, CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import plan_of, rich_plan
@@ -133,3 +133,19 @@ def test_going_on_is_killed_too(
             with pytest.raises(Killed):
                 way_on(journal, layer=killing(at, "within"))
             goes_on(shop, second, before, after)
+
+
+@on_both
+def test_bringing_again_what_was_taken_back(
+    shop: Workshop, counting: type[CountingLayer], killing: type[KillingLayer], stride: int
+) -> None:
+    before = shop.state()
+    journal = apply(rich_plan(shop.root), layer=counting()).journal
+    assert journal is not None
+    after = shop.state()
+    undo(choose_journal(shop.root), layer=counting())
+    redo = choose_journal(shop.root, redo=True)
+    assert (
+        kill_everywhere(shop, lambda layer: undo(redo, layer=layer), (counting, killing), (before, after), stride)
+        > 100 // stride
+    )
