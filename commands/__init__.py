@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from commands import _progress
 from commands._guard import exit_code_of, report_bug
 from commands._signals import be_patient
 
@@ -41,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),
     "sql": ("commands.sql", "Query a store with SQL."),
     "pipeline": ("commands.pipeline", "What running on a Spark cluster needs."),
+    "explain": ("commands.explain", "What a finding means, what to do about it, and what brokers do."),
     "formats": ("commands.formats", "The layout of every known file, printed from the schemas."),
 }
 """Subcommand -> module and short help, in the order of `rmqctl --help`."""
@@ -75,6 +77,8 @@ class LazyGroup(click.Group):
             be_patient()
         command = import_module(COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command)
+        if not any(parameter.name == "quiet" for parameter in command.params):
+            command.params += _for_all()
         return command
 
     def resolve_command(
@@ -103,8 +107,27 @@ class LazyGroup(click.Group):
         sys.exit(exit_code_of(lambda: self._run(list(sys.argv[1:] if args is None else args), name, extra)))
 
     def _run(self, args: list[str], name: str, extra: dict[str, Any]) -> None:
+        _progress.start_anew()
         with self.make_context(name, args, **extra) as context:
             self.invoke(context)
+
+
+def _for_all() -> list[click.Parameter]:
+    """The options that every command has."""
+
+    def quiet(_: click.Context, __: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            _progress.be_quiet()
+
+    def still(_: click.Context, __: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            _progress.show_no_bar()
+
+    text = "No remarks and no progress on stderr, only errors."
+    return [
+        click.Option(["-q", "--quiet"], is_flag=True, expose_value=False, callback=quiet, help=text),
+        click.Option(["--no-progress"], is_flag=True, expose_value=False, callback=still, help="No progress bar."),
+    ]
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:

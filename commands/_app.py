@@ -15,6 +15,7 @@ from commands import _sink
 from commands._guard import complain as complain
 from commands._progress import Advance as Advance
 from commands._progress import progress as progress
+from commands._progress import remarks_are_wanted
 from commands._rows import Row as Row
 
 KINDS = ("table", "json", "jsonl", "csv")
@@ -79,5 +80,6 @@ class Output:
 
 
 def message(text: str) -> None:
-    """Say something beside the results, on stderr: ``rmqctl: ...``."""
-    complain(text)
+    """Say something beside the results, on stderr: ``rmqctl: ...``; nothing with ``--quiet``."""
+    if remarks_are_wanted():
+        complain(text)

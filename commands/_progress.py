@@ -20,6 +20,25 @@ class Advance(Protocol):
 
 
 _shown: list[Progress] = []
+_wanted = {"bars": True, "remarks": True}
+
+
+def start_anew() -> None:
+    """Show bars and remarks, as a command does that was not told otherwise."""
+    _wanted.update(bars=True, remarks=True)
+
+
+def show_no_bar() -> None:
+    _wanted["bars"] = False
+
+
+def be_quiet() -> None:
+    """Show no bars, and no remarks beside the results."""
+    _wanted.update(bars=False, remarks=False)
+
+
+def remarks_are_wanted() -> bool:
+    return _wanted["remarks"]
 
 
 @contextmanager
@@ -33,7 +52,7 @@ def progress(description: str, total: int | None, *, unit: str = "bytes") -> Ite
     Yields:
         A function to call with the amount done since its last call.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not _wanted["bars"] or sys.stderr is None or not sys.stderr.isatty():
         yield lambda amount, note="": None
         return
     bar = _bar(unit)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     metavar="OFFSET",
     help="Replace the message at this physical offset by a placeholder; repeatable.",
 )
+@click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @apply_options
 @output_option("hex")
 def command(
@@ -45,6 +46,7 @@ def command(
     replica: str | None,
     body_damage: str,
     neutralize: tuple[int, ...],
+    processes: int | None,
     manner: Manner,
     out: Output,
 ) -> None:
@@ -67,7 +69,7 @@ def command(
 
     found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     _check_state(found, manner)
-    shared = processes_for(sum(f.size for f in found.log_files))
+    shared = processes or processes_for(sum(f.size for f in found.log_files))
     options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize, shared)
     _check_ids(options)
     with staged(found.root, manner) as directory:
@@ -75,6 +77,7 @@ def command(
             repair = plan_repair(found, options, directory)
         _say_assumptions(repair)
         _show(repair, out)
+        _say_what_loses_less(repair, options)
         applied = None
         if repair.plan.steps:
             applied = carry_out(
@@ -122,6 +125,22 @@ def _say_assumptions(repair: Repair) -> None:
             message(f"{finding.message}. {finding.kind.remedy}")
     if repair.geometry.source == "default" and repair.plan.steps:
         message("some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ")
+
+
+def _say_what_loses_less(repair: Repair, options: RepairOptions) -> None:
+    """Name the options that may save what the plan gives up, before anything is written."""
+    from rmqctl.rocketmq.mend.mending import BodyDamage
+
+    given_up = sum(step.loses for step in repair.plan.steps)
+    if not given_up:
+        return
+    ways = []
+    if options.replica is None:
+        ways.append("--from STORE takes them from a replica")
+    if options.body_damage is BodyDamage.PLACEHOLDER and any("body" in step.id for step in repair.plan.steps):
+        ways.append("--body-damage accept keeps damaged bodies as they are")
+    if ways:
+        message(f"{number_of(given_up, 'message')} would be given up: {'; '.join(ways)}")
 
 
 def _show(repair: Repair, out: Output) -> None:

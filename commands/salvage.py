@@ -22,7 +22,7 @@ _COLUMNS = ("source", "severity", "id", "file", "offset", "size", "message")
 @click.command("salvage")
 @store_options
 @click.argument("into", type=LocalPath())
-@click.option("--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
+@click.option("--from", "--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
 @click.option("--stale", is_flag=True, help="Take old records behind the end of the log, too: what a cut left behind.")
 @click.option("--renumber", is_flag=True, help="Count every queue anew from 0; default: queue offsets are kept.")
 @owner_option

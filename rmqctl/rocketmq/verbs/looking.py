@@ -148,8 +148,12 @@ def verify(
     options = VerifyOptions(Level(level), cross, processes, as_release)
     checked = Verification(store, options, answer.advance) if share is None else share(store, options)
 
+    remedies: dict[str, str] = {}
+
     def rows() -> Iterator[Row]:
         for finding in checked.findings():
+            if finding.level != "note":
+                remedies.setdefault(finding.kind.id, finding.kind.remedy)
             if notes or finding.level != "note":
                 yield finding.row()
         answer.is_no = bool(checked.counts["error"] or checked.counts["warning"])
@@ -162,6 +166,7 @@ def verify(
 
     def sections() -> Iterator[Section]:
         yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
+        yield Section(lines=[f"{name}: {remedy}" for name, remedy in remedies.items()])
         yield Section(lines=[_verified(checked.summary())])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections

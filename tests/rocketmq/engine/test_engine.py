@@ -19,6 +19,7 @@ from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.query.key import KeyQuery
+from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 START = 1_700_000_000_000
@@ -83,7 +84,7 @@ def test_any_options_make_a_sound_store(
     config = small(release=release, property_crc=crc and release >= (5, 2, 0), transient_pool=pooled, queue_ext=ext)
     for _ in range(stops):
         with StoreEngine.open(root, config) as engine:
-            for n, size in enumerate(sizes):
+            for n, size in enumerate(max(size, release < FIRST_WITH_EMPTY_BODIES) for size in sizes):
                 messages = [
                     Message(f"T{n % 2}", bytes(size), n % 2, {"KEYS": f"k{n} a", "TAGS": "x"}) for _ in range(batch)
                 ]

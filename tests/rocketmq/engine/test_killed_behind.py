@@ -82,7 +82,7 @@ def test_full_index_files_survive(release: str, tmp_path: Path) -> None:
     """The checkpoint knows a full index file at once, so that a recovery does not delete it."""
     engine = StoreEngine.open(tmp_path, config(release, services=False))
     for number in range(9000):
-        engine.put(Message("T", b"", 0, {"KEYS": f"k{number}"}))
+        engine.put(Message("T", b"x", 0, {"KEYS": f"k{number}"}))
     assert len(engine.log.files.files) > 10
     engine.abandon()
     with StoreEngine.open(tmp_path, config(release, services=False)) as again:

@@ -1,0 +1,44 @@
+"""`rmqctl explain`: what a finding or a reason means, what to do about it, and what brokers do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from commands._app import Output
+from commands._options import output_option
+from commands._types import refuse
+
+
+@click.command("explain")
+@click.argument("id", metavar="FINDING-ID")
+@output_option()
+def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
+    """Say what a finding means, what to do about it, and what a broker does when it meets it.
+
+    FINDING-ID is an id that verify, dump, recover or repair print, or the id of a reason that a query gives with
+    --explain. `rmqctl formats findings` and `rmqctl formats misses` list them all.
+
+    \b
+    Examples:
+      rmqctl explain log.body-crc
+      rmqctl explain miss.not-indexed -o json
+    """
+    known = _known()
+    if id not in known:
+        near = get_close_matches(id, known, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`rmqctl formats findings` lists them."
+        refuse("FINDING-ID", f"{id!r} is the id of no finding; {hint}")
+    row = known[id]
+    out.document({key: value for key, value in row.items() if value} if out.kind == "table" else row)
+
+
+def _known() -> dict[str, dict[str, Any]]:
+    """Every finding and every reason, by id."""
+    from rmqctl.findings import all_kinds
+    from rmqctl.rocketmq.query.steps import misses
+
+    return {kind.id: asdict(kind) for kind in all_kinds()} | {miss.id: asdict(miss) for miss in misses()}
