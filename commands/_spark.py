@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from commands._app import progress
+from commands._app import message, progress
 from commands._options import FilterOptions, StoreOptions, _packed, say_if_part
 from commands._types import PropertyFilter, refuse
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.pipeline.running import Status
     from rmqctl.pipeline.settings import Cluster
 
+_LONG_SECONDS = 10
 _OPTIONS = (
     click.option(
         "--master", default="local[*]", show_default=True, help="Where Spark runs, as `spark-submit --master` takes it."
@@ -76,8 +79,8 @@ def started(cluster: Cluster, size: int | None = None) -> Iterator[SparkSession]
     """A session while the block runs, made for ``size`` bytes of log."""
     from rmqctl.pipeline.running import running
 
-    with progress("starting Spark", None, unit="seconds"):
-        session = running(replace(cluster, log_bytes=size))
+    with progress("starting Spark", None, unit="seconds") as advance:
+        session = running(replace(cluster, log_bytes=size), _Patience(advance))
         spark = session.__enter__()
     try:
         yield spark
@@ -99,6 +102,21 @@ def working(spark: SparkSession, what: str, size: int | None) -> Iterator[None]:
         job(spark, what, _Bar(advance, size)),
     ):
         yield
+
+
+@dataclass
+class _Patience:
+    """Says what is waited for: beside the bar, and in a line once where there is no bar and it takes long."""
+
+    advance: Advance
+    begin: float = field(default_factory=monotonic)
+    is_said: bool = False
+
+    def __call__(self, what: str) -> None:
+        self.advance(0, what)
+        if not self.is_said and not sys.stderr.isatty() and monotonic() - self.begin > _LONG_SECONDS:
+            self.is_said = True
+            message(what)
 
 
 @dataclass

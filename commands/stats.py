@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +65,8 @@ def command(
     if found.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
     size = sum(f.size for f in found.log_files)
-    if is_local(engine, size):
+    here = is_local(engine, size)
+    if here:
         from rmqctl.pipeline.local_stats import collect as collect_here
 
         with progress(f"stats of {store.path}", size if no_keys else 2 * size) as advance:
@@ -75,12 +80,22 @@ def command(
                 stats = collect(spark, options, keys=not no_keys)
             _show(stats, out, by)  # before Spark is stopped, which takes a second
     if html is not None:
-        from rmqctl.pipeline.stats_page import page
+        from rmqctl.pipeline.stats_page import About, page
 
-        html.write_text(page(store.path, stats), "utf-8")
+        engine = "in this process" if here else f"Spark, {cluster.remote or cluster.master}"
+        source = store.path if "://" in store.path else os.path.abspath(store.path)
+        about = About(f"{source} on {platform.node()}", size, _in_words(filters), engine, datetime.now(UTC))
+        html.write_text(page(about, stats), "utf-8")
         message(f"wrote {html}")
     if not stats.groups["all"] or not stats.groups["all"][0]["messages"]:
         raise SystemExit(1)
+
+
+def _in_words(filters: FilterOptions) -> str:
+    """The filters that are set, as the options that set them."""
+    given = {field.name: getattr(filters, field.name) for field in fields(filters)}
+    set_ = {name: value for name, value in given.items() if value not in {None, False, ()} and value != []}
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in set_.items())
 
 
 def _show(stats: Stats, out: Output, by: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 EXECUTOR_WAIT = "spark.rmqctl.executorWaitSeconds"
 """Setting: how long to wait for a cluster's answer, and for its first executor."""
-_EXECUTOR_WAIT_SECONDS = 120.0
+_ANSWER_SECONDS, _EXECUTOR_SECONDS = 120.0, 900.0
+"""Where the setting says nothing. Executors may have to wait for a machine, or for an image that is pulled first."""
 _CONNECT_SECONDS = 10.0
 _STANDALONE_PORT, _REMOTE_PORT = 7077, 15002
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -51,14 +52,18 @@ class SparkFailure(RmqctlError):
         super().__init__("\n".join(lines))
 
 
+Waiting = Callable[[str], object]
 _logs: list[Path] = []
 _kept: set[Path] = set()  # logs that a message speaks of
 
 
-def start(cluster: Cluster) -> SparkSession:
+def start(cluster: Cluster, waiting: Waiting = bool) -> SparkSession:
     """A Spark session: the one that is there, or a new one.
 
     What the JVM prints goes to a log file (:func:`log_file`).
+
+    Args:
+        waiting: told now and then what is waited for.
 
     Raises:
         MissingExtra: PySpark or Java is not installed.
@@ -71,7 +76,7 @@ def start(cluster: Cluster) -> SparkSession:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # writes each failed query with its trace
     spark = SparkSession.getActiveSession() if cluster.remote is None else None
     if spark is None:
-        spark = _connect(cluster) if cluster.remote else _launch(cluster)
+        spark = _connect(cluster) if cluster.remote else _launch(cluster, waiting)
     return spark
 
 
@@ -122,7 +127,7 @@ def _connect(cluster: Cluster) -> SparkSession:
     return spark
 
 
-def _launch(cluster: Cluster) -> SparkSession:
+def _launch(cluster: Cluster, waiting: Waiting) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -131,7 +136,7 @@ def _launch(cluster: Cluster) -> SparkSession:
         return _submitted(cluster)
     _answers(cluster.master, "spark://", _STANDALONE_PORT)
     prepare_environment(cluster)
-    log, late, patience = log_file() or _new_log(), threading.Event(), _patience(cluster)
+    log, late, patience = log_file() or _new_log(), threading.Event(), _patience(cluster, _ANSWER_SECONDS)
     conf = SparkConf().setMaster(cluster.master).setAll(list(settings(cluster).items()))
     try:
         gateway: Any = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier session, which PySpark uses again
@@ -148,7 +153,7 @@ def _launch(cluster: Cluster) -> SparkSession:
             raise SparkFailure(f"no answer from {cluster.master}", reason, log) from error
         raise SparkFailure(f"Spark does not start on {cluster.master}", _first_line(error), log) from error
     if not cluster.is_local:
-        _await_executor(context, cluster, log)
+        _await_executor(context, cluster, log, waiting)
     return SparkSession(context)
 
 
@@ -159,13 +164,13 @@ def _load() -> None:
             import_module(name)
 
 
-def _patience(cluster: Cluster) -> float:
+def _patience(cluster: Cluster, usual: float) -> float:
     """Seconds to wait for a cluster, first for its answer, then for an executor.
 
     Raises:
         SparkFailure: the setting is no number.
     """
-    given = cluster.conf.get(EXECUTOR_WAIT, str(_EXECUTOR_WAIT_SECONDS))
+    given = cluster.conf.get(EXECUTOR_WAIT, str(usual))
     try:
         return float(given)
     except ValueError:
@@ -218,7 +223,7 @@ def _answers(address: str, scheme: str, port: int) -> None:
     raise SparkFailure(f"no answer from {address}", f"{'; '.join(reasons)}; check the address, and that it runs")
 
 
-def _await_executor(context: Any, cluster: Cluster, log: Path) -> None:
+def _await_executor(context: Any, cluster: Cluster, log: Path, waiting: Waiting) -> None:
     """Wait until there is one executor beside the driver.
 
     Raises:
@@ -226,13 +231,18 @@ def _await_executor(context: Any, cluster: Cluster, log: Path) -> None:
     """
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         return  # executors come with the first job
-    limit = _patience(cluster)
-    until = time.monotonic() + limit
+    limit = _patience(cluster, _EXECUTOR_SECONDS)
+    begin = time.monotonic()
     infos = context._jsc.sc().statusTracker().getExecutorInfos  # noqa: SLF001 - the Python tracker has no such call
     while len(infos()) <= 1:
-        if time.monotonic() > until:
+        waited = time.monotonic() - begin
+        waiting(f"no executor of {cluster.master} yet; waiting {waited:.0f} of {limit:g} s ({EXECUTOR_WAIT})")
+        if waited > limit:
             context.stop()
-            reason = f"no executor came within {limit:g} s; is there a worker with free cores and memory?"
+            reason = (
+                f"no executor came within {limit:g} s; is there a worker with free cores and memory? "
+                f"To wait longer, add --spark-conf {EXECUTOR_WAIT}=SECONDS"
+            )
             raise SparkFailure(f"Spark has nobody to work on {cluster.master}", reason, log)
         time.sleep(0.2)
 

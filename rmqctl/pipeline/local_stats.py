@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.stats import GROUPS, KEY_COLUMNS, PERCENTILES, TOP_KEYS, Row, Stats, collected
-from rmqctl.pipeline.stats_partials import LATENCY, PARTIAL_SCHEMA, SIZE, SUMS, StatsTable, summed
+from rmqctl.pipeline.stats_partials import LATENCY, MOMENT, PARTIAL_SCHEMA, SIZE, SUMS, StatsTable, summed
 from rmqctl.pipeline.tally import taken
 from rmqctl.pipeline.texts import group_codes
 
@@ -42,7 +42,9 @@ def collect(options: TableOptions, *, keys: bool = True, advance: Callable[[int]
             parts = [summed(pa.concat_tables(parts))]
     whole = summed(pa.concat_tables(parts)) if parts else PARTIAL_SCHEMA.empty_table()
     found = _keys(options, advance) if keys else ([], [])
-    return collected(_rows(whole), _bars(whole), *found)
+    is_moment = pc.equal(whole.column("measure"), MOMENT)
+    moments, figures = whole.filter(is_moment), whole.filter(pc.invert(is_moment))
+    return collected(_rows(figures), _bars(figures), *found, (_timeline(moments), source.step_ms))
 
 
 def _rows(parts: pa.Table) -> Iterator[tuple[str, Row]]:
@@ -103,6 +105,12 @@ def _bars(parts: pa.Table) -> Iterator[Row]:
         added = _added(codes, counts, len(names))
         for name, messages in sorted(zip(names, added, strict=True), key=lambda one: int(one[0][-1])):
             yield {"topic": None, **dict(zip((*columns, "power"), name, strict=True)), "messages": messages}
+
+
+def _timeline(parts: pa.Table) -> list[Row]:
+    found = parts.select(["value", "topic", "messages"]).rename_columns(["time", "topic", "messages"])
+    rows: list[Row] = found.sort_by([("time", "ascending"), ("topic", "ascending")]).to_pylist()
+    return rows
 
 
 def _keys(options: TableOptions, advance: Callable[[int], object]) -> tuple[list[Row], list[Row]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from rmqctl.errors import IOFailure
 from rmqctl.files.tree import LocalTree
 from rmqctl.pipeline.tally import note
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
+from rmqctl.rocketmq.log_end import late_start
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 
@@ -18,6 +20,8 @@ SPLIT_SIZE = 128 << 20
 """Bytes of the log in one task of jobs that keep something of each split."""
 SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
 _SPLITS_PER_CORE, _FEW_CORES = 2, 2
+_SAMPLE = 8
+"""Queues that are asked for a record near the end of the log: a dozen small reads for each."""
 
 
 def log_of(store: RocketMQStore) -> CommitLog:
@@ -36,17 +40,22 @@ def usual_split_size(store: RocketMQStore, cores: int | None = None) -> int:
 
 
 def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
-    """:func:`splits_of_log` for the log of a store."""
-    return splits_of_log(log_of(store), size, end)
+    """:func:`splits_of_log` for the log of a store, whose queues know records of the last file."""
+    return splits_of_log(log_of(store), size, end, lambda file: late_start(store, file, _SAMPLE))
 
 
-def splits_of_log(log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
+def splits_of_log(
+    log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None, known: Callable[[StoreFile], int] | None = None
+) -> list[Split]:
     """Splits of a log in order, up to where old records begin that a cut has left behind its end.
 
-    Where the last file is divided, it is scanned here once: only from its start can be told where it ends.
+    Only a walk over the last file tells where it ends. Where the file is divided, it begins at the last record that is
+    known, so that little is read here; at the start of the file where nothing is known, or where the times of records
+    in front of that one do not ascend.
 
     Args:
         end: a physical offset up to which the log is known to go; then nothing is scanned.
+        known: a place in a file where a record begins that belongs to the log; 0 where nobody knows one.
 
     Raises:
         OSError: a file cannot be read.
@@ -54,8 +63,13 @@ def splits_of_log(log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None
     found: list[Split] = []
     for context in log.contexts():
         parts = splits_of([context], size)
-        known = context.followed or len(parts) == 1 or end is not None
-        stale = None if known else stale_from(context)
+        if context.followed or len(parts) == 1 or end is not None:
+            found += parts
+            continue
+        late = known(context.file) if known is not None else 0
+        stale = stale_from(
+            context, late if _ascends(context, [*(p.start for p in parts if p.start < late), late]) else 0
+        )
         if stale is None:
             found += parts
         else:
@@ -63,13 +77,23 @@ def splits_of_log(log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None
     return found
 
 
-def stale_from(context: FileContext) -> int | None:
+def _ascends(context: FileContext, places: Sequence[int]) -> bool:
+    """Whether the last records in front of some places of a file were stored one after the other."""
+    states = (resume_state(context, place) for place in places if place)
+    times = [state.store_timestamp for state in states if state.records]
+    return all(before <= after for before, after in pairwise(times))
+
+
+def stale_from(context: FileContext, start: int = 0) -> int | None:
     """Where old records begin in the last file of a log, in bytes; None when there are none.
+
+    Args:
+        start: a place in front of which there are none.
 
     Raises:
         OSError: the file cannot be read.
     """
-    for found in walk_file(context, LogState()):
+    for found in walk_file(context, resume_state(context, start) if start else LogState(), start=start):
         for finding in found.findings:
             if finding.kind is kinds.LOG_STALE_TAIL:
                 return finding.offset

@@ -44,14 +44,17 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
 @contextmanager
-def running(cluster: Cluster) -> Iterator[SparkSession]:
+def running(cluster: Cluster, waiting: Callable[[str], object] = bool) -> Iterator[SparkSession]:
     """A session for the block; one that was there before stays, one made for it is stopped.
+
+    Args:
+        waiting: told now and then what is waited for.
 
     Raises:
         MissingExtra, SparkFailure: see :func:`rmqctl.pipeline.cluster.start`.
     """
     mine = not is_running()
-    spark = start(cluster)
+    spark = start(cluster, waiting)
     try:
         yield spark
     finally:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import TableOptions
-from rmqctl.pipeline.stats_partials import KEYS, LATENCY, SIZE, StatsTable
+from rmqctl.pipeline.stats_partials import KEYS, LATENCY, MOMENT, SIZE, StatsTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,19 +43,30 @@ class Stats:
         groups: rows by the names of :data:`GROUPS`.
         duplicates: per topic, how many UNIQ_KEYs come more than once, and how many messages too many that makes.
         top_keys: the keys with most messages.
+        timeline: messages by ``time`` (epoch ms) and ``topic``.
+        step_ms: between two times of the timeline.
     """
 
     groups: dict[str, list[Row]]
     duplicates: list[Row]
     top_keys: list[Row]
+    timeline: list[Row]
+    step_ms: int
 
 
-def collected(rows: Iterable[tuple[str, Row]], bars: Iterable[Row], duplicates: list[Row], keys: list[Row]) -> Stats:
+def collected(
+    rows: Iterable[tuple[str, Row]],
+    bars: Iterable[Row],
+    duplicates: list[Row],
+    keys: list[Row],
+    moments: tuple[list[Row], int],
+) -> Stats:
     """Figures from the rows of an engine, in order.
 
     Args:
         rows: what they are grouped by, and sums and percentiles of a group.
         bars: messages by topic (null: all), measure and power of two.
+        moments: messages by step of time and topic, and the step.
     """
     groups: dict[str, list[Row]] = {by: [] for by in GROUPS}
     for by, row in rows:
@@ -63,14 +74,14 @@ def collected(rows: Iterable[tuple[str, Row]], bars: Iterable[Row], duplicates: 
     for by, columns in GROUPS.items():
         groups[by].sort(key=lambda row: [(row[c] is None, row[c] if row[c] is not None else "") for c in columns])
     _add_histograms(groups, bars)
-    return Stats(groups, duplicates, keys)
+    return Stats(groups, duplicates, keys, *moments)
 
 
-def partials(spark: SparkSession, options: TableOptions) -> DataFrame:
+def partials(spark: SparkSession, source: StatsTable) -> DataFrame:
     """Figures of each split, see :data:`rmqctl.pipeline.stats_partials.PARTIAL_SCHEMA`."""
     from rmqctl.pipeline.frames import frame
 
-    return frame(spark, StatsTable(replace(options, cores=cores_of(spark))))
+    return frame(spark, source)
 
 
 def figures(parts: DataFrame) -> DataFrame:
@@ -85,7 +96,7 @@ def figures(parts: DataFrame) -> DataFrame:
           sum(messages) FILTER (WHERE measure = '{SIZE}') AS messages, {sums},
           percentile(value, {points}, messages) FILTER (WHERE measure = '{SIZE}') AS size,
           percentile(value, {points}, messages) FILTER (WHERE measure = '{LATENCY}') AS latency
-        FROM {{parts}} GROUP BY GROUPING SETS ({sets})
+        FROM {{parts}} WHERE measure <> '{MOMENT}' GROUP BY GROUPING SETS ({sets})
         """,  # noqa: S608 - of names in this module only
         parts=parts,
     )
@@ -97,8 +108,19 @@ def histograms(parts: DataFrame) -> DataFrame:
         """
         SELECT topic, measure, power, sum(messages) AS messages
         FROM (SELECT topic, measure, messages, CASE WHEN value < 1 THEN -1 ELSE length(bin(value)) - 1 END AS power
-              FROM {parts})
+              FROM {parts} WHERE measure <> 'time')
         GROUP BY GROUPING SETS ((topic, measure, power), (measure, power)) ORDER BY power
+        """,
+        parts=parts,
+    )
+
+
+def timeline(parts: DataFrame) -> DataFrame:
+    """Messages by step of time and topic."""
+    return parts.sparkSession.sql(
+        """
+        SELECT value AS time, topic, sum(messages) AS messages FROM {parts} WHERE measure = 'time'
+        GROUP BY value, topic ORDER BY value, topic
         """,
         parts=parts,
     )
@@ -141,17 +163,19 @@ def collect(spark: SparkSession, options: TableOptions, *, keys: bool = True) ->
     from rmqctl.pipeline.frames import frame
 
     masks = {_mask(columns): by for by, columns in GROUPS.items()}
-    parts = partials(spark, options).cache()
+    source = StatsTable(replace(options, cores=cores_of(spark)))
+    parts = partials(spark, source).cache()
     try:
         rows = [row.asDict(recursive=True) for row in figures(parts).collect()]
         bars = [row.asDict() for row in histograms(parts).collect()]
+        moments = [row.asDict() for row in timeline(parts).collect()]
     finally:
         parts.unpersist()
     found: list[list[Row]] = [[], []]
     if keys:
         messages = frame(spark, MessageTable(replace(options, columns=KEY_COLUMNS, cores=cores_of(spark))))
         found = [[row.asDict() for row in job.collect()] for job in (duplicates(messages), top_keys(messages))]
-    return collected(((masks[row["mask"]], row) for row in rows), bars, *found)
+    return collected(((masks[row["mask"]], row) for row in rows), bars, found[0], found[1], (moments, source.step_ms))
 
 
 def _mask(columns: tuple[str, ...]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
@@ -11,45 +12,73 @@ from rmqctl import __version__
 from rmqctl.pipeline.stats import Stats
 
 Row = dict[str, Any]
-_MOST = 50
-_WIDTH, _HEIGHT, _MARGIN = 640, 180, 28
+_MOST, _TOPICS, _BARS = 50, 8, 240
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 1200, 260, 70, 10, 12, 46
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_OTHERS = "other topics"
+_COLOURS = ["#2f6db5", "#d9822b", "#3f9b5f", "#b5413f", "#7d5fb2", "#8a6d4b", "#c766a6", "#3aa6b0", "#8b96a1"]
 _STYLE = """
-body{font:14px/1.4 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#1c2733;background:#fff}
-h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}
+body{font:14px/1.4 system-ui,sans-serif;margin:1.5rem;color:#1c2733;background:#fff}
+h1{font-size:1.4rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}table{border-collapse:collapse;width:100%}
 th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #e3e8ee;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere}
-.figures{display:flex;flex-wrap:wrap;gap:1rem}.figures div{background:#f2f5f9;border-radius:6px;padding:.6rem 1rem}
-.figures b{display:block;font-size:1.3rem}.plots{display:flex;flex-wrap:wrap;gap:1rem}svg{background:#fafbfd}
-rect{fill:#2f6db5}text{fill:#51606f;font-size:10px}
+.figures{display:flex;flex-wrap:wrap;gap:1rem}
+.figures div{background:#f2f5f9;border-radius:6px;padding:.6rem 1rem;flex:1}
+.figures b{display:block;font-size:1.3rem}figure{margin:1.2rem 0}figcaption{font-weight:600}
+svg{width:100%;height:auto;background:#fafbfd}line{stroke:#d4dbe3}
+text{fill:#51606f;font-size:12px}.y{text-anchor:end}.x{text-anchor:middle}
+.legend span{margin-right:1.2rem;white-space:nowrap}
+.legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.3rem}
 @media(prefers-color-scheme:dark){body{background:#14191f;color:#d8e0e8}th,td{border-color:#2b3541}
-.figures div,svg{background:#1d252e}text{fill:#9fb0c0}rect{fill:#5b9be0}}
+.figures div,svg{background:#1d252e}text{fill:#9fb0c0}line{stroke:#33404d}}
 """
 
 
-def page(source: str, stats: Stats) -> str:
-    """The page.
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a page was made of.
 
-    Args:
-        source: the store, as the title shows it.
+    Attributes:
+        source: the store.
+        size: bytes of its log.
+        filters: that chose the messages, in words; "" for all.
+        engine: what made the figures.
+        made: when.
     """
+
+    source: str
+    size: int
+    filters: str
+    engine: str
+    made: datetime
+
+
+def page(about: About, stats: Stats) -> str:
+    """The page."""
     total = stats.groups["all"][0] if stats.groups["all"] else {}
     parts = [
         "<!doctype html>",
         '<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>{escape(source)}</title><style>{_STYLE}</style>",
-        f"<h1>{escape(source)}</h1>",
+        f"<title>{escape(about.source)}</title><style>{_STYLE}</style>",
+        f"<h1>{escape(about.source)}</h1>",
+        f"<p>{escape(_origin(about))}",
         *_summary(total),
-        *_plots(total, stats.groups["hour"]),
+        *_plots(total, stats),
         *_table("Topics", ("topic",), stats.groups["topic"]),
         *_table("Queues", ("topic", "queue_id"), stats.groups["queue"]),
         *_table("Tags", ("topic", "tags"), stats.groups["tag"]),
         *_table("Producers", ("born_host",), stats.groups["host"]),
         *_pairs("Messages with a UNIQ_KEY that comes more than once", ("topic", "keys", "messages"), stats.duplicates),
         *_pairs("Most frequent keys", ("key", "topic", "messages"), stats.top_keys),
-        f"<p><small>rmqctl {escape(__version__)}. Percentiles are exact to 0.8 %; times are UTC.</small>",
+        "<p><small>Percentiles are exact to 0.8 %; times are UTC.</small>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _origin(about: About) -> str:
+    made = f"{about.made.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
+    of = f"{_size(about.size)} of log, {about.filters or 'all messages'}"
+    return f"Made {made} UTC by rmqctl {__version__} ({about.engine}) of {of}."
 
 
 def _summary(total: Row) -> Iterable[str]:
@@ -68,47 +97,132 @@ def _summary(total: Row) -> Iterable[str]:
     return ['<div class="figures">', *(f"<div><b>{escape(v)}</b>{escape(k)}</div>" for k, v in figures), "</div>"]
 
 
-def _plots(total: Row, hours: Sequence[Row]) -> Iterable[str]:
+Series = dict[str, dict[int, int]]
+"""Messages by topic and place on the axis."""
+
+
+def _plots(total: Row, stats: Stats) -> Iterable[str]:
     if not total:
         return []
-    sizes = [(_size(b["from"]), b["messages"]) for b in total["size_histogram"]]
-    waits = [(_span(b["from"]), b["messages"]) for b in total["latency_histogram_ms"]]
-    times = [(_hour(row["hour_timestamp"]), row["messages"]) for row in hours]
+    largest = [row["topic"] for row in sorted(stats.groups["topic"], key=lambda row: -row["messages"])]
+    shown = largest if len(largest) <= _TOPICS + 1 else largest[:_TOPICS]
+    legend = shown if shown == largest else [*shown, _OTHERS]
+    times: Series = {}
+    for row in stats.timeline:
+        _add(times, row["topic"] if row["topic"] in shown else _OTHERS, row["time"], row["messages"])
+    step, times = _widened(times, stats.step_ms)
+    moments = sorted({at for counts in times.values() for at in counts})
+    axis = range(moments[0], moments[-1] + 1, step) if moments else ()
+    day = f"UTC, from {datetime.fromtimestamp(moments[0] / 1000, UTC):%Y-%m-%d}" if moments else "UTC"
     return [
-        '<div class="plots">',
-        _bars("Messages by size", sizes),
-        _bars("Messages by time from born to stored", waits),
-        _bars("Messages by hour", times),
-        "</div>",
+        '<p class="legend">',
+        *(f'<span><i style="background:{_COLOURS[i]}"></i>{escape(name)}</span>' for i, name in enumerate(legend)),
+        _bars(
+            f"Messages by store time, {_step(step)} a bar",
+            day,
+            [(at, _moment(at, step)) for at in axis],
+            times,
+            legend,
+        ),
+        *(
+            _bars(title, label, *_powers(stats.groups["topic"], key, shape, shown), legend)
+            for title, label, key, shape in (
+                ("Messages by size", "size from", "size_histogram", _size),
+                ("Messages by time from born to stored", "time from", "latency_histogram_ms", _span),
+            )
+        ),
     ]
 
 
-def _bars(title: str, values: Sequence[tuple[str, int]]) -> str:
-    """A bar chart as SVG; each bar tells its numbers when pointed at."""
-    values = _thinned(values)
-    highest, step = max((n for _, n in values), default=1) or 1, (_WIDTH - 2 * _MARGIN) / max(len(values), 1)
-    room, every = _HEIGHT - 2 * _MARGIN, max(len(values) // 8, 1)
+def _add(series: Series, name: str, at: int, messages: int) -> None:
+    counts = series.setdefault(name, {})
+    counts[at] = counts.get(at, 0) + messages
+
+
+def _widened(times: Series, step: int) -> tuple[int, Series]:
+    """Steps added up where there are more than can be told apart: a clock that went wrong makes a long time."""
+    places = [at for counts in times.values() for at in counts]
+    bars = (max(places) - min(places)) // step + 1 if places else 0
+    wide = step * -(-bars // _BARS) if bars > _BARS else step
+    made: Series = {}
+    for name, counts in times.items():
+        for at, messages in counts.items():
+            _add(made, name, at // wide * wide, messages)
+    return wide, made
+
+
+def _powers(rows: Sequence[Row], key: str, shape: Any, shown: Sequence[str]) -> tuple[list[tuple[int, str]], Series]:
+    """Bars of powers of two, each as wide as the others."""
+    found: Series = {}
+    for row in rows:
+        for bar in row[key]:
+            _add(
+                found,
+                row["topic"] if row["topic"] in shown else _OTHERS,
+                int(bar["from"]).bit_length(),
+                bar["messages"],
+            )
+    places = [at for counts in found.values() for at in counts]
+    axis = range(min(places), max(places) + 1) if places else ()
+    return [(at, shape(1 << at >> 1)) for at in axis], found
+
+
+def _bars(title: str, label: str, axis: Sequence[tuple[int, str]], series: Series, legend: Sequence[str]) -> str:
+    """A bar chart as SVG, topics on top of each other; each piece tells its numbers when pointed at."""
+    highest = max((sum(counts.get(at, 0) for counts in series.values()) for at, _ in axis), default=1)
+    ticks = _ticks(highest)
+    width, room = (_WIDTH - _LEFT - _RIGHT) / max(len(axis), 1), _HEIGHT - _TOP - _BOTTOM
+    base, every = _TOP + room, max(-(-len(axis) * 90 // _WIDTH), 1)
     shapes = []
-    for i, (label, count) in enumerate(values):
-        height, x = room * count / highest, _MARGIN + i * step
-        shapes.append(
-            f'<rect x="{x:.1f}" y="{_MARGIN + room - height:.1f}" width="{max(step - 1, 0.5):.1f}" '
-            f'height="{height:.1f}"><title>{escape(label)}: {count:,}</title></rect>'
-        )
-        if i % every == 0:
-            shapes.append(f'<text x="{x:.1f}" y="{_HEIGHT - 10}">{escape(label)}</text>')
+    for tick in ticks:
+        y = base - room * tick / ticks[-1]
+        shapes.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        shapes.append(f'<text class="y" x="{_LEFT - 6}" y="{y + 4:.1f}">{tick:,}</text>')
+    for number, (at, name) in enumerate(axis):
+        x, y = _LEFT + number * width, float(base)
+        for colour, topic in zip(_COLOURS, legend, strict=False):
+            count = series.get(topic, {}).get(at, 0)
+            if count:
+                height = room * count / ticks[-1]
+                y -= height
+                shapes.append(
+                    f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width - 1, 0.5):.1f}" height="{max(height, 0.5):.1f}" '
+                    f'fill="{colour}"><title>{escape(name)}, {escape(topic)}: {count:,}</title></rect>'
+                )
+        if number % every == 0:
+            shapes.append(f'<text class="x" x="{x + width / 2:.1f}" y="{base + 16}">{escape(name)}</text>')
+    shapes.append(f'<text class="x" x="{(_LEFT + _WIDTH) / 2:.0f}" y="{_HEIGHT - 8}">{escape(label)}</text>')
+    shapes.append(f'<text class="x" transform="translate(14 {_TOP + room / 2:.0f}) rotate(-90)">messages</text>')
     return (
-        f'<figure><figcaption>{escape(title)}</figcaption><svg width="{_WIDTH}" height="{_HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}"><text x="2" y="{_MARGIN - 8}">{highest:,}</text>{"".join(shapes)}</svg></figure>'
+        f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}">{"".join(shapes)}</svg></figure>'
     )
 
 
-def _thinned(values: Sequence[tuple[str, int]], most: int = 240) -> Sequence[tuple[str, int]]:
-    """Neighbours added up where there are more bars than can be told apart."""
-    width = -(-len(values) // most)
-    if width <= 1:
-        return values
-    return [(values[i][0], sum(n for _, n in values[i : i + width])) for i in range(0, len(values), width)]
+def _ticks(highest: int) -> list[int]:
+    """Round numbers from zero to the first that is not below the highest, four to six of them where there can be."""
+    power = 10 ** max(len(str(highest)) - 2, 0)
+    step = next(unit * power for unit in (1, 2, 5, 10, 20, 50) if unit * power * 5 >= highest)
+    return list(range(0, highest + step, step))
+
+
+def _step(milliseconds: int) -> str:
+    for size, name in ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second")):
+        if milliseconds % size == 0:
+            count = milliseconds // size
+            return f"{count} {name}{'s' if count != 1 else ''}"
+    return f"{milliseconds} ms"
+
+
+def _moment(milliseconds: int, step: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return (
+        f"{moment:%H:%M:%S}"
+        if step < 60_000
+        else f"{moment:%m-%d %H:%M}"
+        if step < 86_400_000
+        else f"{moment:%Y-%m-%d}"
+    )
 
 
 def _table(title: str, names: Sequence[str], rows: Sequence[Row]) -> Iterable[str]:
@@ -160,7 +274,3 @@ def _span(milliseconds: int | None) -> str:
     if milliseconds is None:
         return ""
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.1f} s"
-
-
-def _hour(milliseconds: int | None) -> str:
-    return "" if milliseconds is None else f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%m-%d %H:00}"

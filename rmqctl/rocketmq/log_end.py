@@ -102,13 +102,13 @@ def _walked(context: FileContext, start: int) -> LogState:
     return state
 
 
-def late_start(store: RocketMQStore, file: StoreFile) -> int:
+def late_start(store: RocketMQStore, file: StoreFile, sample: int = _SAMPLE) -> int:
     """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
     latest = 0
     if store.has_rocksdb:
         return latest
     with LogReader([file]) as log:
-        for queue in islice(queues_of(store.queues(QUEUES)), _SAMPLE):
+        for queue in islice(queues_of(store.queues(QUEUES)), sample):
             unit = last_unit(queue)
             place = int(unit["physical_offset"][0]) if unit is not None and len(unit) else -1
             if latest < place - file.base - file.lead and log.record(place) is not None:

@@ -177,3 +177,4 @@ def test_a_cluster_without_workers_is_given_up(tmp_path: Path) -> None:
         _, error = process.communicate(timeout=120)
     assert process.returncode == 10
     assert b"no executor came within 3 s" in error
+    assert b"executorWaitSeconds" in error

@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from fixtures import golden
+from rmqctl import __version__
 from tests.pipeline import truths
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def test_stats_of_keys(rmqctl: Any, tmp_path: Path) -> None:
     text = page.read_text("utf-8")
     assert text.count("<svg") == 3
     assert "http" not in text
+    assert f" UTC by rmqctl {__version__} (in this process) of " in text
+    assert str(golden.pristine(STORE)) in text
 
 
 def test_stats_of_nothing(rmqctl: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.pipeline import log_parts
 from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.options import table_options
 from tests.pipeline import truths
@@ -94,3 +95,26 @@ def _move_back(root: Path, milliseconds: int) -> Iterator[int]:
             data[at : at + 8] = time.to_bytes(8, "big")
             yield time
     path.write_bytes(data)
+
+
+def test_planning_does_not_read_the_last_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only what follows the last record that queues know; without queues all of it."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    store = table_options({"path": str(root)}).store()
+    walked: list[int] = []
+    real = log_parts.walk_file
+
+    def walk_file(context: Any, state: Any, *, start: int = 0, stop: int | None = None) -> Any:
+        walked.append(start)
+        return real(context, state, start=start, stop=stop)
+
+    monkeypatch.setattr(log_parts, "walk_file", walk_file)
+    known = log_parts.log_splits(store, 4096)
+    assert len(known) > 100
+    assert len(walked) == 1
+    assert walked[0] > 4096
+    walked.clear()
+    for queue in (root / "consumequeue").iterdir():
+        shutil.rmtree(queue)
+    assert log_parts.log_splits(table_options({"path": str(root)}).store(), 4096) != []
+    assert walked == [0]
