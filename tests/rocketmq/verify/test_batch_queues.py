@@ -105,3 +105,13 @@ def test_two_units_exchanged(root: Path) -> None:
     data[: 2 * SIZE] = data[SIZE : 2 * SIZE] + data[:SIZE]
     (root / FIRST).write_bytes(data)
     assert {f.kind.id for f in loud(root)} == {"queue.unit-mismatch"}
+
+
+@pytest.mark.parametrize(("physical", "kind"), [(17, "queue.unit-mismatch"), (1 << 40, "queue.ahead")])
+def test_a_unit_of_no_batch(physical: int, kind: str, root: Path) -> None:
+    """Behind the end of the log it is ahead; inside it stands for nothing."""
+    count = units(root)
+    data = bytearray((root / FIRST).read_bytes())
+    data[count * SIZE : (count + 1) * SIZE] = struct.pack(">qiqqqhii", physical, 99, 0, 5, 1 << 30, 1, -1, 0)
+    (root / FIRST).write_bytes(data)
+    assert [(f.kind.id, f.offset) for f in loud(root)] == [(kind, count * SIZE)]

@@ -87,6 +87,20 @@ def test_a_reference_that_leads_nowhere(value: int, root: Path) -> None:
     assert "1 unit of the timer log" in found.message
 
 
+def test_progress_after_a_kill(tmp_path: Path) -> None:
+    """The file may be ahead of what reached the disk; a negative number is damage all the same."""
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    put(root / CHECK, 8, 1 << 40)
+    assert loud(root) == []
+    put(root / CHECK, 8, -1)
+    assert loud(root) == [("timer.check", CHECK, 8)]
+
+
+def test_references_to_expired_messages_are_normal(root: Path) -> None:
+    (root / "commitlog" / f"{0:020d}").unlink()
+    assert [f for f in found_in(root) if f.kind.id == "timer.log"] == []
+
+
 # --- configuration ----------------------------------------------------------------------------------
 
 
