@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
+from fixtures.worse_damage import WorseDamager
 from rmqctl.files.tree import LocalTree
 from rmqctl.open import open_store_at
 from rmqctl.repair.run import apply
@@ -186,3 +187,61 @@ def test_rebuilt_stores(release: str, judges: Judges, tmp_path: Path, rmqctl: Ca
 def ends(answer: dict[str, Any]) -> dict[str, Any]:
     """First and next offset of every queue that is not empty."""
     return {name: span for name, span in answer["afterStart"]["queues"].items() if span[1]}
+
+
+SEEDS = range(100 if EVERY == 1 else 4)
+"""Random damages, two at once."""
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_randomly_damaged_stores(release: str, judges: Judges, tmp_path: Path) -> None:
+    """The classes load them, cut nothing and serve every message whose own bytes were sound."""
+    judge = judges(release, workers=WORKERS)
+
+    def make() -> Iterator[tuple[str, Callable[[], None]]]:
+        for seed in SEEDS:
+            base = f"{release}-{('clean', 'crash')[seed % 2]}"
+            root = golden.unpack(base, tmp_path / f"random-{seed}")
+            damage.apply(WorseDamager(base).recipe(seed), root)
+            intact = {place for place, (physical, size) in spans(base).items() if is_intact(base, root, physical, size)}
+            conf = golden.write_broker_conf(base, tmp_path / "broker.conf")
+            with tempfile.TemporaryDirectory() as built:
+                plan = plan_repair(open_store_at(str(root), broker_conf=str(conf)), RepairOptions(), Path(built)).plan
+                apply(plan, journal_dir=root.parent / "journal")
+            name = f"random-{seed}"
+            yield (
+                name,
+                lambda name=name, base=base, root=root, intact=intact: check_random(judge, name, base, root, intact),
+            )
+
+    assert side_by_side(make()) == []
+
+
+def spans(base: str) -> dict[Place, tuple[int, int]]:
+    """Physical offset and size of every message of a golden store; inner batches apart."""
+    return {
+        (t["topic"], t["queueId"], t["queueOffset"]): (t["commitLogOffset"], t["storeSize"])
+        for t in golden.truth(base)
+        if t["kind"] == "msg" and t["topic"] != BATCHES
+    }
+
+
+def is_intact(base: str, root: Path, physical: int, size: int) -> bool:
+    """Whether the bytes of a record are those of the golden store."""
+    length = int(golden.broker_conf(base)["mappedFileSizeCommitLog"])
+    name, at = f"commitlog/{physical // length * length:020d}", physical % length
+    if not (root / name).exists():
+        return False
+    return (root / name).read_bytes()[at : at + size] == (golden.pristine(base) / name).read_bytes()[at : at + size]
+
+
+def check_random(judge: Judge, name: str, base: str, root: Path, intact: set[Place]) -> None:
+    """Nothing is cut, and what was sound is served as it was."""
+    answer = served(judge, name, root, base)
+    assert answer["afterLoad"]["maxPhy"] == answer["afterStart"]["maxPhy"]
+    known = {place: where for place, where in messages(base).items() if place in intact}
+    physical = {m["physical"] for m in answer["messages"]}
+    assert {place: where for place, where in known.items() if where[0] not in physical} == {}
+    found = read(answer)
+    assert {place: where for place, where in known.items() if place in found and found[place] != where} == {}
+    shutil.rmtree(root.parent)
