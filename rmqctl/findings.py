@@ -72,6 +72,7 @@ class Finding:
     topic: str | None = None
     queue_id: int | None = None
     queue_offset: int | None = None
+    partition: int | None = None
 
     @property
     def level(self) -> Severity:
@@ -88,7 +89,7 @@ class Finding:
             "offset": self.offset,
             "size": self.size,
         }
-        for name in ("physical_offset", "topic", "queue_id", "queue_offset"):
+        for name in ("physical_offset", "topic", "queue_id", "queue_offset", "partition"):
             value = getattr(self, name)
             if value is not None:
                 row[name] = value

@@ -1,0 +1,297 @@
+"""The log of one partition, batch after batch over all its segments: frames, offsets, leader epochs.
+
+Base offset, length, leader epoch and magic of a batch stand before what its CRC covers, so only neighbours prove
+them. Where two neighbours disagree, the one that also disagrees with the batch on its other side is the wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.kafka.record_batch import Attributes
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints
+from rmqctl.kafka.directory import LogFile, Partition, Segment
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.verify.splits import Headers
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """What the batches of one segment say, for its derived files.
+
+    Attributes:
+        first_offset, last_offset: of its batches, -1 without any.
+        max_timestamp: the largest of its sound batches, -1 without any.
+        end: bytes from the start of the file to the end of its last batch.
+        last_start: where its last batch starts, bytes.
+        damaged: it holds damage, so what is derived from it may rightly differ.
+    """
+
+    segment: Segment
+    first_offset: int = -1
+    last_offset: int = -1
+    max_timestamp: int = -1
+    end: int = 0
+    last_start: int = 0
+    damaged: bool = False
+
+
+@dataclass
+class LogCheck:
+    """Judges the headers of a partition in log order. Feed :meth:`add`, then :meth:`finish` once.
+
+    Attributes:
+        is_clean: the broker was stopped in order.
+        segments: what was seen of each segment, in order.
+        compacted: the topic is compacted: it is known to be, or batches with fewer records than offsets were met.
+        legacy: messages of magic 0 or 1 were met.
+        damaged: any damage was met in the log, so state replayed from it is not to be trusted.
+        batches, records: counted.
+        epochs: leader epochs of the batches: epoch and the first offset with it, ascending.
+    """
+
+    partition: Partition
+    is_clean: bool
+    segments: list[SegmentFacts] = field(default_factory=list)
+    compacted: bool = False
+    legacy: bool = False
+    damaged: bool = False
+    batches: int = 0
+    records: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    _edge: _Rows | None = None
+    _holes: list[Finding] = field(default_factory=list)
+
+    def add(self, segment: Segment, headers: Headers, *, is_last: bool) -> Iterator[Finding]:
+        """Go on with the headers of a split.
+
+        Args:
+            is_last: the segment is the partition's last.
+        """
+        assert segment.log is not None
+        if not self.segments or self.segments[-1].segment is not segment:
+            self.segments.append(SegmentFacts(segment))
+        facts = self.segments[-1]
+        yield from headers.findings
+        yield from self._gaps(segment.log, headers.gaps, facts, is_last=is_last)
+        if not headers.crc_ok.all():
+            facts.damaged = self.damaged = True
+        yield from self._ranges(segment, headers)
+        yield from self._order(segment.log, headers)
+        self._count(headers, facts)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last batch, or the base offset of the last segment."""
+        last = max((facts.last_offset for facts in self.segments), default=-1)
+        base = self.partition.segments[-1].base if self.partition.segments else 0
+        return max(last + 1, base)
+
+    def finish(self) -> Iterator[Finding]:
+        """What can be said once the whole log is known: whether missing offsets are damage."""
+        if self._holes and not self.compacted:
+            self.damaged = True
+            yield from self._holes
+
+    # --- one split -----------------------------------------------------------------------------------
+
+    def _gaps(self, file: LogFile, gaps: Iterable[Gap], facts: SegmentFacts, *, is_last: bool) -> Iterator[Finding]:
+        for gap in gaps:
+            kind = kinds.kind_of_gap(gap, growing=is_last and not self.is_clean)
+            if gap.why is not GapKind.ZERO_TAIL:
+                facts.damaged = self.damaged = True
+            yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
+
+    def _ranges(self, segment: Segment, headers: Headers) -> Iterator[Finding]:
+        """Offsets that the segment cannot hold."""
+        assert segment.log is not None
+        last = headers["last_offset"]
+        wrong = headers.crc_ok & ((headers["base_offset"] < segment.base) | (last - segment.base > INT_MAX))
+        for row in np.flatnonzero(wrong).tolist():
+            self.damaged = self.segments[-1].damaged = True
+            message = f"base offset {headers['base_offset'][row]} in a segment that begins at {segment.base}"
+            yield _of_row(kinds.BATCH_BASE_OFFSET, segment.log, headers, row, message)
+
+    def _order(self, file: LogFile, headers: Headers) -> Iterator[Finding]:
+        """Compare neighbours; the last rows of the split before are carried along."""
+        rows = _Rows.of(file, headers)
+        joined = rows if self._edge is None else self._edge.followed_by(rows)
+        first = 0 if self._edge is None else self._edge.judged
+        yield from self._offsets(joined, first)
+        yield from self._epochs(joined, first)
+        self._edge = joined.tail()
+
+    def _offsets(self, rows: _Rows, first: int) -> Iterator[Finding]:
+        base, last = rows.base, rows.last
+        after, before = base[1:], last[:-1]
+        blamed: set[int] = set()
+        for pair in np.flatnonzero(after <= before).tolist():
+            if pair < first:
+                continue
+            jumped = pair > 0 and base[pair] > last[pair - 1] + 1 and base[pair + 1] > last[pair - 1]
+            wrong = pair if jumped else pair + 1
+            if wrong in blamed or rows.is_outside(wrong):
+                continue
+            blamed.add(wrong)
+            other = pair + 1 if jumped else pair
+            message = f"offsets {base[wrong]} to {last[wrong]} beside a batch of {base[other]} to {last[other]}"
+            yield self._blame(kinds.BATCH_OFFSET_ORDER, rows, wrong, message)
+        for pair in np.flatnonzero(after > before + 1).tolist():
+            if pair >= first and not blamed & {pair, pair + 1}:
+                self._hole(rows, pair)
+
+    def _hole(self, rows: _Rows, pair: int) -> None:
+        """Note offsets that are missing after a row; whether that is normal shows at the end."""
+        next_goes_back = pair + 2 < len(rows) and rows.base[pair + 2] <= rows.last[pair + 1]
+        if rows.broken[pair + 1] or rows.is_outside(pair) or rows.is_outside(pair + 1) or next_goes_back:
+            return
+        first, last = int(rows.last[pair]) + 1, int(rows.base[pair + 1]) - 1
+        lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
+        message = f"offsets {first} to {last} are missing before it"
+        self._holes.append(lost or rows.finding(kinds.BATCH_OFFSET_GAP, pair + 1, message))
+
+    def _lost_segment(self, first: int, last: int) -> Finding | None:
+        """The finding for a segment whose offsets are missing and of which something is left."""
+        for segment in self.partition.segments:
+            if first <= segment.base <= last and segment.log is not None and segment.log.size == 0:
+                message = f"it is empty, and offsets {first} to {last} are missing"
+                return Finding(kinds.SEGMENT_EMPTIED, segment.log.name, 0, 0, message)
+        there = {segment.base for segment in self.partition.segments if segment.log is not None}
+        for file in self.partition.files:
+            if file.base in there:
+                continue
+            derived = file.kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.PRODUCER_SNAPSHOT}
+            if derived and first <= file.base <= last and not file.is_leftover:
+                name = file.name.rpartition(".")[0] + ".log"
+                message = (
+                    f"it is not there, but {file.name.rpartition('/')[2]} is; offsets {first} to {last} are missing"
+                )
+                return Finding(kinds.SEGMENT_MISSING, name, 0, 0, message)
+        return None
+
+    def _epochs(self, rows: _Rows, first: int) -> Iterator[Finding]:
+        known = np.flatnonzero(rows.epoch >= 0)
+        epoch = rows.epoch[known]
+        for pair in np.flatnonzero(epoch[1:] < epoch[:-1]).tolist():
+            if known[pair] < first:
+                continue
+            spike = pair == 0 or epoch[pair + 1] >= epoch[pair - 1]
+            wrong = int(known[pair] if spike else known[pair + 1])
+            other = int(known[pair + 1] if spike else known[pair])
+            message = f"leader epoch {rows.epoch[wrong]} beside a batch of epoch {rows.epoch[other]}"
+            yield self._blame(kinds.BATCH_LEADER_EPOCH, rows, wrong, message)
+
+    def _blame(self, kind: FindingKind, rows: _Rows, row: int, message: str) -> Finding:
+        """A finding at a row whose header is wrong, so that nothing derived from it is held against others."""
+        self.damaged = True
+        for facts in self.segments:
+            if facts.segment.log is rows.files[row]:
+                facts.damaged = True
+        return rows.finding(kind, row, message)
+
+    def _count(self, headers: Headers, facts: SegmentFacts) -> None:
+        sound = headers.crc_ok
+        self.batches += len(headers)
+        counts = np.clip(headers["records_count"], 0, None)
+        self.records += int(counts.sum())
+        modern = sound & (headers.magic >= 2)
+        self.legacy |= bool((headers.magic < 2).any())
+        self.compacted |= bool((modern & (counts < headers["last_offset_delta"] + 1)).any())
+        self.compacted |= bool((modern & headers.flag(Attributes.DELETE_HORIZON)).any())
+        if not sound.any():
+            return
+        last = headers["last_offset"][sound]
+        if facts.first_offset < 0:
+            facts.first_offset = int(headers["base_offset"][sound][0])
+        facts.last_offset = max(facts.last_offset, int(last.max()))
+        facts.max_timestamp = max(facts.max_timestamp, int(headers["max_timestamp"][sound].max()))
+        facts.last_start = int(headers.position[-1])
+        facts.end = facts.last_start + int(headers.size[-1])
+        epoch = headers["partition_leader_epoch"][sound]
+        highest = self.epochs[-1][0] if self.epochs else -1
+        reached = np.maximum.accumulate(np.maximum(epoch, highest))
+        for row in np.flatnonzero(reached > np.concatenate([[highest], reached[:-1]])).tolist():
+            self.epochs.append((int(epoch[row]), int(headers["base_offset"][sound][row])))
+
+
+@dataclass
+class _Rows:
+    """Sound batches that follow each other, some of which were judged already.
+
+    Attributes:
+        broken: damage lies between a batch and the one before it.
+        judged: number of pairs at the front that were compared before.
+    """
+
+    files: list[LogFile]
+    base: Ints
+    last: Ints
+    epoch: Ints
+    position: Ints
+    size: Ints
+    broken: Flags
+    judged: int = 0
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @staticmethod
+    def of(file: LogFile, headers: Headers) -> _Rows:
+        """The sound batches of a split."""
+        sound = np.flatnonzero(headers.crc_ok)
+        position = headers.position[sound]
+        bad = np.sort(np.array([*headers.position[~headers.crc_ok], *(g.position for g in headers.gaps)], np.int64))
+        before = np.searchsorted(bad, position)
+        broken = np.diff(before, prepend=0) > 0
+        columns = [headers[name][sound] for name in ("base_offset", "last_offset", "partition_leader_epoch")]
+        epoch = np.where(headers.magic[sound] >= 2, columns[2], -1)
+        return _Rows([file] * len(sound), columns[0], columns[1], epoch, position, headers.size[sound], broken)
+
+    def followed_by(self, other: _Rows) -> _Rows:
+        """These rows and those of the next split."""
+
+        def join(a: Ints, b: Ints) -> Ints:
+            return np.concatenate([a, b])
+
+        return _Rows(
+            self.files + other.files,
+            join(self.base, other.base),
+            join(self.last, other.last),
+            join(self.epoch, other.epoch),
+            join(self.position, other.position),
+            join(self.size, other.size),
+            np.concatenate([self.broken, other.broken]),
+            self.judged,
+        )
+
+    def tail(self) -> _Rows:
+        """The last rows, which the next split needs."""
+        keep = max(len(self) - 2, 0)
+        return _Rows(
+            self.files[keep:],
+            self.base[keep:].copy(),
+            self.last[keep:].copy(),
+            self.epoch[keep:].copy(),
+            self.position[keep:].copy(),
+            self.size[keep:].copy(),
+            self.broken[keep:].copy(),
+            max(len(self) - keep - 1, 0),
+        )
+
+    def is_outside(self, row: int) -> bool:
+        """Whether its segment cannot hold the batch: that is said elsewhere."""
+        base = self.files[row].base
+        return bool(self.base[row] < base or self.last[row] - base > INT_MAX)
+
+    def finding(self, kind: FindingKind, row: int, message: str) -> Finding:
+        """A finding at a row."""
+        return Finding(kind, self.files[row].name, int(self.position[row]), int(self.size[row]), message)
+
+
+def _of_row(kind: FindingKind, file: LogFile, headers: Headers, row: int, message: str) -> Finding:
+    return Finding(kind, file.name, int(headers.position[row]), int(headers.size[row]), message)

@@ -1,0 +1,162 @@
+"""Producers of a partition: sequence numbers and epochs of their batches, and the snapshots of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.kafka.record_batch import Attributes
+from rmqctl.findings import Finding
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import INT_MAX
+from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
+from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
+from rmqctl.kafka.verify.splits import Headers
+
+_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "base_offset", "last_offset", "max_timestamp")
+_COMPARED = (
+    "producer_epoch",
+    "last_sequence",
+    "last_offset",
+    "offset_delta",
+    "last_timestamp",
+    "coordinator_epoch",
+    "current_txn_first_offset",
+)
+COORDINATED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""Topics whose batches a coordinator appends, which counts no sequences (AppendOrigin.COORDINATOR)."""
+
+
+@dataclass
+class ProducerCheck:
+    """Replays the producers of a partition. Feed :meth:`add`, then :meth:`finish` once.
+
+    Attributes:
+        is_complete: the replay began with all there was: at offset 0, or with a snapshot at the log's start.
+        prior: the log began after offset 0, so that transactions may have begun before it.
+    """
+
+    partition: Partition
+    replay: ProducerReplay = field(default_factory=ProducerReplay)
+    is_complete: bool = True
+    prior: bool = False
+    seen: bool = False
+    _snapshots: dict[int, tuple[LogFile, ProducerSnapshot]] = field(default_factory=dict)
+    _due: list[int] = field(default_factory=list)
+    _disagreements: list[Finding] = field(default_factory=list)
+    _jumps: list[Finding] = field(default_factory=list)
+    _ended: int = 0
+
+    def begin(self) -> Iterator[Finding]:
+        """Read the snapshots; start from the one at the begin of the log."""
+        for file in self.partition.snapshots:
+            source = file.open()
+            try:
+                snapshot = read_producer_snapshot(source)
+            finally:
+                source.close()
+            if not snapshot.is_good:
+                yield Finding(kinds.SNAPSHOT_UNREADABLE, file.name, 0, file.size, snapshot.problem)
+                continue
+            self._snapshots[file.base] = file, snapshot
+        logs = self.partition.logs
+        start = logs[0].base if logs else 0
+        self.prior = start > 0
+        first = self._snapshots.get(start)
+        if first is not None:
+            self.replay.load(first[1].rows())
+        self.is_complete = start == 0 or first is not None
+        self._due = sorted(base for base in self._snapshots if base > start)
+
+    def add(self, file: LogFile, headers: Headers) -> None:
+        """Go on with the batches of a split."""
+        rows = np.flatnonzero((headers["producer_id"] >= 0) & headers.crc_ok)
+        if not len(rows):
+            return
+        self.seen = True
+        columns = [headers[name][rows].tolist() for name in _COLUMNS]
+        first_sequence = headers["base_sequence"][rows].tolist()
+        transactional = headers.flag(Attributes.TRANSACTIONAL)[rows].tolist()
+        control = headers.flag(Attributes.CONTROL)[rows].tolist()
+        for row, is_control, in_transaction, sequence, *batch in zip(
+            rows.tolist(), control, transactional, first_sequence, *columns, strict=True
+        ):
+            if self._due and batch[3] >= self._due[0]:
+                self._compare_until(batch[3])
+            if not is_control:
+                self._sequence(file, headers, row, batch, sequence)
+                self.replay.data(*batch, transactional=in_transaction)
+            elif row in headers.markers:
+                self.replay.end(batch[0], batch[1], batch[3], headers.markers[row])
+
+    def aborted(self) -> list[EndedTransaction]:
+        """Transactions that were aborted since this was asked before."""
+        found = [t for t in self.replay.ended[self._ended :] if not t.committed]
+        self._ended = len(self.replay.ended)
+        return found
+
+    def finish(self, end_offset: int, *, damaged: bool, compacted: bool) -> Iterator[Finding]:
+        """What can be said once the whole log is known.
+
+        Args:
+            damaged, compacted: of the log; then batches of a producer may be missing.
+        """
+        self._compare_until(end_offset + 1)
+        if not damaged:
+            yield from self._disagreements if self.is_complete and not compacted else ()
+            yield from self._jumps if not compacted else ()
+        bases = {segment.base for segment in self.partition.segments}
+        for base, (file, _) in sorted(self._snapshots.items()):
+            if base not in bases and base != end_offset and not damaged:
+                where = "of no segment, and not the end of the log"
+                yield Finding(kinds.SNAPSHOT_ORPHAN, file.name, 0, 0, f"offset {base} is {where} ({end_offset})")
+        if self.seen and not self._snapshots:
+            yield Finding(kinds.SNAPSHOT_MISSING, f"{self.partition.directory}/", 0, 0, "no producer snapshot is there")
+        for producer, first in sorted(self.replay.open.items(), key=lambda item: item[1]):
+            message = f"producer {producer} began a transaction at offset {first} that has not ended"
+            yield Finding(kinds.TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
+
+    def _sequence(self, file: LogFile, headers: Headers, row: int, batch: list[int], sequence: int) -> None:
+        """Hold a batch of data against what its producer sent before."""
+        producer, epoch = batch[:2]
+        known = self.replay.producers.get(producer)
+        if known is None or sequence < 0 or self.partition.topic in COORDINATED:
+            return
+        place = (file.name, int(headers.position[row]), int(headers.size[row]))
+        if epoch < known.producer_epoch:
+            message = f"producer {producer} with epoch {epoch} after epoch {known.producer_epoch}"
+            self._jumps.append(Finding(kinds.BATCH_PRODUCER_EPOCH, *place, message))
+        elif epoch == known.producer_epoch and known.last_sequence >= 0:
+            wanted = 0 if known.last_sequence == INT_MAX else known.last_sequence + 1
+            if sequence != wanted:
+                message = f"producer {producer} goes on with sequence {sequence} where {wanted} would follow"
+                self._jumps.append(Finding(kinds.BATCH_SEQUENCE, *place, message))
+
+    def _compare_until(self, offset: int) -> None:
+        """Hold snapshots up to an offset against the replay as it stands."""
+        while self._due and self._due[0] <= offset:
+            file, snapshot = self._snapshots[self._due.pop(0)]
+            differences = list(_differences(snapshot, self.replay))
+            if differences:
+                more = f"; {len(differences) - 1} more" if len(differences) > 1 else ""
+                self._disagreements.append(
+                    Finding(kinds.SNAPSHOT_STATE, file.name, 0, file.size, differences[0] + more)
+                )
+
+
+def _differences(snapshot: ProducerSnapshot, replay: ProducerReplay) -> Iterator[str]:
+    """Where a snapshot says other things of a producer than the log. Producers may be missing: idle ones expire."""
+    for entry in snapshot.rows():
+        number = entry["producer_id"]
+        producer = replay.producers.get(number)
+        if producer is None:
+            yield f"producer {number} has no batch before offset"
+            continue
+        seen = producer.row()
+        for name in _COMPARED:
+            if entry[name] != seen[name]:
+                yield f"producer {number}: {name} {entry[name]}, in the log {seen[name]}"
+                break

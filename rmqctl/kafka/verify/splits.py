@@ -1,0 +1,240 @@
+"""What one split of a segment gives: headers of its batches, its gaps, and what is wrong inside its batches.
+
+Everything that needs the bytes of a batch is done here, in whatever process has the split. What spans
+batches is judged from the headers, in the order of the log, by one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.errors import DecodeError
+from formats.kafka.record_batch import Attributes, Codec, ControlRecordKey
+from formats.layout import plan_of
+from rmqctl.files.tree import Tree
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import Block, Flags, Gap, Ints
+from rmqctl.kafka.directory import LogFile
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.producers import Marker, marker_of
+
+SPLIT_SIZE = 64 << 20
+"""Bytes of a segment that one process works on at a time."""
+NAMES = (
+    "base_offset",
+    "last_offset",
+    "records_count",
+    "last_offset_delta",
+    "attributes",
+    "partition_leader_epoch",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "last_sequence",
+)
+_SPAN = 1 << 31
+"""Milliseconds between timestamps of a batch that a 32-bit difference cannot hold, 24.8 days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A range of a ``.log`` file.
+
+    Attributes:
+        base: base offset of the segment.
+        records: decode the records of every sound batch.
+    """
+
+    tree: Tree
+    name: str
+    base: int
+    size: int
+    start: int
+    stop: int
+    records: bool
+
+
+@dataclass(slots=True)
+class Headers:
+    """The batches that start in a split, in file order.
+
+    Attributes:
+        columns: the header fields of :data:`NAMES`, shape (n,).
+        position, size, magic: of each batch, bytes and as stored, shape (n,).
+        crc_ok: shape (n,).
+        markers: what the marker of a batch says, by its row; batches that are no marker are left out.
+        gaps: what else was met, positions in the file.
+        findings: what is wrong inside batches.
+    """
+
+    columns: dict[str, Ints]
+    position: Ints
+    size: Ints
+    magic: Ints
+    crc_ok: Flags
+    markers: dict[int, Marker] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def __getitem__(self, name: str) -> Ints:
+        return self.columns[name]
+
+    def flag(self, bit: Attributes) -> Flags:
+        """Which batches have a bit of their attributes set."""
+        return (self.columns["attributes"] & int(bit)) != 0
+
+
+def splits_of(file: LogFile, *, records: bool, split_size: int = SPLIT_SIZE) -> Iterator[Split]:
+    """A ``.log`` file in ranges; one range, maybe empty, for a small one."""
+    size = max(file.size, 0)
+    for start in range(0, max(size, 1), split_size):
+        yield Split(file.tree, file.name, file.base, size, start, min(start + split_size, size), records)
+
+
+def read_split(split: Split) -> Headers:
+    """Scan a split and look inside its batches.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    source = split.tree.open(split.name)
+    try:
+        extent = Extent(split.name, split.base, split.start, split.stop, split.size)
+        return _joined([_block(block, split) for block in scan(source, extent)])
+    finally:
+        source.close()
+
+
+def _block(block: Block, split: Split) -> Headers:
+    found = Headers(
+        {name: block[name] for name in NAMES}, block.position, block.size, block.magic, block.crc_ok, gaps=block.gaps
+    )
+    control = found.flag(Attributes.CONTROL) & block.crc_ok
+    for row in np.flatnonzero(control).tolist():
+        marker = marker_of(block.raw(row))
+        if marker is not None:
+            found.markers[row] = marker
+    found.findings.extend(_header_findings(block, found))
+    if split.records and len(block):
+        found.findings.extend(_record_findings(block))
+    return found
+
+
+def _joined(parts: list[Headers]) -> Headers:
+    if len(parts) == 1:
+        return parts[0]
+    none = np.zeros(0, np.int64)
+    if not parts:
+        return Headers(dict.fromkeys(NAMES, none), none, none, none, none.astype(np.bool_))
+    markers, before = dict[int, Marker](), 0
+    for part in parts:
+        markers |= {row + before: marker for row, marker in part.markers.items()}
+        before += len(part)
+    return Headers(
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in NAMES},
+        np.concatenate([part.position for part in parts]),
+        np.concatenate([part.size for part in parts]),
+        np.concatenate([part.magic for part in parts]),
+        np.concatenate([part.crc_ok for part in parts]),
+        markers=markers,
+        gaps=[gap for part in parts for gap in part.gaps],
+        findings=[finding for part in parts for finding in part.findings],
+    )
+
+
+def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
+    """What is wrong with a header that needs no neighbour."""
+    modern = ~block.is_legacy
+
+    def at(rows: Flags) -> list[int]:
+        return np.flatnonzero(rows).tolist()
+
+    for row in at(~block.crc_ok):
+        yield _of_batch(kinds.BATCH_CRC, block, row, f"stored CRC {block['crc'][row]} does not match the bytes")
+    for row in at(block.crc_ok & (block.magic > 2)):
+        message = f"magic {block.magic[row]}, and the CRC is that of a batch of magic 2"
+        yield _of_batch(kinds.BATCH_MAGIC, block, row, message)
+    sound = block.crc_ok & modern
+    count, delta = headers["records_count"], headers["last_offset_delta"]
+    for row in at(sound & ((count < 0) | (delta < 0) | (count > delta + 1))):
+        message = f"{count[row]} records are stated, offsets {delta[row] + 1}"
+        yield _of_batch(kinds.BATCH_COUNT, block, row, message)
+    codec = headers["attributes"] & int(Attributes.CODEC)
+    for row in at(block.crc_ok & (codec > int(Codec.ZSTD))):
+        yield _of_batch(kinds.BATCH_CODEC, block, row, f"compression {codec[row]} does not exist")
+    created = sound & ~headers.flag(Attributes.LOG_APPEND_TIME) & ~headers.flag(Attributes.DELETE_HORIZON)
+    first, last = headers["base_timestamp"], headers["max_timestamp"]
+    for row in at(created & (first >= 0) & (last >= 0) & (np.abs(last - first) >= _SPAN)):
+        days = abs(int(last[row] - first[row])) / 86_400_000
+        message = f"timestamps from {first[row]} to {last[row]} are {days:.1f} days apart"
+        yield _of_batch(kinds.BATCH_TIMESTAMP_SPAN, block, row, message)
+
+
+def _record_findings(block: Block) -> Iterator[Finding]:
+    """What is wrong with the records of sound batches."""
+    sound = block.take(block.crc_ok)
+    unreadable: set[int] = set()
+    for records in records_of(sound):
+        for row, error in records.failures.items():
+            if row not in unreadable:
+                unreadable.add(row)
+                yield _of_batch(kinds.RECORD_UNREADABLE, sound, row, str(error))
+        if len(records):
+            yield from _offsets(sound, records)
+            yield from _max_timestamps(sound, records, unreadable)
+    control = sound.flag(Attributes.CONTROL) & (sound["records_count"] > 0) & ~sound.is_legacy
+    for row in np.flatnonzero(control).tolist():
+        if row not in unreadable and not _has_control_key(sound.take(np.array([row]))):
+            yield _of_batch(kinds.RECORD_CONTROL, sound, row, "the key of its record is no version and type")
+
+
+def _has_control_key(block: Block) -> bool:
+    plan = plan_of(ControlRecordKey)
+    for records in records_of(block):
+        for index in range(len(records)):
+            key = records.key(index)
+            try:
+                if key is None or plan.unpack_from(key)[0]["version"] < 0:
+                    return False
+            except DecodeError:
+                return False
+    return True
+
+
+def _offsets(block: Block, records: Records) -> Iterator[Finding]:
+    batch, offset = records.batch, records.offset
+    low, high = block["base_offset"][batch], block["last_offset"][batch]
+    wrong = ~block.is_legacy[batch] & ((offset < low) | (offset > high))
+    wrong[1:] |= (batch[1:] == batch[:-1]) & (offset[1:] <= offset[:-1])
+    rows, firsts = np.unique(batch[wrong], return_index=True)
+    for row, index in zip(rows.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
+        message = f"record with offset {offset[index]} in a batch of {low[index]} to {high[index]}, or not in order"
+        yield _of_batch(kinds.RECORD_OFFSET, block, row, message)
+
+
+def _max_timestamps(block: Block, records: Records, unreadable: set[int]) -> Iterator[Finding]:
+    batch = records.batch
+    starts = np.flatnonzero(np.diff(batch, prepend=-1))
+    rows = batch[starts]
+    largest = np.maximum.reduceat(records.timestamp, starts)
+    stated = block["max_timestamp"][rows]
+    skipped = block.flag(Attributes.LOG_APPEND_TIME)[rows] | block.is_legacy[rows]
+    for number in np.flatnonzero((largest != stated) & ~skipped).tolist():
+        row = int(rows[number])
+        if row not in unreadable:
+            message = f"the header says {stated[number]}, the records' largest is {largest[number]}"
+            yield _of_batch(kinds.RECORD_MAX_TIMESTAMP, block, row, message)
+
+
+def _of_batch(kind: FindingKind, block: Block, row: int, message: str) -> Finding:
+    return Finding(kind, block.file, int(block.position[row]), int(block.size[row]), message)

@@ -1,0 +1,216 @@
+"""The small files of a partition and of the directory, held against the log: epochs, checkpoints, ids, names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from formats.kafka.checkpoint import EpochCheckpoint
+from formats.kafka.directory_files import parse_meta_properties, parse_quorum_state
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
+from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.kafka.verify.log import LogCheck
+from rmqctl.kafka.verify.producers import COORDINATED
+
+_SEGMENT_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+
+
+# --- a partition ------------------------------------------------------------------------------------
+
+
+def check_epochs(log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
+    """The leader-epoch-checkpoint against the epochs in the batches."""
+    file = log.partition.one(FileKind.LEADER_EPOCHS)
+    if file is None:
+        if check.epochs and log.partition.is_plain:
+            name = f"{log.partition.directory}/{FileKind.LEADER_EPOCHS}".lstrip("/")
+            yield Finding(kinds.EPOCH_MISSING, name, 0, 0, "it is not there")
+        return
+    found = log.leader_epochs
+    for problem in found.problems:
+        yield Finding(kinds.EPOCH_UNREADABLE, file.name, problem.offset, problem.size, problem.message)
+    if found.problems:
+        return
+    if not found.entries:
+        if check.epochs:
+            yield Finding(kinds.EPOCH_MISSING, file.name, 0, 0, "it has no entry")
+        return
+    yield from _epoch_entries(file, found, log, check)
+
+
+def _epoch_entries(file: LogFile, found: EpochCheckpoint, log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
+    entries = found.entries
+    for before, entry in pairwise(entries):
+        if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
+            message = (
+                f"epoch {entry.epoch} from offset {entry.start_offset} follows epoch {before.epoch} "
+                f"from {before.start_offset}"
+            )
+            yield Finding(kinds.EPOCH_ORDER, file.name, 0, 0, message)
+            return
+    beyond = [entry for entry in entries if entry.start_offset > check.end_offset]
+    for entry in beyond:
+        message = f"epoch {entry.epoch} starts at {entry.start_offset}, the log ends at {check.end_offset}"
+        yield Finding(kinds.EPOCH_BEYOND_END, file.name, 0, 0, message)
+    if check.damaged or check.legacy:  # brokers forget epochs while the topic's format is an old one
+        return
+    stated = {entry.epoch: entry.start_offset for entry in entries}
+    start = log.log_start_offset
+    for number, (epoch, offset) in enumerate(check.epochs):
+        if epoch not in stated:
+            message = f"batches from offset {offset} have epoch {epoch}, which is not in it"
+            yield Finding(kinds.EPOCH_BATCHES, file.name, 0, 0, message)
+            return
+        later = check.epochs[number + 1][1] if number + 1 < len(check.epochs) else check.end_offset + 1
+        if not (stated[epoch] <= max(offset, start) or later <= start):
+            message = f"epoch {epoch} starts at {stated[epoch]}, in the batches at {offset}"
+            yield Finding(kinds.EPOCH_BATCHES, file.name, 0, 0, message)
+            return
+
+
+def check_partition_files(log: PartitionLog, image: MetadataImage | None) -> Iterator[Finding]:
+    """Names of the files of a partition, what is left over, and its topic id."""
+    partition = log.partition
+    segments = {segment.base for segment in partition.segments if segment.log is not None}
+    for file in partition.files:
+        name = file.name.rpartition("/")[2]
+        if file.is_leftover:
+            swap = file.meaning.leftover == ".swap"
+            kind = kinds.DIRECTORY_SWAP if swap and partition.is_plain else kinds.DIRECTORY_LEFTOVER
+            yield Finding(kind, file.name, 0, 0, f"{file.meaning.leftover} file of {file.size} bytes")
+        elif name.endswith(_SEGMENT_ENDINGS) and file.meaning.base is None:
+            yield Finding(kinds.DIRECTORY_NAME, file.name, 0, 0, f"{name} does not begin with an offset of 20 digits")
+        elif file.kind is FileKind.OTHER:
+            yield Finding(kinds.DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
+    for segment in partition.segments:
+        for index in (segment.offset_index, segment.time_index, segment.txn_index):
+            if index is not None and segment.base not in segments:
+                message = f"no segment begins at offset {segment.base}"
+                yield Finding(kinds.DIRECTORY_ORPHAN, index.name, 0, 0, message)
+    if not segments and partition.is_plain:
+        yield Finding(kinds.DIRECTORY_EMPTY, f"{partition.directory}/", 0, 0, "no .log file is in it")
+    yield from _topic_id(log, image)
+
+
+def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Finding]:
+    partition = log.partition
+    file = partition.one(FileKind.PARTITION_METADATA)
+    if partition.state is DirectoryState.STRAY:
+        message = "its directory is marked as stray"
+        yield Finding(kinds.DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
+    if file is None:
+        needed = image is not None and not partition.is_metadata_log and partition.is_plain
+        if needed and image is not None and partition.topic in image.topics:
+            name = f"{partition.directory}/{FileKind.PARTITION_METADATA}".lstrip("/")
+            message = f"it is not there; the cluster's id of the topic is {image.topics[partition.topic]}"
+            yield Finding(kinds.DIRECTORY_TOPIC_ID, name, 0, 0, message)
+    else:
+        for problem in log.topic_id_file.problems:
+            yield Finding(kinds.DIRECTORY_TOPIC_ID, file.name, problem.offset, problem.size, problem.message)
+    if image is None or partition.is_metadata_log or not partition.is_plain:
+        return
+    wanted, stored = image.topics.get(partition.topic), log.topic_id
+    if wanted is None:
+        message = f"the cluster's metadata knows no topic {partition.topic}"
+        yield Finding(kinds.DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
+    elif stored is not None and stored != wanted and file is not None:
+        message = f"topic id {stored}, the cluster's metadata says {wanted}"
+        yield Finding(kinds.DIRECTORY_OTHER_ID, file.name, 0, 0, message)
+
+
+# --- the directory ----------------------------------------------------------------------------------
+
+
+def check_directory(directory: LogDirectory) -> Iterator[Finding]:
+    """The files directly in a log directory."""
+    for name in directory.others:
+        if name != "remote-log-index-cache":
+            message = f"{name} is no name of a partition's directory"
+            yield Finding(kinds.DIRECTORY_FOREIGN, f"{name}/", 0, 0, message)
+    for file in directory.files:
+        if file.is_leftover:
+            message = f"{file.meaning.leftover} file of {file.size} bytes"
+            yield Finding(kinds.DIRECTORY_LEFTOVER, file.name, 0, 0, message)
+        elif file.kind is FileKind.OTHER:
+            yield Finding(kinds.DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
+    properties = directory.one(FileKind.META_PROPERTIES)
+    if properties is None:
+        yield Finding(kinds.DIRECTORY_IDENTITY, FileKind.META_PROPERTIES, 0, 0, "it is not there")
+    else:
+        for problem in parse_meta_properties(read_text(properties)).problems:
+            yield Finding(kinds.DIRECTORY_IDENTITY, properties.name, problem.offset, problem.size, problem.message)
+    labels = Counter(p.label for p in directory.partitions if p.is_plain)
+    for label in sorted(name for name, count in labels.items() if count > 1):
+        yield Finding(kinds.DIRECTORY_DOUBLE, f"{label}/", 0, 0, f"{label} is there {labels[label]} times")
+
+
+def check_checkpoints(directory: LogDirectory, checkpoints: Checkpoints, ends: Mapping[str, int]) -> Iterator[Finding]:
+    """The offset checkpoints against the ends of the logs.
+
+    Args:
+        ends: the offset after the last batch, by directory of the partition.
+    """
+    by_name = {(p.topic, p.partition): p for p in directory.partitions if p.is_plain}
+    for kind in CHECKPOINTS:
+        file = directory.one(kind)
+        if file is None:
+            continue
+        found = checkpoints.of(kind)
+        severity = Severity.WARNING if kind is FileKind.CLEANER_OFFSETS else None
+        for problem in found.problems:
+            yield Finding(
+                kinds.CHECKPOINT_UNREADABLE, file.name, problem.offset, problem.size, problem.message, severity
+            )
+        for (topic, number), offset in sorted(found.offsets().items()):
+            partition = by_name.get((topic, number))
+            if partition is None:
+                message = f"{topic}-{number} is not in this directory"
+                yield Finding(kinds.CHECKPOINT_UNKNOWN, file.name, 0, 0, message)
+                continue
+            end = ends.get(partition.directory)
+            if end is None or offset <= end:
+                continue
+            message = f"{topic}-{number} has offset {offset}, its log ends at {end}"
+            wrong = kinds.CHECKPOINT_LOG_START if kind is FileKind.LOG_STARTS else kinds.CHECKPOINT_BEYOND_END
+            yield Finding(wrong, file.name, 0, 0, message, topic=topic, partition=number)
+
+
+# --- the metadata log -------------------------------------------------------------------------------
+
+
+def read_image(directory: LogDirectory, checkpoints: Checkpoints) -> MetadataImage | None:
+    """The cluster's metadata; None where the directory has none."""
+    partition = directory.metadata_log
+    return None if partition is None else metadata_image(PartitionLog(directory, partition, checkpoints))
+
+
+def is_compacted(partition: Partition, checkpoints: Checkpoints, image: MetadataImage | None) -> bool:
+    """Whether a topic is known to be compacted: internally, by its settings, or because the cleaner worked on it."""
+    if partition.topic in COORDINATED or partition.partition is None:
+        return True
+    policy = "" if image is None else image.configs.get(("topic", partition.topic), {}).get("cleanup.policy", "")
+    cleaned = checkpoints.of(FileKind.CLEANER_OFFSETS).offsets()
+    return "compact" in policy or (partition.topic, partition.partition) in cleaned
+
+
+def check_metadata(partition: Partition, image: MetadataImage) -> Iterator[Finding]:
+    """The metadata log and its snapshots replay without a problem, and a vote is stored."""
+    for problem in image.problems:
+        yield Finding(kinds.METADATA_REPLAY, problem.file, 0, 0, f"offset {problem.offset}: {problem.message}")
+    snapshots: Sequence[int] = [f.base for f in partition.of_kind(FileKind.KRAFT_SNAPSHOT)]
+    start = partition.logs[0].base if partition.logs else 0
+    if start > 0 and not any(end >= start for end in snapshots):
+        message = f"the log starts at offset {start}, and no snapshot reaches it"
+        yield Finding(kinds.METADATA_SNAPSHOT, f"{partition.directory}/", 0, 0, message)
+    file = partition.one(FileKind.QUORUM_STATE)
+    if file is None:
+        name = f"{partition.directory}/{FileKind.QUORUM_STATE}"
+        yield Finding(kinds.QUORUM_STATE, name, 0, 0, "it is not there")
+        return
+    for wrong in parse_quorum_state(read_text(file)).problems:
+        yield Finding(kinds.QUORUM_STATE, file.name, wrong.offset, wrong.size, wrong.message)
