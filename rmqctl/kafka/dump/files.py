@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from formats.kafka.checkpoint import parse_leader_epochs, parse_offsets
+from formats.kafka.checkpoint import Problem, parse_leader_epochs, parse_offsets
 from formats.kafka.directory_files import (
     parse_clean_shutdown,
     parse_meta_properties,
@@ -13,7 +13,7 @@ from formats.kafka.directory_files import (
     parse_quorum_state,
 )
 from rmqctl.errors import NotAStore
-from rmqctl.findings import Finding
+from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogFile
 from rmqctl.kafka.file_names import FileKind
@@ -31,6 +31,11 @@ _PRODUCER_KEYS = (
     "producer_id", "producer_epoch", "last_sequence", "last_offset", "offset_delta", "last_timestamp",
     "coordinator_epoch", "current_txn_first_offset",
 )  # fmt: skip
+_SIZES = {
+    FileKind.OFFSET_INDEX: kinds.OFFSET_INDEX_SIZE,
+    FileKind.TIME_INDEX: kinds.TIME_INDEX_SIZE,
+    FileKind.TXN_INDEX: kinds.TXN_INDEX_SIZE,
+}
 
 
 def file_rows(file: LogFile) -> Iterator[Row]:
@@ -80,7 +85,7 @@ def _rest(file: LogFile, index: Index) -> Iterator[Row]:
     if index.rest:
         whole = len(index.slots) * index.entry_size
         message = f"{index.rest} bytes after the last of {len(index.slots)} entries of {index.entry_size} bytes"
-        yield Finding(kinds.FILE_REST, file.name, whole, index.rest, message).row()
+        yield Finding(_SIZES[file.kind], file.name, whole, index.rest, message).row()
 
 
 def _producers(file: LogFile) -> Iterator[Row]:
@@ -93,7 +98,7 @@ def _producers(file: LogFile) -> Iterator[Row]:
 
 def _leader_epochs(file: LogFile) -> Iterator[Row]:
     found = parse_leader_epochs(_bytes(file))
-    yield from _problems(file, found.problems)
+    yield from _problems(file, found.problems, kinds.EPOCH_UNREADABLE)
     for entry in found.entries:
         yield {"kind": "leader_epoch", "file": file.name, "epoch": entry.epoch, "start_offset": entry.start_offset}
 
@@ -138,9 +143,11 @@ def _lock(file: LogFile) -> Iterator[Row]:
     yield {"kind": "lock", "file": file.name, "size": file.size}
 
 
-def _problems(file: LogFile, problems: Any) -> Iterator[Row]:
+def _problems(
+    file: LogFile, problems: Sequence[Problem], kind: FindingKind = kinds.CHECKPOINT_UNREADABLE
+) -> Iterator[Row]:
     for problem in problems:
-        yield Finding(kinds.CHECKPOINT_UNREADABLE, file.name, problem.offset, problem.size, problem.message).row()
+        yield Finding(kind, file.name, problem.offset, problem.size, problem.message).row()
 
 
 def _read(file: LogFile, reader: Callable[[Any], Any]) -> Any:

@@ -159,7 +159,7 @@ def gap_finding(file: str, gap: Gap, partition: Partition | None) -> Finding:
     topic, number = place_of(partition)
     return Finding(
         kinds.OF_GAPS[gap.why], file, gap.position, gap.end - gap.position, gap.detail,
-        Severity.WARNING if torn else None, topic=topic, queue_id=number,
+        Severity.WARNING if torn else None, topic=topic, partition=number,
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
     computed = crc32(raw[16:]) if block.magic[row] < 2 else crc32c(raw[21:])
     message = f"stored CRC {int(block['crc'][row])}, computed {computed}"
     return Finding(
-        kinds.BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], queue_id=topic[1]
+        kinds.BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], partition=topic[1]
     )
 
 
@@ -181,7 +181,7 @@ def unknown_magic(block: Block, row: int, partition: Partition | None) -> Findin
     topic, number = place_of(partition)
     message = f"magic {int(block.magic[row])}, expected 0, 1 or 2"
     return Finding(
-        kinds.BATCH_MAGIC, block.file, int(block.position[row]) + 16, 1, message, topic=topic, queue_id=number
+        kinds.BATCH_MAGIC, block.file, int(block.position[row]) + 16, 1, message, topic=topic, partition=number
     )
 
 
@@ -189,7 +189,7 @@ def unreadable(block: Block, row: int, why: str, partition: Partition | None) ->
     """A batch whose records cannot be read, as a finding."""
     topic, number = place_of(partition)
     at, size = int(block.position[row]), int(block.size[row])
-    return Finding(kinds.RECORD_UNREADABLE, block.file, at, size, why, topic=topic, queue_id=number)
+    return Finding(kinds.RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
 
 
 def _record_rows(part: Part, show: Shown) -> dict[int, list[Row]]:
