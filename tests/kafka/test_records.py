@@ -191,6 +191,7 @@ def test_wrappers_of_magic_1(wrapper: int, inner: tuple[int, ...], offsets: list
         (gzip.compress(message(30, b"k", b"v")), "lower than the last"),
         (b"junk", "gzip"),
     ],
+    ids=["null", "empty", "wrapped", "offset", "junk"],
 )
 def test_wrappers_that_cannot_be_read(value: bytes | None, says: str) -> None:
     data = message(20, None, value, attributes=1)
