@@ -152,6 +152,14 @@ max_body_option = click.option(
 """Gives the command ``max_body``, in bytes."""
 
 
+as_found_option = click.option(
+    "--as-found",
+    is_flag=True,
+    help="Take the queues as their files lie; default: as a broker has them once it has started on the store.",
+)
+"""Gives the command ``as_found``."""
+
+
 def output_option(*more: str, default: str = "table") -> Decorator:
     """Add ``-o`` and ``--local-time``; gives the command ``out``, an `Output`.
 

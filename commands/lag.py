@@ -6,7 +6,7 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_found_option, as_release_option, output_option, store_options
 from rmqctl.release import Release
 
 
@@ -15,19 +15,23 @@ from rmqctl.release import Release
 @click.option("--group", help="Only this consumer group.")
 @click.option("--topic", help="Only this topic.")
 @as_release_option
+@as_found_option
 @output_option()
-def command(store: StoreOptions, group: str | None, topic: str | None, as_release: Release | None, out: Output) -> None:
+def command(
+    store: StoreOptions, group: str | None, topic: str | None, as_release: Release | None, as_found: bool, out: Output
+) -> None:
     """List consumer groups with their offset in each queue, and what they have not consumed yet.
 
     Offsets come from consumerOffset.json (or its .bak, lmqConsumerOffset.json, the RocksDB databases),
-    ends of queues from the queues and the log. The lag is told in messages, in bytes, and in time up
-    to the last message of the store. Retry and dead-letter topics of a group are listed with it, without
-    a lag where it stored no offset for them, as for dead letters. Exits 1 when there is an anomaly
-    (beyond-max, before-min, unknown-topic, unknown-queue), or nothing matches.
+    ends of queues from what a broker has once it has started on the store, as with `topics`. The lag is
+    given in messages, in bytes, and in time up to the last message of the store. Retry and dead-letter
+    topics of a group are listed with it, without a lag where it stored no offset for them, as for dead
+    letters. Exits 1 when there is an anomaly (beyond-max, before-min, unknown-topic, unknown-queue), or
+    nothing matches.
 
     \b
     Examples:
       rmqctl lag /data/rocketmq/store
       rmqctl lag /data/rocketmq/store --group orders -o jsonl
     """
-    show(out, store.open().lag(group=group, topic=topic, as_release=as_release))
+    show(out, store.open().lag(group=group, topic=topic, as_release=as_release, as_found=as_found))

@@ -8,6 +8,7 @@ from commands._answer import show
 from commands._app import Output
 from commands._options import (
     StoreOptions,
+    as_found_option,
     as_release_option,
     filter_options_but,
     max_body_option,
@@ -29,6 +30,7 @@ from rmqctl.release import Release
 @max_body_option
 @filter_options_but("topic", "queue", "damaged", "from_offset", "to_offset")
 @as_release_option
+@as_found_option
 @output_option()
 def command(
     store: StoreOptions,
@@ -40,6 +42,7 @@ def command(
     max_body: int,
     filters: Filters,
     as_release: Release | None,
+    as_found: bool,
     out: Output,
 ) -> None:
     """Show messages of a queue, or records of a Kafka partition, from OFFSET on: one, or -n many, across its files.
@@ -67,5 +70,6 @@ def command(
         read_committed=read_committed,
         explain=explain,
         as_release=as_release,
+        as_found=as_found,
     )
     show(out, answer)

@@ -6,7 +6,14 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, max_body_option, output_option, store_options
+from commands._options import (
+    StoreOptions,
+    as_found_option,
+    as_release_option,
+    max_body_option,
+    output_option,
+    store_options,
+)
 from commands._types import Queue, QueueName, SpanArguments, TimeOrWord
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
@@ -27,6 +34,7 @@ from rmqctl.release import Release
 @click.option("--body", is_flag=True, help="Add the body, decompressed.")
 @max_body_option
 @as_release_option
+@as_found_option
 @output_option()
 def command(
     store: StoreOptions,
@@ -37,6 +45,7 @@ def command(
     body: bool,
     max_body: int,
     as_release: Release | None,
+    as_found: bool,
     out: Output,
 ) -> None:
     """Find the queue offset that a broker answers for a time, and show the message there.
@@ -60,5 +69,6 @@ def command(
         boundary=boundary,
         explain=explain,
         as_release=as_release,
+        as_found=as_found,
     )
     show(out, answer)

@@ -6,23 +6,24 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, as_found_option, output_option, store_options
 
 
 @click.command("topics")
 @store_options
 @click.option("--by-topic", is_flag=True, help="One row a topic, its queues added up.")
 @click.option("--topic", help="Only this topic.")
+@as_found_option
 @output_option()
-def command(store: StoreOptions, by_topic: bool, topic: str | None, out: Output) -> None:
+def command(store: StoreOptions, by_topic: bool, topic: str | None, as_found: bool, out: Output) -> None:
     """List queues with their smallest and next offset, messages, bytes, first and last store time.
 
-    Offsets are those a broker answers after it has started on the store: messages that the log holds
-    and no queue does yet are counted in. Exits 1 when nothing matches or a file
-    cannot be read.
+    Offsets are those that a broker of the store's release answers once it has started on the store, as
+    `recover` replays that start: what it would cut is not counted, what it would dispatch is. With
+    --as-found the files count as they lie. Exits 1 when nothing matches or a file cannot be read.
 
     \b
     Example:
       rmqctl topics /data/rocketmq/store --by-topic
     """
-    show(out, store.open().topics(topic=topic, by_topic=by_topic))
+    show(out, store.open().topics(topic=topic, by_topic=by_topic, as_found=as_found))

@@ -167,15 +167,23 @@ class Store(Protocol):
         """
         refuse_verb(self, "verify")
 
-    def topics(self, *, topic: str | None = None, by_topic: bool = False) -> Answer:
+    def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         """List queues or partitions with offsets, messages, bytes and times.
 
         Args:
             by_topic: one row a topic, its queues added up.
+            as_found: the files as they lie; default: what a broker answers once it has started on the store.
         """
         refuse_verb(self, "topics")
 
-    def lag(self, *, group: str | None = None, topic: str | None = None, as_release: Release | None = None) -> Answer:
+    def lag(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        as_release: Release | None = None,
+        as_found: bool = False,
+    ) -> Answer:
         """List consumer groups with what they have not consumed; an anomaly makes the answer a "no"."""
         refuse_verb(self, "lag")
 
@@ -240,6 +248,7 @@ class Store(Protocol):
         boundary: str = "lower",
         explain: bool = False,
         as_release: Release | None = None,
+        as_found: bool = False,
     ) -> Answer:
         """Give the queue offset that a broker answers for a time, and the message there.
 
@@ -261,6 +270,7 @@ class Store(Protocol):
         read_committed: bool = False,
         explain: bool = False,
         as_release: Release | None = None,
+        as_found: bool = False,
     ) -> Answer:
         """Give messages of a queue or partition from an offset on; the first row is the status.
 

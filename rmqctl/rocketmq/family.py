@@ -120,15 +120,22 @@ class RocketMQ(Store):
             self.files, level=level, cross=cross, processes=shared, as_release=as_release, notes=notes, share=share
         )
 
-    def topics(self, *, topic: str | None = None, by_topic: bool = False) -> Answer:
+    def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.topics(self.files, topic=topic, by_topic=by_topic)
+        return looking.topics(self.files, topic=topic, by_topic=by_topic, as_found=as_found)
 
-    def lag(self, *, group: str | None = None, topic: str | None = None, as_release: Release | None = None) -> Answer:
+    def lag(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        as_release: Release | None = None,
+        as_found: bool = False,
+    ) -> Answer:
         from rmqctl.rocketmq.verbs import looking
 
-        return looking.lag(self.files, group=group, topic=topic, as_release=as_release)
+        return looking.lag(self.files, group=group, topic=topic, as_release=as_release, as_found=as_found)
 
     # --- looking up ---------------------------------------------------------------------------------
 
@@ -168,13 +175,22 @@ class RocketMQ(Store):
         boundary: str = "lower",
         explain: bool = False,
         as_release: Release | None = None,
+        as_found: bool = False,
     ) -> Answer:
         from rmqctl.rocketmq.verbs import queues
 
         if isinstance(time, str):
             raise WrongUsage("TIME", f"{time!r} is for Kafka; give a time.")
         return queues.query_time(
-            self.files, topic, queue, time, rendering, boundary=boundary, explain=explain, as_release=as_release
+            self.files,
+            topic,
+            queue,
+            time,
+            rendering,
+            boundary=boundary,
+            explain=explain,
+            as_release=as_release,
+            as_found=as_found,
         )
 
     def query_offset(
@@ -188,13 +204,22 @@ class RocketMQ(Store):
         read_committed: bool = False,
         explain: bool = False,
         as_release: Release | None = None,
+        as_found: bool = False,
     ) -> Answer:
         from rmqctl.rocketmq.verbs import queues
 
         if read_committed:
             raise WrongUsage("--read-committed", "is for Kafka: RocketMQ keeps uncommitted messages out of queues.")
         return queues.query_offset(
-            self.files, topic, queue, offset, filters, rendering, explain=explain, as_release=as_release
+            self.files,
+            topic,
+            queue,
+            offset,
+            filters,
+            rendering,
+            explain=explain,
+            as_release=as_release,
+            as_found=as_found,
         )
 
     def query_id(

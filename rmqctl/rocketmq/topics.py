@@ -22,6 +22,7 @@ from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStor
 from rmqctl.rocketmq.undispatched import Tail, undispatched
 
 Key = tuple[str, int]
+_NO_END = 1 << 62
 _NO_DISPATCH, _DISPATCH_BEHIND = Release(5, 0, 0), Release(5, 3, 2)  # spec 6.3, 6.7
 
 
@@ -51,11 +52,16 @@ class QueueRow:
 
 
 def queue_rows(
-    store: RocketMQStore, wanted: Collection[Key] | None = None, dispatched: int | None = None
+    store: RocketMQStore,
+    wanted: Collection[Key] | None = None,
+    dispatched: int | None = None,
+    *,
+    as_found: bool = False,
 ) -> list[QueueRow]:
-    """All queues that have files, by topic and id.
+    """All queues that have files, by topic and id, as their files show them.
 
     Args:
+        as_found: the files alone count, whether or not the log has what they point to.
         wanted: only these queues; of the others no more than the last unit is read.
         dispatched: physical offset behind the last record that has a queue unit, where that is known; queues that
             are not wanted are then not looked at.
@@ -66,9 +72,9 @@ def queue_rows(
     """
     with LogReader(store.log_files) as log:
         releases = release_range(store)
-        extent = LogRange(log.min_offset, log_end(store).offset, releases.is_5)
+        extent = LogRange(log.min_offset, _NO_END if as_found else log_end(store).offset, releases.is_5)
         found, reached = _ranges(store, extent, wanted, look_at_all=dispatched is None)
-        tails = _tails(store, releases.highest, reached if dispatched is None else dispatched, log)
+        tails = {} if as_found else _tails(store, releases.highest, reached if dispatched is None else dispatched, log)
         rows = [_row(f, log, tails.pop(f.key, None)) for f in found]
         rows += [_new_row(key, tail, log) for key, tail in tails.items() if wanted is None or key in wanted]
     return sorted(rows, key=lambda r: (r.topic, r.queue_id))

@@ -6,7 +6,6 @@ from typing import Any
 
 from rmqctl.rocketmq.config_files import CONFIG, read_config, table
 from rmqctl.rocketmq.query import steps
-from rmqctl.rocketmq.query.queue_view import has_queues
 from rmqctl.rocketmq.query.started import StartedStore
 from rmqctl.rocketmq.query.steps import Step
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
@@ -54,18 +53,13 @@ def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> li
     if ids and (queue_id is None or queue_id in ids):
         return ids if queue_id is None else [queue_id]
     ids = sorted({*ids, *_configured_in_database(started.store, topic)})
-    if (not ids or queue_id not in (None, *ids)) and _start_makes_queues(started.store):
+    if (not ids or queue_id not in (None, *ids)) and not started.as_found and not started.store.is_running:
         ids = sorted({*ids, *started.recovered_queues(topic)})
     if not ids:
         return steps.UNKNOWN_TOPIC.conclude(topic=topic, nearest=did_you_mean(topic, topics_of(started)))
     if queue_id is not None and queue_id not in ids:
         return steps.NO_QUEUE.conclude(topic=topic, queue_id=queue_id, queues=ranges(ids))
     return ids if queue_id is None else [queue_id]
-
-
-def _start_makes_queues(store: RocketMQStore) -> bool:
-    """Whether the start of a broker may bring back queues that are not there."""
-    return store.state == "crashed" or store.is_rocksdb or not has_queues(store)
 
 
 def ranges(ids: list[int]) -> str:

@@ -1,8 +1,7 @@
 """One queue as a broker of a release has it once it has started on the store: where every query by queue begins.
 
-A cleanly stopped store is taken as it is on disk, after a look at the queue's last unit; only the files that an answer
-needs are read. After a crash, and where that look shows that the queue and the log do not fit, the start of the broker
-is replayed (spec 6): it cuts units and makes others. Of a store that no broker would start on, the disk is shown.
+The start of the broker is replayed (spec 6): it cuts units and makes others. Of a store whose broker runs, and of one
+that no broker would start on, the disk is shown, and so it is where a user asks for the files as they lie.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.min_offset import minimum_4, minimum_5
 from rmqctl.rocketmq.query.started import StartedStore
@@ -20,7 +18,6 @@ from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStor
 
 RELEASE_5 = Release(5, 0, 0)
 _RECOVERED_FILES = 3
-_NEIGHBOURS = 64
 _SYS_FLAG_AT, _STORE_TIME_AT, _BORN_V6 = 36, 56, 0x10
 
 
@@ -160,15 +157,12 @@ class QueueView:
 def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     """The queue; without files and units where there is none.
 
-    Where the start of a broker would take readable messages away from it, the queue is as it lies on disk, unless the
-    store was opened to be exact.
-
     Raises:
         OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     view = queue_on_disk(started, topic, queue_id)
-    if is_settled(view):
+    if started.as_found or started.store.is_running:
         return view
     from rmqctl.rocketmq.query.recovered import queue_after_start
 
@@ -235,39 +229,6 @@ def hole_before(disk: QueueView, queue_offset: int) -> int | None:
     is_hole = queue_offset >= disk.max_offset and any(u.size > 0 and u.physical_offset >= 0 for u in behind)
     with_unit.close()
     return disk.max_offset if is_hole else None
-
-
-def is_settled(view: QueueView) -> bool:
-    """Whether a start of the broker would leave the queue as it is, as far as a look at its end tells."""
-    if view.store.state == "running":
-        return True
-    if view.store.state != "clean":
-        return False
-    last = view.last_unit()
-    if last is None:
-        return not view.store.is_rocksdb and has_queues(view.store)
-    if last.is_filler or last.physical_offset < view.log_begin:
-        return True
-    return view.log.record(last.physical_offset) is not None and not _is_followed(view, last)
-
-
-def has_queues(store: RocketMQStore) -> bool:
-    """Whether any simple queue has files: where none has, a start makes all of them anew from the log."""
-    return any(queue.files(sizes=False)[0] for queue in store.queues(QUEUES))
-
-
-def _is_followed(view: QueueView, last: Unit) -> bool:
-    """Whether one of the records right behind the queue's last one is of the queue too, and so has no unit."""
-    at = last.physical_offset + last.size
-    for _ in range(_NEIGHBOURS):
-        fields = view.log.fields(at)
-        if fields is None:
-            return False
-        mine = (fields["topic"], fields["queue_id"]) == (view.topic.encode(), view.queue_id)
-        if mine and fields["sys_flag"] & TRANSACTION not in UNQUEUED:
-            return True
-        at += fields["total_size"]
-    return False
 
 
 def set_range(view: QueueView) -> None:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from rmqctl.files.source import BytesSource
 from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
+from rmqctl.rocketmq.recovery.queue_ends import image_of
 from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
 from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage
 from rmqctl.rocketmq.store import BATCH_QUEUES, OFFSET_DIGITS, QUEUES
 
-_LOOKED_AT = 64
-
 
 def queue_after_start(disk: QueueView) -> QueueView | None:
-    """The queue after a start; None where the broker does not start, or where what is on disk is to be shown.
+    """The queue after a start; None where the broker does not start.
 
     Raises:
         OSError: a file cannot be read.
@@ -24,26 +23,14 @@ def queue_after_start(disk: QueueView) -> QueueView | None:
     found = disk.started.recovery
     if not found.starts or found.end is None:
         return None
-    image = _image(disk, found.images)
-    if image is not None and not disk.started.exact and _loses_messages(disk, image):
-        return None
+    image = image_of(found.images, disk.topic, disk.queue_id)
     view = QueueView(disk.started, disk.topic, disk.queue_id, log_end=found.end, is_sound=False)
     if image is not None:
+        view.is_sound = not (image.removed or image.appended or image.lost or image.refused)
         view.is_batch = image.key[0] == BATCH_QUEUES
         view.files = _database_units(view, image) if isinstance(image, RocksQueueImage) else _files(image)
         view.min_offset, view.max_offset = image.min_offset, image.max_offset
     return view
-
-
-def _loses_messages(disk: QueueView, image: QueueImage) -> bool:
-    """Whether a unit that the start cuts has its record in the log."""
-    return any(disk.log.head(physical) is not None for physical, _ in image.lost[:_LOOKED_AT])
-
-
-def _image(view: QueueView, images: list[QueueImage]) -> QueueImage | None:
-    """The queue's image; where there are two of a name, the one with messages."""
-    own = [image for image in images if image.key[1:] == (view.topic, view.queue_id)]
-    return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
 
 
 def _files(image: QueueImage) -> list[UnitFile]:

@@ -20,12 +20,12 @@ class StartedStore:
 
     Attributes:
         release: whose rules hold.
-        exact: answer as a broker after its start even where that start takes readable messages away.
+        as_found: take the queues as they lie on disk, whatever a start would make of them.
         log: opened where it is read.
     """
 
-    def __init__(self, store: RocketMQStore, release: Release, *, exact: bool = False) -> None:
-        self.store, self.release, self.exact = store, release, exact
+    def __init__(self, store: RocketMQStore, release: Release, *, as_found: bool = False) -> None:
+        self.store, self.release, self.as_found = store, release, as_found
         self.log = LogReader(store.log_files)
         self._open = ExitStack()
 

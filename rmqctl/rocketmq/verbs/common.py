@@ -54,6 +54,11 @@ def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
             answer.is_no = True
 
 
+def no_start(release: Release, error: str) -> str:
+    """What is said where no broker starts, and so nobody answers where queues end."""
+    return f"no broker of {release} starts on this store ({error}): the files are shown as they lie"
+
+
 def show_of(rendering: Rendering, release: Release | None = None) -> Show:
     """How messages are shown."""
     wanted = rendering

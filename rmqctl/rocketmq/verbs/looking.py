@@ -10,7 +10,7 @@ from rmqctl.errors import MissingExtra
 from rmqctl.release import Release
 from rmqctl.rocketmq.store import RocketMQStore
 from rmqctl.rocketmq.unreadable import forgiving
-from rmqctl.rocketmq.verbs.common import begin, name_unreadable, pending_remark
+from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
 _LAG_COLUMNS = (
@@ -56,16 +56,19 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
     return answer
 
 
-def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool) -> Answer:
+def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found: bool) -> Answer:
     """List queues, or topics with their queues added up."""
+    from rmqctl.rocketmq.recovery.queue_ends import queue_ends
     from rmqctl.rocketmq.topics import by_topic as add_up
-    from rmqctl.rocketmq.topics import queue_rows
 
     found = forgiving(store)
     answer = begin(found, Answer(columns=None if by_topic else _QUEUE_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        queues = [r for r in queue_rows(found) if topic is None or r.topic == topic]
+        ends = queue_ends(found, as_found=as_found)
+        if ends.error is not None:
+            answer.remark(no_start(ends.release, ends.error))
+        queues = [r for r in ends.rows if topic is None or r.topic == topic]
         yield from add_up(queues) if by_topic else (r.row() for r in queues)
         name_unreadable(found, answer)
         if not queues and not answer.is_no:
@@ -88,7 +91,9 @@ def _no_queue(store: RocketMQStore, topic: str | None) -> str:
     return f"the store knows no topic {topic}" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
 
 
-def lag(store: RocketMQStore, *, group: str | None, topic: str | None, as_release: Release | None) -> Answer:
+def lag(
+    store: RocketMQStore, *, group: str | None, topic: str | None, as_release: Release | None, as_found: bool
+) -> Answer:
     """List consumer groups with what they have not consumed."""
     from rmqctl.rocketmq.lag import lag_rows
     from rmqctl.rocketmq.query.started import StartedStore
@@ -97,8 +102,8 @@ def lag(store: RocketMQStore, *, group: str | None, topic: str | None, as_releas
     answer = begin(store, Answer(columns=_LAG_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        release = as_release or release_range(store, quick=True).highest
-        with StartedStore(store, release, exact=as_release is not None) as started:
+        release = as_release or release_range(store).highest
+        with StartedStore(store, release, as_found=as_found) as started:
             found = list(lag_rows(started, group, topic))
             yield from (row.row() for row in found)
             if not found:

@@ -38,6 +38,7 @@ def query_offset(
     *,
     explain: bool,
     as_release: Release | None,
+    as_found: bool,
 ) -> Answer:
     """Give the status, then messages of a queue from an offset on."""
     from rmqctl.rocketmq.query.page import OffsetQuestion, offset_rows
@@ -50,7 +51,7 @@ def query_offset(
     answer = begin(store)
 
     def rows() -> Iterator[Row]:
-        with _started(store, as_release) as started:
+        with _started(store, as_release, as_found=as_found) as started:
             meant = _queues_meant(started, topic, queue)
             if not isinstance(meant, list):
                 yield from _no_queue(answer, meant, explain=explain)
@@ -76,6 +77,7 @@ def query_time(
     boundary: str,
     explain: bool,
     as_release: Release | None,
+    as_found: bool,
 ) -> Answer:
     """Give for each queue the offset that a broker answers for a time, and the message there."""
     from rmqctl.rocketmq.query.neighbours import TimeQuestion, time_rows
@@ -85,7 +87,7 @@ def query_time(
     answer = begin(store)
 
     def rows() -> Iterator[Row]:
-        with _started(store, as_release) as started:
+        with _started(store, as_release, as_found=as_found) as started:
             if boundary == "upper" and started.release < BOUNDARIES_SINCE:
                 answer.remark(
                     f"a broker of {started.release} knows no boundary: the message nearest to the time is the answer"
@@ -105,13 +107,12 @@ def query_time(
     return answer
 
 
-def _started(store: RocketMQStore, release: Release | None) -> StartedStore:
+def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> StartedStore:
     """The store as a broker of the release, or of the one the store shows, has it."""
     from rmqctl.rocketmq.query.started import StartedStore
     from rmqctl.rocketmq.releases import release_range
 
-    rules = release or release_range(store, quick=True).highest
-    return StartedStore(store, rules, exact=release is not None)
+    return StartedStore(store, release or release_range(store).highest, as_found=as_found)
 
 
 def _queues_meant(started: StartedStore, topic: str, queue: int | None) -> list[int] | Step:

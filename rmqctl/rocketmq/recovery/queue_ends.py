@@ -1,0 +1,103 @@
+"""Where the queues of a store begin and end: the one answer for `topics`, `lag`, the lookups and `recover`.
+
+It is what a broker of the store's release answers once it has started on the store (spec 6): the start cuts units
+that point to what is not in the log, and makes those of messages that no queue has yet. Of a store whose broker
+runs, and of one on which no broker would start, the files are taken as they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.release import Release
+from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.queue_files import BATCH_UNIT, is_pre_blank
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.queue_image import QueueImage
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage
+from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.store import QUEUES, RocketMQStore
+from rmqctl.rocketmq.topics import QueueRow, queue_rows
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEnds:
+    """All queues by topic and id.
+
+    Attributes:
+        release: whose start was replayed.
+        error: why no broker of the release starts, so that the files are taken as they lie; else None.
+    """
+
+    rows: list[QueueRow]
+    release: Release
+    error: str | None = None
+
+
+def queue_ends(store: RocketMQStore, release: Release | None = None, *, as_found: bool = False) -> QueueEnds:
+    """Every queue with its ends, messages, bytes and times.
+
+    Args:
+        release: whose start is replayed; None: the one that the store shows.
+        as_found: take the files as they lie, whatever a start would make of them.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    rules = release or release_range(store).highest
+    if as_found or store.is_running:
+        return QueueEnds(queue_rows(store, as_found=True), rules)
+    started = recover(store, rules, processes=min(os.cpu_count() or 1, 8))
+    if not started.starts:
+        return QueueEnds(queue_rows(store, as_found=True), rules, started.error)
+    return QueueEnds(_rows_after(started), rules)
+
+
+def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage | None:
+    """The image of a queue; where there are two of a name, the one with messages."""
+    own = [image for image in images if image.key[1:] == (topic, queue_id)]
+    return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
+
+
+def _rows_after(started: Recovery) -> list[QueueRow]:
+    rows = []
+    with LogReader(started.log_files) as log:
+        for topic, queue_id in sorted({image.key[1:] for image in started.images}):
+            image = image_of(started.images, topic, queue_id)
+            if image is not None:
+                rows.append(_row_of(image, log, started))
+    return rows
+
+
+def _row_of(image: QueueImage, log: LogReader, started: Recovery) -> QueueRow:
+    """The units that count, and of them those whose records are in the log."""
+    messages = size = 0
+    ends: list[int] = []
+    for physical, sizes, counts in _stretches(image):
+        live = (sizes > 0) & (physical >= started.log_begin) & (physical < (started.end or 0))
+        if live.any():
+            messages, size = messages + int(counts[live].sum()), size + int(sizes[live].sum())
+            ends += [int(physical[live][0]), int(physical[live][-1])]
+    times = [log.store_timestamp(p) for p in (ends[0], ends[-1])] if ends else [None, None]
+    return QueueRow(image.key[1], image.key[2], image.min_offset, image.max_offset, messages, size, *times)
+
+
+def _stretches(image: QueueImage) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Physical offsets, sizes and numbers of messages of the units, file by file; int64 of one shape (n,)."""
+    if isinstance(image, RocksQueueImage):
+        found = np.array([image.units[offset] for offset in sorted(image.units)], np.int64).reshape(-1, 2)
+        yield found[:, 0], found[:, 1], np.ones(len(found), np.int64)
+        return
+    for file in image.files:
+        units = file.units(image.dtype)[: file.wrote // image.unit_size]
+        units = units[~is_pre_blank(units)]
+        physical, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+        batch = image.dtype is BATCH_UNIT
+        yield physical, sizes, units["batch_size"].astype(np.int64) if batch else np.ones(len(units), np.int64)
