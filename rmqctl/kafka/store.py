@@ -79,12 +79,21 @@ class KafkaStore(Store):
 
         return describing.info(self.replicas, self.kind, self.state, explain=explain)
 
-    def topics(self, *, topic: str | None = None, by_topic: bool = False) -> Answer:
+    def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
+        _refuse_as_found(as_found)
         from rmqctl.kafka.verbs import looking
 
         return looking.topics(self.replicas, topic=topic, by_topic=by_topic)
 
-    def lag(self, *, group: str | None = None, topic: str | None = None, as_release: Release | None = None) -> Answer:
+    def lag(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        as_release: Release | None = None,
+        as_found: bool = False,
+    ) -> Answer:
+        _refuse_as_found(as_found)
         from rmqctl.kafka.verbs import looking
 
         return looking.lag(self.replicas, group=group, topic=topic)
@@ -145,7 +154,9 @@ class KafkaStore(Store):
         boundary: str = "lower",
         explain: bool = False,
         as_release: Release | None = None,
+        as_found: bool = False,
     ) -> Answer:
+        _refuse_as_found(as_found)
         from rmqctl.kafka.verbs import lookups
 
         if boundary != "lower":
@@ -163,7 +174,9 @@ class KafkaStore(Store):
         read_committed: bool = False,
         explain: bool = False,
         as_release: Release | None = None,
+        as_found: bool = False,
     ) -> Answer:
+        _refuse_as_found(as_found)
         from rmqctl.kafka.verbs import lookups
 
         return lookups.query_offset(
@@ -224,6 +237,16 @@ class KafkaFile(LoneFile):
 
 
 # --- from a path to what lies there -----------------------------------------------------------------------
+
+
+def _refuse_as_found(wanted: bool) -> None:
+    """Refuse an option that has no meaning here.
+
+    Raises:
+        WrongUsage: it was given.
+    """
+    if wanted:
+        raise WrongUsage("--as-found", "is for RocketMQ: the offsets of a log directory are those of its files.")
 
 
 def open_at(place: Place) -> Store | LoneFile | None:

@@ -133,7 +133,7 @@ class _Lag:
     def _topic(self, group: str, topic: str) -> Iterator[LagRow]:
         stored = self.progress.offsets.get((group, topic), {})
         there = set(queues_of_topic(self.started, topic)) | self.configured.get(topic, set())
-        if not self.started.as_found and not self.started.store.is_running:
+        if self.started.replays:
             there |= set(self.started.recovered_queues(topic))
         for queue_id in sorted(there | set(stored)):
             offset = stored.get(queue_id)

@@ -53,7 +53,7 @@ def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> li
     if ids and (queue_id is None or queue_id in ids):
         return ids if queue_id is None else [queue_id]
     ids = sorted({*ids, *_configured_in_database(started.store, topic)})
-    if (not ids or queue_id not in (None, *ids)) and not started.as_found and not started.store.is_running:
+    if (not ids or queue_id not in (None, *ids)) and started.replays:
         ids = sorted({*ids, *started.recovered_queues(topic)})
     if not ids:
         return steps.UNKNOWN_TOPIC.conclude(topic=topic, nearest=did_you_mean(topic, topics_of(started)))

@@ -162,7 +162,7 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     view = queue_on_disk(started, topic, queue_id)
-    if started.as_found or started.store.is_running:
+    if not started.replays:
         return view
     from rmqctl.rocketmq.query.recovered import queue_after_start
 

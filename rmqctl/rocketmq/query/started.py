@@ -54,6 +54,13 @@ class StartedStore:
         return self._open.enter_context(open_queues(self.store))
 
     @cached_property
+    def replays(self) -> bool:
+        """Whether queues are those after the start of a broker; otherwise they are taken as they lie."""
+        from rmqctl.rocketmq.recovery.queue_ends import can_replay
+
+        return not self.as_found and can_replay(self.store)
+
+    @cached_property
     def recovery(self) -> Recovery:
         """What a start of a broker of the release makes of the store.
 

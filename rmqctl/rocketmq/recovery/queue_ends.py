@@ -52,12 +52,17 @@ def queue_ends(store: RocketMQStore, release: Release | None = None, *, as_found
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     rules = release or release_range(store).highest
-    if as_found or store.is_running:
+    if as_found or not can_replay(store):
         return QueueEnds(queue_rows(store, as_found=True), rules)
     started = recover(store, rules, processes=min(os.cpu_count() or 1, 8))
     if not started.starts:
         return QueueEnds(queue_rows(store, as_found=True), rules, started.error)
     return QueueEnds(_rows_after(started), rules)
+
+
+def can_replay(store: RocketMQStore) -> bool:
+    """Whether a start can be replayed: no broker runs on the store, and its log is not one of DLedger."""
+    return not store.is_running and not any(file.lead for file in store.log_files)
 
 
 def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage | None:

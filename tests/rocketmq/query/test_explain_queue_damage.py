@@ -51,6 +51,8 @@ CAUSES = {
     "zero-page-mid": {GONE, DAMAGED},
 }
 """Kind of damage -> ids (without ``miss.``) of the last sentence for the messages that it hides."""
+CUT = "cut-at-start"
+"""What is said of a message that a start of the broker takes away; ``--as-found`` names what is wrong."""
 LATE = {UNQUEUED, "beyond-max-offset"}
 """What may be said of the last record of a crashed store, which had no unit yet: it is in the log, or torn."""
 
@@ -93,20 +95,23 @@ def test_the_true_cause_is_named(
     try:
         causes = _causes(root, release, [*every[::17], *every[-3:-1]])
         last = _causes(root, release, every[-1:])
+        as_found = _causes(root, release, [*every[::17], *every[-3:-1]], as_found=True)
     finally:
         damage.undo(found["recipe"], golden.pristine(found["base"]), root)
     kinds = name.partition("/")[2].split("+")
     expected = set().union(*(CAUSES.get(kind, set()) for kind in kinds))
+    assert as_found <= expected
+    expected = expected | {CUT}
     assert causes <= expected
     assert last <= expected | (LATE if found["base"].endswith("crash") else set())
 
 
-def _causes(root: Path, release: str, sample: list[dict[str, Any]]) -> set[str]:
+def _causes(root: Path, release: str, sample: list[dict[str, Any]], *, as_found: bool = False) -> set[str]:
     """Ids of the conclusions for the messages that their queue does not give."""
     found = set()
     store = open_store_at(str(root))
     store.settings = golden.broker_conf(f"{release}-clean")
-    with StartedStore(store, Release.parse(release)) as started:
+    with StartedStore(store, Release.parse(release), as_found=as_found) as started:
         for record in sample:
             with open_queue(started, record["topic"], record["queueId"]) as view:
                 rows = list(offset_rows(view, OffsetQuestion(record["queueOffset"], explain=True)))
