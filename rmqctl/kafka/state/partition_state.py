@@ -17,7 +17,8 @@ from formats.errors import DecodeError
 from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_leader_epochs, parse_offsets
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
-from rmqctl.kafka.block import Block, Gap, GapKind
+from rmqctl.files.source import ByteSource
+from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.indexes import read_offset_index, read_producer_snapshot
@@ -26,6 +27,8 @@ from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import ProducerReplay
 
 _MAX_TEXT = 64 << 20
+_NOWHERE = -1
+_LOST = "the last entry of the offset index leads to no batch, so the segment counts as empty"
 
 
 class Checkpoints:
@@ -110,9 +113,12 @@ class PartitionLog:
         """The batches of a segment up to where a broker cuts it."""
         assert segment.log is not None
         recovered, is_last = number >= self.recovered_from, number + 1 == len(self.segments)
-        trusted = 0 if recovered else self._indexed(segment) if is_last else None
         source = segment.log.open()
         try:
+            trusted = 0 if recovered else self._indexed(segment, source) if is_last else None
+            if trusted == _NOWHERE:
+                self.stop = Stop(segment.log, Gap(0, segment.log.size, GapKind.CUT, _LOST))
+                return
             extent = Extent(segment.log.name, segment.base, size=segment.log.size, check_crc=recovered)
             for block in scan(source, extent):
                 cut = None if trusted is None else _first_stop(block, trusted)
@@ -126,8 +132,12 @@ class PartitionLog:
             source.close()
 
     @staticmethod
-    def _indexed(segment: Segment) -> int:
-        """Where a broker begins to look for the end of a log that was stopped in order."""
+    def _indexed(segment: Segment, log: ByteSource) -> int:
+        """Where a broker begins to look for the end of a log that was stopped in order: at the last index entry.
+
+        Zeros at the end of an index count as entries, and lead to byte 0. ``_NOWHERE`` where no batch starts at the
+        place: then the log ends for the broker with the base offset of the segment.
+        """
         if segment.offset_index is None:
             return 0
         source = segment.offset_index.open()
@@ -135,7 +145,12 @@ class PartitionLog:
             index = read_offset_index(source)
         finally:
             source.close()
-        return int(index.positions[-1]) if len(index) else 0
+        if not len(index) or index.padding:
+            return 0
+        position = int(index.positions[-1])
+        extent = Extent(segment.log.name if segment.log else "", segment.base, position, chained=True, check_crc=False)
+        block = next(scan(log, extent), None) if position >= 0 else None
+        return position if block is not None and len(block) and block.position[0] == position else _NOWHERE
 
     @cached_property
     def log_start_offset(self) -> int:
@@ -217,21 +232,22 @@ def _first_stop(block: Block, trusted: int) -> Gap | None:
 def _replay(log: PartitionLog) -> PartitionState:
     producers, epochs = ProducerReplay(), list[tuple[int, int]]()
     _load_snapshot(log, producers)
-    last_offset, records = -1, 0
+    last_offset, beyond, records = -1, -1, 0
     first = last = b""
-    for _, block in log.blocks():
+    for segment, block in log.blocks():
         if not len(block):
             continue
         producers.add(block)
         _add_epochs(block, epochs)
-        last_offset = max(last_offset, int(block["last_offset"].max()))
+        last_offset = int(block["last_offset"][-1])  # of the last batch, be it the highest or not
+        beyond = max(beyond, _beyond(log, segment, block))
         counts = np.clip(block["records_count"], 0, None)
         records += int(counts.sum())
         data = np.flatnonzero((counts > 0) & ~block.flag(Attributes.CONTROL))
         if len(data):
             first = first or block.raw(int(data[0]))
             last = block.raw(int(data[-1]))
-    end = _log_end(log, last_offset)
+    end = _log_end(log, max(last_offset, beyond))
     stored = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
     return PartitionState(
         log.log_start_offset,
@@ -267,6 +283,14 @@ def _add_epochs(block: Block, epochs: list[tuple[int, int]]) -> None:
     before = np.concatenate([[epochs[-1][0] if epochs else -1], highest[:-1]])
     rows = np.flatnonzero(highest > before)
     epochs.extend(zip(column[rows].tolist(), block["base_offset"][rows].tolist(), strict=True))
+
+
+def _beyond(log: PartitionLog, segment: Segment, block: Block) -> int:
+    """The largest offset that no index of the segment can hold, -1 for none: recovery makes a last segment of it."""
+    if segment.base < (log.segments[log.recovered_from].base if log.recovered_from < len(log.segments) else 1 << 63):
+        return -1
+    largest = int(block["last_offset"].max())
+    return largest if largest - segment.base > INT_MAX else -1
 
 
 def _log_end(log: PartitionLog, last_offset: int) -> int:
