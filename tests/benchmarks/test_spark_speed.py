@@ -69,13 +69,13 @@ def options(store: Path, **more: str) -> TableOptions:
 
 
 def export(spark: SparkSession, store: Path, out: Path, **more: str) -> Callable[[], object]:
-    from rmqctl.pipeline.export import Export, ExportChoices
+    from rmqctl.pipeline.export import Export, ExportChoices, on_spark
     from rmqctl.pipeline.outputs import output_at
 
     def run() -> None:
         shutil.rmtree(out, ignore_errors=True)
         work = Export(options(store, **more), output_at(str(out)), ExportChoices(split_size=SIZE // 4))
-        work.run(spark, work.plan(2))
+        work.run(work.plan(2), on_spark(spark))
 
     return run
 

@@ -178,3 +178,16 @@ def test_a_cluster_without_workers_is_given_up(tmp_path: Path) -> None:
     assert process.returncode == 10
     assert b"no executor came within 3 s" in error
     assert b"executorWaitSeconds" in error
+
+
+def test_an_executor_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    with cluster(tmp_path, workers=0) as empty:
+        process = start("stats", golden.pristine(STORE), "-o", "json", "--no-keys", "--master", empty.url, *_SETTINGS)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert b"no executor of " + empty.url.encode() in said
+        assert process.poll() is None
+        empty.workers.append(empty.add_worker())
+        out, error = process.communicate(timeout=300)
+    assert process.returncode == 0, error.decode()
+    assert json.loads(out)["all"][0]["messages"] == len(truths.expected(STORE))
