@@ -21,6 +21,8 @@ from rmqctl.pipeline.texts import group_codes
 Ints = npt.NDArray[np.int64]
 _TOGETHER = 32
 """Parts whose figures are held before they are added up."""
+_KEYS = 1 << 22
+"""Keys that are held before equal ones are counted."""
 
 
 def collect(options: TableOptions, *, keys: bool = True, advance: Callable[[int], object] = bool) -> Stats:
@@ -127,10 +129,11 @@ def _keys(options: TableOptions, advance: Callable[[int], object]) -> tuple[list
                 pa.table({"topic": topics.take(pc.list_parent_indices(lists)), "key": flat, "n": _ones(len(flat))})
             )
         advance(taken().bytes)
-        unique, keys = [_counted(unique, "unique_key")] if unique else [], [_counted(keys, "key")] if keys else []
+        if sum(map(len, unique)) + sum(map(len, keys)) > _KEYS:
+            unique, keys = [_counted(unique, "unique_key")], [_counted(keys, "key")]
     if not unique:
         return [], []
-    (ids,), (named,) = unique, keys
+    ids, named = _counted(unique, "unique_key"), _counted(keys, "key")
     ids = ids.filter(pc.and_(pc.is_valid(ids.column("unique_key")), pc.greater(ids.column("n"), 1)))
     ids = ids.append_column("more", pc.subtract(ids.column("n"), 1))
     twice = ids.group_by("topic").aggregate([("n", "count"), ("more", "sum")])
