@@ -365,8 +365,8 @@ SNAPSHOT_STATE = declare(
 SNAPSHOT_MISSING = declare(
     "snapshot.missing",
     _N,
-    "No producer snapshot is there though producers wrote to the log.",
-    "Nothing: a broker makes them. After a clean stop it does so without a scan, and forgets the producers.",
+    "The last segment has no producer snapshot though producers wrote to the log.",
+    "Nothing: a broker makes it. Where none is there after a clean stop, it does so without a scan and forgets the producers.",
     broker="Writes empty snapshots after a clean stop; replays the log after a crash.",
     see="spec 13.4",
 )

@@ -117,7 +117,7 @@ def _slots(source: ByteSource, schema: Any) -> tuple[npt.NDArray[np.void], int, 
     dtype = entry_dtype(schema)
     data = source.read_at(0, min(source.size(), MAX_INDEX))
     whole = len(data) // dtype.itemsize
-    used = len(data.rstrip(b"\0"))
+    used = len(data[: whole * dtype.itemsize].rstrip(b"\0"))
     slots = np.frombuffer(data, dtype, whole)
     return slots, min(-(-used // dtype.itemsize), whole), len(data) - whole * dtype.itemsize
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
 
 _MOST_LOOKED_INTO = 64
+_LARGE = 128 << 20
+"""Bytes of log from which several processes are faster than one."""
 _NAMED = frozenset(kind for kind in FileKind if kind is not FileKind.OTHER)
 
 
@@ -78,6 +81,23 @@ class KafkaStore(Store):
         from rmqctl.kafka.verbs import describing
 
         return describing.info(self.replicas, self.kind, self.state, explain=explain)
+
+    def verify(
+        self,
+        *,
+        level: str = "full",
+        cross: bool = True,
+        processes: int | None = None,
+        as_release: Release | None = None,
+        notes: bool = True,
+        share: Callable[..., Any] | None = None,
+    ) -> Answer:
+        from rmqctl.kafka.verbs import checking
+
+        if share is not None:
+            raise WrongUsage("--engine", "spark is for RocketMQ: a log directory is verified by the processes here.")
+        wanted = processes or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
+        return checking.verify(self.replicas, self.logs, level=level, cross=cross, processes=wanted, notes=notes)
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         _refuse_as_found(as_found)

@@ -52,12 +52,14 @@ class Verification:
 
     Attributes:
         selection: path of a partition or file inside the directory, "" for all.
+        image: the cluster's metadata, wherever its log lies; None where it is not known.
     """
 
     directory: LogDirectory
     options: VerifyOptions = field(default_factory=VerifyOptions)
     progress: Callable[[int], object] | None = None
     selection: str = ""
+    image: MetadataImage | None = None
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
     records: int = 0
@@ -100,7 +102,7 @@ class Verification:
         self.bytes = sum(max(log.size, 0) for p in partitions for log in p.logs)
         if not self.selection:
             yield from state.check_directory(directory)
-        image = state.read_image(directory, checkpoints)
+        image = self.image or state.read_image(directory, checkpoints)
         ends: dict[str, int] = {}
         headers = iter(self._read(partitions))
         for partition in partitions:

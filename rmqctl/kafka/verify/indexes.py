@@ -76,6 +76,8 @@ class SegmentIndexes:
         """
         if facts.segment.log is not None and facts.segment.log.size == 0 and self.segment.offset_index is None:
             return  # made when the first batch comes
+        if not self.is_last and facts.last_offset < 0:
+            return  # an emptied segment is one finding
         if self.segment.log is not None:
             yield from self._offset_index(facts, one_by_one=one_by_one)
             yield from self._time_index(facts)

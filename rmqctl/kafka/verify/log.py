@@ -65,6 +65,7 @@ class LogCheck:
     records: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     _edge: _Rows | None = None
+    _is_broken: bool = False
     _holes: list[Finding] = field(default_factory=list)
 
     def add(self, segment: Segment, headers: Headers, *, is_last: bool) -> Iterator[Finding]:
@@ -89,7 +90,7 @@ class LogCheck:
     def end_offset(self) -> int:
         """The offset after the last batch, or the base offset of the last segment."""
         last = max((facts.last_offset for facts in self.segments), default=-1)
-        base = self.partition.segments[-1].base if self.partition.segments else 0
+        base = self.partition.logs[-1].base if self.partition.logs else 0
         return max(last + 1, base)
 
     def finish(self) -> Iterator[Finding]:
@@ -97,6 +98,14 @@ class LogCheck:
         if self._holes and not self.compacted:
             self.damaged = True
             yield from self._holes
+        last = self.partition.segments[-1] if self.partition.segments else None
+        if last is not None and last.log is None and self.segments and last.base >= self.end_offset:
+            index = last.offset_index or last.time_index or last.txn_index
+            assert index is not None
+            self.damaged = True
+            name = index.name.rpartition(".")[0] + ".log"
+            message = f"it is not there, but {index.name.rpartition('/')[2]} is; the log ends at {self.end_offset}"
+            yield Finding(kinds.SEGMENT_MISSING, name, 0, 0, message)
 
     # --- one split -----------------------------------------------------------------------------------
 
@@ -120,6 +129,12 @@ class LogCheck:
     def _order(self, file: LogFile, headers: Headers) -> Iterator[Finding]:
         """Compare neighbours; the last rows of the split before are carried along."""
         rows = _Rows.of(file, headers)
+        if len(rows):
+            rows.broken[0] |= self._is_broken
+            self._is_broken = False
+        after = int(rows.position[-1]) if len(rows) else -1
+        self._is_broken |= any(gap.position > after for gap in headers.gaps if gap.why is not GapKind.ZERO_TAIL)
+        self._is_broken |= bool((headers.position[~headers.crc_ok] > after).any())
         joined = rows if self._edge is None else self._edge.followed_by(rows)
         first = 0 if self._edge is None else self._edge.judged
         yield from self._offsets(joined, first)

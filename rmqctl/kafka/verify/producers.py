@@ -45,6 +45,7 @@ class ProducerCheck:
     prior: bool = False
     seen: bool = False
     _snapshots: dict[int, tuple[LogFile, ProducerSnapshot]] = field(default_factory=dict)
+    _unreadable: bool = False
     _due: list[int] = field(default_factory=list)
     _disagreements: list[Finding] = field(default_factory=list)
     _jumps: list[Finding] = field(default_factory=list)
@@ -59,6 +60,7 @@ class ProducerCheck:
             finally:
                 source.close()
             if not snapshot.is_good:
+                self._unreadable = True
                 yield Finding(kinds.SNAPSHOT_UNREADABLE, file.name, 0, file.size, snapshot.problem)
                 continue
             self._snapshots[file.base] = file, snapshot
@@ -113,11 +115,20 @@ class ProducerCheck:
             if base not in bases and base != end_offset and not damaged:
                 where = "of no segment, and not the end of the log"
                 yield Finding(kinds.SNAPSHOT_ORPHAN, file.name, 0, 0, f"offset {base} is {where} ({end_offset})")
-        if self.seen and not self._snapshots:
-            yield Finding(kinds.SNAPSHOT_MISSING, f"{self.partition.directory}/", 0, 0, "no producer snapshot is there")
+        yield from self._missing()
         for producer, first in sorted(self.replay.open.items(), key=lambda item: item[1]):
             message = f"producer {producer} began a transaction at offset {first} that has not ended"
             yield Finding(kinds.TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
+
+    def _missing(self) -> Iterator[Finding]:
+        """Snapshots that a broker makes when a segment is rolled."""
+        logs = self.partition.logs
+        if not self.seen or self._unreadable or len(logs) < 2:
+            return
+        if logs[-1].base not in self._snapshots:
+            name = logs[-1].name.removesuffix(".log") + ".snapshot"
+            message = f"it is not there, {len(self._snapshots)} others are"
+            yield Finding(kinds.SNAPSHOT_MISSING, name, 0, 0, message)
 
     def _sequence(self, file: LogFile, headers: Headers, row: int, batch: list[int], sequence: int) -> None:
         """Hold a batch of data against what its producer sent before."""

@@ -61,13 +61,13 @@ def _epoch_entries(file: LogFile, found: EpochCheckpoint, log: PartitionLog, che
         return
     stated = {entry.epoch: entry.start_offset for entry in entries}
     start = log.log_start_offset
-    for number, (epoch, offset) in enumerate(check.epochs):
+    for epoch, offset in check.epochs:
         if epoch not in stated:
             message = f"batches from offset {offset} have epoch {epoch}, which is not in it"
             yield Finding(kinds.EPOCH_BATCHES, file.name, 0, 0, message)
             return
-        later = check.epochs[number + 1][1] if number + 1 < len(check.epochs) else check.end_offset + 1
-        if not (stated[epoch] <= max(offset, start) or later <= start):
+        collapsed = entries[0].epoch == epoch  # the log start moved into this epoch
+        if stated[epoch] > max(offset, start) and not collapsed:
             message = f"epoch {epoch} starts at {stated[epoch]}, in the batches at {offset}"
             yield Finding(kinds.EPOCH_BATCHES, file.name, 0, 0, message)
             return
@@ -110,7 +110,7 @@ def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Findin
             message = f"it is not there; the cluster's id of the topic is {image.topics[partition.topic]}"
             yield Finding(kinds.DIRECTORY_TOPIC_ID, name, 0, 0, message)
     else:
-        for problem in log.topic_id_file.problems:
+        for problem in log.topic_id_file.problems[:1]:
             yield Finding(kinds.DIRECTORY_TOPIC_ID, file.name, problem.offset, problem.size, problem.message)
     if image is None or partition.is_metadata_log or not partition.is_plain:
         return

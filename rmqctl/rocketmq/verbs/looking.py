@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rmqctl.answer import EVERY_KIND, Answer, Row, Section
+from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
 from rmqctl.release import Release
 from rmqctl.rocketmq.store import RocketMQStore
@@ -25,7 +25,6 @@ _LAG_COLUMNS = (
     "last_consumed_timestamp",
     "anomaly",
 )
-FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 
 
 def info(store: RocketMQStore, *, explain: bool) -> Answer:
@@ -146,43 +145,11 @@ def verify(
 ) -> Answer:
     """Check every file alone, then the files against each other."""
     from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+    from rmqctl.verification import show
 
     answer = Answer(work="verify", total=sum(f.size for f in store.log_files))
     pending_remark(store, answer)
     begin(store, answer)
     options = VerifyOptions(Level(level), cross, processes, as_release)
     checked = Verification(store, options, answer.advance) if share is None else share(store, options)
-
-    remedies: dict[str, str] = {}
-
-    def rows() -> Iterator[Row]:
-        for finding in checked.findings():
-            if finding.level != "note":
-                remedies.setdefault(finding.kind.id, finding.kind.remedy)
-            if notes or finding.level != "note":
-                yield finding.row()
-        answer.is_no = bool(checked.counts["error"] or checked.counts["warning"])
-        if checked.skips_queues:
-            answer.error = MissingExtra("comparing RocksDB queues with the log", "rocksdb")
-
-    def document() -> Row:
-        findings = list(answer.rows)
-        return {"summary": checked.summary(), "findings": findings}
-
-    def sections() -> Iterator[Section]:
-        yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
-        yield Section(lines=[f"{name}: {remedy}" for name, remedy in remedies.items()])
-        yield Section(lines=[_verified(checked.summary())])
-
-    answer.rows, answer.document, answer.sections = rows(), document, sections
-    answer.columns = FINDING_COLUMNS
-    answer.summary = lambda: {"kind": "summary", **checked.summary()}
-    return answer
-
-
-def _verified(s: dict[str, Any]) -> str:
-    from rmqctl.text import number_of
-
-    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
-    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
-    return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
+    return show(answer, checked, notes=notes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from rmqctl.errors import MissingExtra
 from rmqctl.files.forgiving import Refusals
 from rmqctl.findings import Finding, Severity
 from rmqctl.processes import Ordered
@@ -101,10 +102,12 @@ class Verification:
         self._seconds = time.monotonic() - self._began
 
     @property
-    def skips_queues(self) -> bool:
-        """Whether queues were to be compared with the log, but are in RocksDB and its package is not installed."""
+    def incomplete(self) -> MissingExtra | None:
+        """Queues that were to be compared with the log are in RocksDB, and its package is not installed."""
         wanted = self.options.cross and self.options.level is not Level.QUICK
-        return wanted and self.store.is_rocksdb and not can_read()
+        if wanted and self.store.is_rocksdb and not can_read():
+            return MissingExtra("comparing RocksDB queues with the log", "rocksdb")
+        return None
 
     def summary(self) -> dict[str, Any]:
         """The summary object of the contract."""

@@ -1,0 +1,61 @@
+"""`verify` of log directories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from rmqctl.answer import Answer
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.looking import begin
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.verification import show
+
+
+class Verifications:
+    """The checks of several log directories of one broker, one after the other (`rmqctl.verification.Verification`)."""
+
+    incomplete = None
+
+    def __init__(self, logs: LogDirectories, options: VerifyOptions, answer: Answer) -> None:
+        self.logs, self.options, self.answer = logs, options, answer
+        self.counts: Counter[str] = Counter()
+
+    @cached_property
+    def each(self) -> list[Verification]:
+        """A verification for each directory; file names are relative to it."""
+        image = Replicas(self.logs).image
+        return [
+            Verification(directory, self.options, self.answer.advance, self.logs.selection, image)
+            for directory in self.logs.directories
+        ]
+
+    def findings(self) -> Iterator[Finding]:
+        """All findings; with several directories file names begin with that of theirs."""
+        several = len(self.each) > 1
+        for checked in self.each:
+            for finding in checked.findings():
+                self.counts[str(finding.level)] += 1
+                yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
+
+    def summary(self) -> dict[str, Any]:
+        """The sums over all directories."""
+        parts = [checked.summary() for checked in self.each]
+        return {
+            **{name: sum(part[name] for part in parts) for name in ("files", "messages", "bytes")},
+            "findings": {str(s): self.counts[str(s)] for s in Severity},
+            "level": self.options.level,
+            "seconds": round(sum(part["seconds"] for part in parts), 3),
+        }
+
+
+def verify(replicas: Replicas, logs: LogDirectories, *, level: str, cross: bool, processes: int, notes: bool) -> Answer:
+    """Check names and small files, every batch and record, then derived files against the log."""
+    answer = begin(replicas, Answer(work="verify", total=logs.size))
+    checked = Verifications(logs, VerifyOptions(level, cross, processes), answer)
+    return show(answer, checked, notes=notes)

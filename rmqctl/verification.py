@@ -1,0 +1,76 @@
+"""A verification as an answer, whatever the family: findings as they come, remedies once an id, one summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from rmqctl.answer import Answer, Row, Section
+from rmqctl.errors import RmqctlError
+from rmqctl.findings import Finding, Severity
+from rmqctl.text import number_of
+
+FINDING_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
+"""What of a finding fits a terminal."""
+
+
+class Verification(Protocol):
+    """One run of the checks of a family.
+
+    Attributes:
+        counts: findings by severity; complete once :meth:`findings` has been read.
+    """
+
+    counts: Counter[str]
+
+    def findings(self) -> Iterator[Finding]:
+        """All findings, in the order of the checks."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """The summary object of the contract; complete after the last finding."""
+        ...
+
+    @property
+    def incomplete(self) -> RmqctlError | None:
+        """Why not everything was checked; None where it was."""
+        ...
+
+
+def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
+    """Make the findings the rows of an answer; errors and warnings make it a "no".
+
+    Args:
+        notes: also what is normal but worth knowing.
+    """
+    remedies: dict[str, str] = {}
+
+    def rows() -> Iterator[Row]:
+        for finding in checked.findings():
+            if finding.level is not Severity.NOTE:
+                remedies.setdefault(finding.kind.id, finding.kind.remedy)
+            if notes or finding.level is not Severity.NOTE:
+                yield finding.row()
+        answer.is_no = bool(checked.counts["error"] or checked.counts["warning"])
+        answer.error = checked.incomplete
+
+    def document() -> Row:
+        findings = list(answer.rows)
+        return {"summary": checked.summary(), "findings": findings}
+
+    def sections() -> Iterator[Section]:
+        yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
+        yield Section(lines=[f"{name}: {remedy}" for name, remedy in remedies.items()])
+        yield Section(lines=[_sentence(checked.summary())])
+
+    answer.rows, answer.document, answer.sections = rows(), document, sections
+    answer.columns = FINDING_COLUMNS
+    answer.summary = lambda: {"kind": "summary", **checked.summary()}
+    return answer
+
+
+def _sentence(s: dict[str, Any]) -> str:
+    counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
+    what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
+    return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
