@@ -147,7 +147,7 @@ def test_an_unreadable_store_is_its_own_error(tmp_path: Path) -> None:
     root = golden.unpack(STORE, tmp_path)
     queries = LocalQueries([Mounted("", {"path": str(root)})])
     root.rename(tmp_path / "gone")
-    with pytest.raises(Exception, match=r"no such|cannot") as caught:
+    with pytest.raises(Exception, match="is not a message store") as caught:
         list(queries.rows("select topic from messages"))
     assert "duckdb" not in type(caught.value).__module__
 
