@@ -9,6 +9,7 @@ from itertools import chain
 from commands import _sink
 from commands._app import Output, Row, message, progress
 from commands._rows import take
+from commands._screen import Screen, fold
 from rmqctl.answer import Answer, Layout, Section
 
 _HEAD_ROWS = 100
@@ -77,7 +78,7 @@ def write(out: Output, answer: Answer) -> None:
 
 
 def _write_section(out: Output, section: Section) -> None:
-    out.text(section.lines)
+    out.text(_folded(section.lines) if section.folds else section.lines)
     if section.rows is None:
         return
     rows: Iterator[Row | None] = iter(section.rows)
@@ -90,6 +91,13 @@ def _write_section(out: Output, section: Section) -> None:
         out.show(rows, columns=section.columns, title=section.title)
     else:
         write_layout(out, rows, section.layout)
+
+
+def _folded(lines: Iterable[str]) -> Iterator[str]:
+    """Sentences on as many lines as the terminal needs."""
+    width = Screen.here().width
+    for line in lines:
+        yield from fold(line, width)
 
 
 def write_layout(out: Output, rows: Iterator[Row | None], layout: Layout) -> None:

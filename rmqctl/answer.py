@@ -47,6 +47,7 @@ class Section:
 
     Attributes:
         lines: text as it is.
+        folds: the lines are sentences, broken where the terminal ends.
         rows: None for no table.
         columns: that fit a terminal, in order; None: all.
         layout: instead of ``columns``, for rows of several kinds.
@@ -60,6 +61,7 @@ class Section:
     layout: Layout | None = None
     title: str = ""
     is_optional: bool = False
+    folds: bool = False
 
 
 @dataclass

@@ -61,7 +61,7 @@ def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
 
     def sections() -> Iterator[Section]:
         yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
-        yield Section(lines=[f"{name}: {remedy}" for name, remedy in remedies.items()])
+        yield Section(lines=(f"{name}: {remedy}" for name, remedy in remedies.items()), folds=True)
         yield Section(lines=[_sentence(checked.summary())])
 
     answer.rows, answer.document, answer.sections = rows(), document, sections

@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from commands import _progress
+from commands._answer import write
 from commands._app import Output, progress
 from commands._cells import cell, instant, printable, size
 from commands._json import encode
 from commands._rows import keys_of
 from commands._screen import fold, pad
+from rmqctl.answer import Answer, Section
 
 Show = Callable[..., str]
 ROW = {
@@ -308,3 +310,16 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         advance(1 << 20)
     assert "Reading" in terminal.getvalue()
     assert not _progress._shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_sentences_of_a_section_are_broken_where_the_terminal_ends(
+    width: int, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    sentence = "log.body-crc: The rest of the record is intact. Restore the body from a replica, or accept the loss."
+    sections = [Section(lines=[sentence], folds=True), Section(lines=["x" * 200])]
+    write(Output("table"), Answer(sections=lambda: sections))
+    *folded, whole = capsysbinary.readouterr().out.decode().splitlines()
+    assert " ".join(folded) == sentence and max(map(len, folded)) <= width
+    assert whole == "x" * 200
