@@ -11,6 +11,7 @@ from rmqctl.kafka.block import Bytes8, Ints
 from rmqctl.kafka.records import Records
 
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.binary(), nullable=False), pa.field("value", pa.binary())]))
+_INLINE = 12
 SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
@@ -42,25 +43,21 @@ def to_arrow(records: Records) -> pa.RecordBatch:
 
 
 def binary_of(data: Bytes8, at: Ints, size: Ints) -> pa.BinaryArray:
-    """The strings ``data[at:at+size]``, which do not overlap; null for a negative size."""
+    """The strings ``data[at:at+size]``, copied; null for a negative size. ``data`` goes on for 12 bytes after the last.
+
+    They are made as Arrow's views (a length, then the string itself up to 12 bytes, else a prefix that nobody looks
+    at, the number of the buffer and the offset), which its cast turns into one run of bytes.
+    """
     count = len(at)
     if not count:
         return pa.array([], pa.binary())
-    if (at[1:] < at[:-1]).any():  # batches of several magics, decoded apart
-        order = np.argsort(at, kind="stable")
-        back = np.empty(count, np.int64)
-        back[order] = np.arange(count)
-        return binary_of(data, at[order], size[order]).take(pa.array(back))
-    bounds = np.empty(2 * count, np.int32)
-    bounds[0::2] = at
-    bounds[1::2] = at + np.maximum(size, 0)
-    pieces: Any = pa.BinaryArray.from_buffers(
-        pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    )
-    taken: Any = pieces.take(pa.array(np.arange(0, 2 * count, 2)))
     null = size < 0
-    if not null.any():
-        return taken
-    _, offsets, joined = taken.buffers()
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.BinaryArray.from_buffers(pa.binary(), count, [valid, offsets, joined], int(null.sum()), taken.offset)
+    views = np.zeros((count, 4), np.int32)
+    views[:, 0], views[:, 3] = np.where(null, 0, size), at
+    short = np.flatnonzero(size <= _INLINE)
+    if len(short):
+        strings = np.ndarray((len(data) - _INLINE + 1,), f"V{_INLINE}", data, 0, (1,))
+        views[short, 1:] = strings[at[short]].view(np.int32).reshape(-1, 3)
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    array: Any = pa.Array.from_buffers(pa.binary_view(), count, [valid, pa.py_buffer(views), pa.py_buffer(data)])
+    return array.cast(pa.binary())

@@ -239,7 +239,8 @@ def _records(data: Bytes8, at: Ints, dtype: np.dtype[np.void]) -> npt.NDArray[np
     """Records of a fixed layout at byte offsets, which must all end inside ``data``."""
     if not len(at):
         return np.zeros(0, dtype)
-    return np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, 0, (1,))[at]
+    rows = np.ndarray((len(data) - dtype.itemsize + 1,), f"V{dtype.itemsize}", data, 0, (1,))  # quicker than fields
+    return rows[at].view(dtype)
 
 
 def sequences(base: Ints, delta: Ints) -> Ints:

@@ -8,6 +8,7 @@ either. The search accepts only what proves itself: sizes that add up and a CRC 
 from __future__ import annotations
 
 import struct
+from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,7 +22,7 @@ from rmqctl.kafka.block import INT_MAX, Bytes8, Flags, Gap, GapKind, Ints
 MAX_BATCH = 128 << 20
 """Largest batch that is read; brokers accept 1 MiB by default."""
 
-_FRAME = struct.Struct(">i4xbI")  # length, (epoch), magic, CRC of magic 2: bytes 8 to 21 of a batch
+_FRAME = struct.Struct(">8xi4xbI")  # length, magic, CRC of magic 2
 _LEGACY = struct.Struct(">iIb")  # length, CRC of magic 0 and 1, magic
 _MIN_LENGTH = HEADER_SIZE - FRAME_HEAD
 _MIN_MESSAGE = {magic: size - FRAME_HEAD for magic, size in message_set.OVERHEAD.items()}
@@ -32,6 +33,10 @@ _KNOWN_ATTRIBUTES = int(
     | Attributes.CONTROL
     | Attributes.DELETE_HORIZON
 )
+_ALIKE, _ALIKE_SIZE, _SINGLY = 8, 1 << 16, 64
+_ALIKE_HEAD = np.dtype(
+    {"names": ["length", "magic", "crc"], "formats": [">i4", "i1", ">u4"], "offsets": [8, 16, 17], "itemsize": 21}
+)
 _PROOF_ALLOWANCE, _PROOF_FACTOR = 256 << 20, 4
 
 
@@ -40,20 +45,29 @@ class Found:
     """What following the frames of one window gave.
 
     Attributes:
-        at, size, magic: of the batches, in order.
+        starts: where batches start in the window, in order; each ends where the next one starts, but for
+        ends: number of batches so far, and the end of the last of them, where no batch follows it.
         bad: numbers of the batches whose CRC does not match.
         gaps: damage whose end was found here.
         after: where the chain (or the search) stands, in bytes from the start of the window.
         need: bytes that the next window must hold from there; 0 for the usual size.
     """
 
-    at: list[int] = field(default_factory=list)
-    magic: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    ends: list[tuple[int, int]] = field(default_factory=list)
     bad: list[int] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     after: int = 0
     need: int = 0
+
+    def columns(self) -> tuple[Ints, Ints]:
+        """Start and size of each batch, shape (n,)."""
+        at = np.array(self.starts, np.int64)
+        size = np.diff(at, append=0)
+        for count, end in self.ends:
+            if count:
+                size[count - 1] = end - at[count - 1]
+        return at, size
 
 
 class Chain:
@@ -100,6 +114,8 @@ class _Window:
         return self._examine()
 
     def _leave(self, at: int, need: int = 0) -> bool:
+        if self.chain.gap is None:
+            self.found.ends.append((len(self.found.starts), at))
         self.found.after, self.found.need = at, need
         return False
 
@@ -112,22 +128,56 @@ class _Window:
             self._hop_messages()
 
     def _hop_batches(self) -> None:
+        """Hop from batch to batch; now and then look whether many of one size follow, which are taken at once."""
+        singly = _SINGLY
+        while True:
+            taken = self._take_alike()
+            singly = _SINGLY if taken else singly * 2
+            if self._hop_singly(singly) < singly:
+                return
+
+    def _take_alike(self) -> int:
+        """Take the batches of one size that stand here; how many."""
+        at, last = self.at, min(self.stop - 1, len(self.view) - HEADER_SIZE)
+        if at > last:
+            return 0
+        length, magic, _ = _FRAME.unpack_from(self.view, at)
+        size = length + FRAME_HEAD
+        if magic != 2 or length < _MIN_LENGTH or size > _ALIKE_SIZE:
+            return 0
+        count = min((last - at) // size + 1, (len(self.view) - at) // size)
+        if count < _ALIKE:
+            return 0
+        heads = np.ndarray((count,), _ALIKE_HEAD, self.data, at, (size,))
+        alike = (heads["length"] == length) & (heads["magic"] == magic)
+        if self.chain.check_crc and alike[:_ALIKE].all():
+            view, stop = self.view, at + (count if alike.all() else int(np.argmin(alike))) * size
+            computed = [crc32c(view[p + CRC_FROM : p + size]) for p in range(at, stop, size)]
+            alike[: len(computed)] &= heads["crc"][: len(computed)] == computed
+        run = count if alike.all() else int(np.argmin(alike))
+        if run < _ALIKE:
+            return 0
+        self.found.starts.frombytes(np.arange(at, at + run * size, size, dtype=np.int64).tobytes())
+        self.at = at + run * size
+        return run
+
+    def _hop_singly(self, most: int) -> int:
         view, unpack, check = self.view, _FRAME.unpack_from, crc32c if self.chain.check_crc else None
-        starts, ends, at = self.found.at, self.found.ends, self.at
-        last = min(self.stop - 1, len(view) - HEADER_SIZE)
-        end, before = len(view), len(starts)
-        while at <= last:
-            length, magic, crc = unpack(view, at + 8)
-            to = at + FRAME_HEAD + length
+        add, at, end = self.found.starts.append, self.at, len(view)
+        last, before = min(self.stop - 1, end - HEADER_SIZE), len(self.found.starts)
+        for _ in range(most):
+            if at > last:
+                break
+            length, magic, crc = unpack(view, at)
+            to = at + length + FRAME_HEAD
             if magic != 2 or length < _MIN_LENGTH or to > end:
                 break
             if check is not None and check(view[at + CRC_FROM : to]) != crc:
                 break
-            starts.append(at)
-            ends.append(to)
+            add(at)
             at = to
-        self.found.magic += [2] * (len(starts) - before)
         self.at = at
+        return len(self.found.starts) - before
 
     def _hop_messages(self) -> None:
         view, unpack, check = self.view, _LEGACY.unpack_from, self.chain.check_crc
@@ -140,9 +190,7 @@ class _Window:
                 break
             if check and crc32(view[at + message_set.CRC_FROM : to]) != crc:
                 break
-            found.at.append(at)
-            found.ends.append(to)
-            found.magic.append(magic)
+            found.starts.append(at)
             at = to
         self.at = at
 
@@ -187,10 +235,8 @@ class _Window:
         found = self.found
         (crc,) = struct.unpack_from(">I", self.view, at + 17)
         if magic < 2 or crc32c(self.view[at + CRC_FROM : at + size]) != crc:
-            found.bad.append(len(found.at))
-        found.at.append(at)
-        found.ends.append(at + size)
-        found.magic.append(magic)
+            found.bad.append(len(found.starts))
+        found.starts.append(at)
         self.at = at + size
 
     def _goes_on(self, at: int) -> bool:
@@ -203,6 +249,7 @@ class _Window:
 
     def _open(self, why: GapKind, detail: str, stated: int | None = None) -> bool:
         here = self.position + self.at
+        self.found.ends.append((len(self.found.starts), self.at))
         self.chain.gap = Gap(here, here, why, detail, stated=stated)
         self.at += 1
         return True

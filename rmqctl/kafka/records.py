@@ -21,7 +21,7 @@ from rmqctl.kafka import reference
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Flags, Ints, sequences
 from rmqctl.kafka.codecs import INFLATE_LIMIT, inflate
 from rmqctl.kafka.legacy import read_message, unwrap
-from rmqctl.kafka.varints import Varints, takes_more_than, unzigzag
+from rmqctl.kafka.varints import Varints, takes_more_than
 
 GROUP_BYTES = 16 << 20
 """Decompressed bytes after which a group of batches ends."""
@@ -301,48 +301,48 @@ def _record_bounds(data: Bytes8, start: Ints, end: Ints, count: Ints) -> tuple[I
         start, end: where the records of each batch lie in ``data``, shape (batches,).
     """
     first = np.cumsum(count) - count
-    total = int(count.sum())
-    bodies = np.empty(total, np.int64)
-    ends = np.empty(total, np.int64)
+    starts = np.empty(int(count.sum()), np.int64)
     order = np.argsort(-count, kind="stable")
-    at, limit, place = start[order], end[order], first[order]
-    broken = np.zeros(len(count), np.bool_)
-    done, alive = 0, len(order)
-    wanted = count[order]
+    at, limit, place, wanted = start[order], end[order], first[order], count[order]
     numbers = Varints(data)
-    while alive >= _FEW or (alive and int(wanted[0]) - done <= 2):
-        alive = int(np.searchsorted(-wanted, -done, side="left"))
-        if alive < _FEW and alive and int(wanted[0]) - done > 2:
-            break
-        if not alive:
-            break
+    most, done = int(wanted[0]) if len(wanted) else 0, 0
+    alive = int(np.searchsorted(-wanted, 0, side="left"))
+    while alive and (alive >= _FEW or most - done <= 2):
         at, limit, place = at[:alive], limit[:alive], place[:alive]
-        length, size = numbers.unsigned(at)
-        body = at + size
-        to = body + (length >> 1)
-        wrong = (length & 1).astype(np.bool_) | takes_more_than(size, 4) | (to > limit)
-        if wrong.any():
-            broken[order[:alive][wrong]] = True
-            to = np.where(wrong, limit, to)
-            body = np.minimum(body, to)
-        bodies[place + done], ends[place + done] = body, to
-        at = to
+        starts[place + done] = at
+        at = np.minimum(at + numbers.spans(at), limit)
         done += 1
+        alive = int(np.searchsorted(-wanted, -done, side="left"))
     for k in range(alive):
-        if not _walk(data, int(at[k]), int(limit[k]), bodies, ends, int(place[k]) + done, int(wanted[k]) - done):
-            broken[order[k]] = True
+        _walk(data, int(at[k]), int(limit[k]), starts, int(place[k]) + done, int(wanted[k]) - done)
+    return _checked(numbers, starts, first, end, count, start)
+
+
+def _checked(
+    numbers: Varints, starts: Ints, first: Ints, end: Ints, count: Ints, start: Ints
+) -> tuple[Ints, Ints, Ints, Flags]:
+    """What :func:`_record_bounds` gives, once each record is seen to end where the next one starts."""
     batch = np.repeat(np.arange(len(count)), count)
+    ends = np.empty(len(starts), np.int64)
+    ends[:-1] = starts[1:]
     filled = np.flatnonzero(count)
-    broken[filled] |= ends[first[filled] + count[filled] - 1] != end[filled]
-    broken |= (count == 0) & (start != end)
+    ends[first[filled] + count[filled] - 1] = end[filled]
+    length, size = numbers.read(starts)
+    bodies = starts + size
+    broken = (count == 0) & (start != end)
+    wrong = (length < 0) | takes_more_than(size, 4) | (bodies + length != ends)
+    if wrong.any():
+        broken[batch[wrong]] = True
+        bodies = np.minimum(bodies, ends)
     return bodies, ends, batch, broken
 
 
-def _walk(data: Bytes8, at: int, limit: int, bodies: Ints, ends: Ints, place: int, count: int) -> bool:
-    """The same for one batch, record by record, where too few batches are left to go in lockstep."""
+def _walk(data: Bytes8, at: int, limit: int, starts: Ints, place: int, count: int) -> None:
+    """The starts of the records of one batch, record by record, where too few batches are left to go in lockstep."""
     view = memoryview(data)  # type: ignore[arg-type]
-    starts, stops = [], []
+    found = []
     for _ in range(count):
+        found.append(at)
         length = view[at]
         at += 1
         if length >= 0x80:
@@ -355,17 +355,11 @@ def _walk(data: Bytes8, at: int, limit: int, bodies: Ints, ends: Ints, place: in
                     length += (view[at + 1] - 1) << 21
                     at += 1
                 at += 1
-        starts.append(at)
         at += length >> 1
-        stops.append(at)
-        if length & 1 or at > limit:
+        if at > limit:
             break
-    good = len(stops) == count and at <= limit
-    if not good:
-        starts, stops = [limit] * count, [limit] * count
-    bodies[place : place + count] = starts
-    ends[place : place + count] = stops
-    return good
+    starts[place : place + len(found)] = found
+    starts[place + len(found) : place + count] = limit
 
 
 # --- the fields of records ----------------------------------------------------------------------------
@@ -421,11 +415,11 @@ class _Reader:
 
     def number(self, most: int) -> Ints:
         """A zig-zag number of at most ``most`` bytes; what takes more is left to the reference."""
-        value, size = self.numbers.unsigned(self.at)
+        value, size = self.numbers.read(self.at)
         if size.max(initial=1) > 2 or not size.all():
             self.wrong |= takes_more_than(size, most)
         self._move(self.at + size)
-        return unzigzag(value)
+        return value
 
     def piece(self) -> tuple[Ints, Ints]:
         """A size and that many bytes: where they begin, and their size, -1 for null."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from formats.kafka.record_batch import MAGIC_AT
 from rmqctl.files.source import ByteSource
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Gap, GapKind
 from rmqctl.kafka.frames import Chain, Found, candidates
@@ -148,13 +149,12 @@ class _Scan:
     def _owned(self, found: Found, data: Bytes8, position: int) -> Iterator[Block]:
         """The batches and gaps that start in this extent, as a block."""
         begin, end = self.extent.start, self.stop
-        at, ends = np.array(found.at, np.int64), np.array(found.ends, np.int64)
+        at, size = found.columns()
         crc_ok = np.ones(len(at), np.bool_)
         crc_ok[found.bad] = False
         padded = np.frombuffer(self._buffer, np.uint8, len(data) + SLACK)
-        block = Block(
-            self.extent.file, position, data, at, ends - at, np.array(found.magic, np.int64), crc_ok, [], padded
-        )
+        magic = data.view(np.int8)[at + MAGIC_AT].astype(np.int64)
+        block = Block(self.extent.file, position, data, at, size, magic, crc_ok, [], padded)
         if len(at) and not (position + at[0] >= begin and position + at[-1] < end):
             block = block.take((block.position >= begin) & (block.position < end))
         block.gaps = [gap for gap in found.gaps if begin <= gap.position < end]
