@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,17 @@ import numpy as np
 from formats.kafka.internal_records import INTERNAL_TOPICS, decode_control, decode_record
 from formats.kafka.metadata_messages import CONTROL_NAMES
 from formats.kafka.record_batch import Attributes
+from rmqctl.kafka.arrow import binary_of
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.file_names import METADATA_TOPIC
 from rmqctl.kafka.records import Records
 from rmqctl.text import Text, text_or_base64
 
 Row = dict[str, Any]
 Shown = Callable[[bytes], Text]
 
-_CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
 _LACKED = ("producer_id", "producer_epoch", "base_sequence", "last_sequence", "leader_epoch", "base_timestamp")
 _HASH_DIGITS = 12
@@ -30,9 +30,13 @@ _HASH_DIGITS = 12
 
 def shown_text(data: bytes) -> Text:
     """Bytes where text stands: as text, or as base64 where they are not UTF-8 or have control characters."""
-    if _CONTROL_CHARACTER.search(data):
-        return {"base64": base64.b64encode(data).decode("ascii")}
-    return text_or_base64(data)
+    try:
+        found = data.decode()
+    except UnicodeDecodeError:
+        return text_or_base64(data)
+    if found.isprintable() or not _CONTROL_CHARACTER.search(found):  # the first is quick, and mostly enough
+        return found
+    return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def redacted(data: bytes) -> str:
@@ -112,38 +116,71 @@ def _leave_out_what_messages_lack(row: Row) -> None:
 
 
 def record_row(records: Records, index: int, partition: Partition | None, show: Shown = shown_text) -> Row:
-    """The row of one record.
+    """The row of one record; see :func:`record_rows`."""
+    return record_rows(records.take(np.array([index])), partition, show)[0]
+
+
+def record_rows(records: Records, partition: Partition | None, show: Shown = shown_text) -> list[Row]:
+    """The rows of records, in order.
 
     Args:
-        partition: where it lies.
-        show: how keys, values and headers are shown.
+        partition: where they lie.
+        show: how keys, values and headers are shown; other than as they are, nothing is taken apart.
     """
-    block, batch = records.block, int(records.batch[index])
-    key, value = records.key(index), records.value(index)
+    block, data = records.block, records.data
     topic, number = place_of(partition)
-    is_control = bool(block["attributes"][batch] & int(Attributes.CONTROL))
-    is_legacy = bool(block.magic[batch] < 2)
-    row: Row = {
-        "kind": "record",
-        "file": block.file,
-        "topic": topic,
-        "partition": number,
-        "batch_position": int(block.position[batch]),
-        "offset": int(records.offset[index]),
-        "timestamp": int(records.timestamp[index]),
-        "sequence": None if is_legacy else int(records.sequence[index]),
-        "key": text(key, show),
-        "value": text(value, show),
-        "headers": [[text(name), text(content, show)] for name, content in records.headers_of(index)],
-        "key_size": -1 if key is None else len(key),
-        "value_size": -1 if value is None else len(value),
-        "control_type": control_name(key) if is_control else None,
-    }
-    if show is shown_text:
-        decoded = decoded_row(topic, key, value, is_control=is_control)
-        if decoded is not None:
-            row["decoded"] = decoded
-    return row
+    keys = binary_of(data, records.key_at, records.key_size).to_pylist()
+    values = binary_of(data, records.value_at, records.value_size).to_pylist()
+    legacy = block.is_legacy[records.batch]
+    sequence = [None if old else n for old, n in zip(legacy.tolist(), records.sequence.tolist(), strict=True)]
+    columns = zip(
+        block.position[records.batch].tolist(), records.offset.tolist(), records.timestamp.tolist(), sequence,
+        keys, values, _headers(records, show), records.key_size.tolist(), records.value_size.tolist(), strict=True,
+    )  # fmt: skip
+    rows: list[Row] = [
+        {
+            "kind": "record",
+            "file": block.file,
+            "topic": topic,
+            "partition": number,
+            "batch_position": position,
+            "offset": offset,
+            "timestamp": timestamp,
+            "sequence": sequence,
+            "key": None if key is None else show(key),
+            "value": None if value is None else show(value),
+            "headers": headers,
+            "key_size": key_size,
+            "value_size": value_size,
+            "control_type": None,
+        }
+        for position, offset, timestamp, sequence, key, value, headers, key_size, value_size in columns
+    ]
+    control = block.flag(Attributes.CONTROL)[records.batch]
+    special = range(len(rows)) if has_decoder(topic) else np.flatnonzero(control).tolist()
+    for index in special:
+        _take_apart(
+            rows[index], keys[index], values[index], decodes=show is shown_text, is_control=bool(control[index])
+        )
+    return rows
+
+
+def _take_apart(row: Row, key: bytes | None, value: bytes | None, *, decodes: bool, is_control: bool) -> None:
+    """Add what a control record or a record of an internal topic says."""
+    if is_control:
+        row["control_type"] = control_name(key)
+    decoded = decoded_row(row["topic"], key, value, is_control=is_control) if decodes else None
+    if decoded is not None:
+        row["decoded"] = decoded
+
+
+def _headers(records: Records, show: Shown) -> Iterable[list[list[Text | None]]]:
+    if not len(records.headers):
+        return ([] for _ in range(len(records)))
+    return (
+        [[shown_text(name), None if value is None else show(value)] for name, value in records.headers_of(index)]
+        for index in range(len(records))
+    )
 
 
 def has_decoder(topic: str | None) -> bool:
@@ -164,6 +201,6 @@ def decoded_row(topic: str | None, key: bytes | None, value: bytes | None, *, is
 
 
 __all__ = [
-    "METADATA_TOPIC", "batch_rows", "control_name", "decoded_row", "has_decoder", "place_of", "record_row", "redacted",
+    "batch_rows", "control_name", "decoded_row", "has_decoder", "place_of", "record_row", "record_rows", "redacted",
     "shown_text", "text",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.files import file_rows
+from rmqctl.kafka.dump.lines import SegmentLines
 from rmqctl.kafka.dump.official import DEFAULT_RELEASE, DUMPED, OfficialDump, Options
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
@@ -106,28 +107,49 @@ class _Run:
         self._finish()
 
     def lines(self) -> Iterator[bytes]:
-        """The rows as JSON lines, many in a piece."""
-        pieces: list[bytes] = []
-        for row in self.rows():
-            pieces.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
-            if len(pieces) == 1000:
-                yield b"".join(pieces)
-                pieces.clear()
-        yield b"".join(pieces)
+        """The rows as JSON lines, many in a piece; without a limit, records are not made into objects on the way."""
+        if self.filters.limit is not None:
+            yield from (orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.rows())
+            return
+        self.segments.advance = self.answer.advance
+        lines = SegmentLines(self.segments)
+        for partition, file in wanted_files(self.logs, self.segments.wanted):
+            if file.kind not in SEGMENTS:
+                rows = self._limited(self._rows_of(partition, file))
+                yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+                continue
+            try:
+                for part in self.segments.parts(partition, file):
+                    yield from lines.pieces(part)
+            except OSError as error:
+                finding = self._unreadable(file, error)
+                self.damage += 1
+                yield orjson.dumps(finding.row(), option=orjson.OPT_APPEND_NEWLINE)
+        self.shown += lines.shown
+        self.damage += lines.damage
+        self._finish()
 
     def _all_rows(self) -> Iterator[Row]:
         for partition, file in wanted_files(self.logs, self.segments.wanted):
             try:
-                if file.kind in SEGMENTS:
-                    yield from self.segments.rows(partition, file)
-                else:
-                    yield from filter(self.segments.wanted.includes_row, file_rows(file))
+                yield from self._rows_of(partition, file)
             except OSError as error:
-                if self.logs.selected_file is not None:
-                    raise
-                yield Finding(
-                    kinds.FILE_UNREADABLE, file.name, 0, 0, f"cannot be read: {error.strerror or error}"
-                ).row()
+                yield self._unreadable(file, error).row()
+
+    def _rows_of(self, partition: Partition | None, file: LogFile) -> Iterator[Row]:
+        if file.kind in SEGMENTS:
+            return self.segments.rows(partition, file)
+        return filter(self.segments.wanted.includes_row, file_rows(file))
+
+    def _unreadable(self, file: LogFile, error: OSError) -> Finding:
+        """A file among many that cannot be read, as a finding.
+
+        Raises:
+            OSError: it is the one that was asked for.
+        """
+        if self.logs.selected_file is not None:
+            raise error
+        return Finding(kinds.FILE_UNREADABLE, file.name, 0, 0, f"cannot be read: {error.strerror or error}")
 
     def _limited(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows up to the limit, which counts records where they are shown, else everything but findings."""
