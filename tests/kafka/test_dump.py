@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from fixtures import golden
+from rmqctl import store
+from rmqctl.filters import Rendering
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record, segment
 from tests.kafka.test_golden_records import truth_by_file
@@ -251,3 +254,14 @@ def test_what_is_refused(log: Path, rmqctl: Rmqctl) -> None:
     assert rmqctl("dump", log, "--tag", "x").exit_code == 2
     assert rmqctl("dump", golden.pristine("5.3.3-clean"), "--records").exit_code == 2
     assert rmqctl("dump", golden.pristine("5.3.3-clean"), "--format", "kafka").exit_code == 11
+
+
+def test_lines_say_what_rows_say(golden_name: str) -> None:
+    for records in (False, True):
+        found = [
+            store.open_path(str(golden.pristine(golden_name))).dump(rendering=Rendering(records=records)) for _ in "12"
+        ]
+        assert found[0].lines is not None
+        lines = b"".join(bytes(piece) for piece in found[0].lines()).splitlines()
+        assert list(map(json.loads, lines)) == [json.loads(orjson.dumps(row)) for row in found[1]]
+        assert (found[0].is_no, found[0].remarks) == (found[1].is_no, found[1].remarks)

@@ -15,6 +15,7 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Severity
 from rmqctl.kafka.arrow import binary_of
 from rmqctl.kafka.block import Bytes8, Ints
+from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.dump.segments import Part, SegmentDump
 from rmqctl.kafka.records import Records
 from rmqctl.kafka.rows import batch_rows, has_decoder, place_of, record_rows, shown_text
@@ -45,7 +46,7 @@ class SegmentLines:
             rows = map(_line, self.segments.rows_of(part))
             yield b"".join(rows)
             return
-        batches = list(map(_line, batch_rows(part.block, part.partition)))
+        batches = _batch_lines(part)
         if not self.segments.with_records:
             yield b"".join(batches)
             return
@@ -102,6 +103,42 @@ def _joined(part: Part, records: Records) -> pa.BinaryArray:
         b',"key_size":', _numbers(records.key_size), b',"value_size":', _numbers(records.value_size),
         b',"control_type":null}\n', b"",
     )  # fmt: skip
+
+
+def _batch_lines(part: Part) -> list[bytes]:
+    """The line of each batch."""
+    block = part.block
+    if block.has_legacy or not len(block):
+        return list(map(_line, batch_rows(block, part.partition)))
+    topic, number = place_of(part.partition)
+    fields = {"kind": "batch", "file": block.file, "topic": topic, "partition": number, "position": 0}
+    attributes = block["attributes"]
+    horizon = (attributes & int(Attributes.DELETE_HORIZON)) != 0
+    base_timestamp = _numbers(block["base_timestamp"])
+    codecs = pa.array([b'"' + codec_name(codec).encode() + b'"' for codec in range(8)])
+    types = pa.array([b'"CreateTime"', b'"LogAppendTime"'])
+    flags = pa.array([b"false", b"true"])
+
+    def flag(of: Any) -> Any:
+        return flags.take(pa.array(of.astype(np.int8)))
+
+    lines: Any = pc.binary_join_element_wise(
+        orjson.dumps(fields)[:-2], _numbers(block.position), b',"size":', _numbers(block.size),
+        b',"magic":', _numbers(block.magic), b',"base_offset":', _numbers(block["base_offset"]),
+        b',"last_offset":', _numbers(block["last_offset"]), b',"count":', _numbers(block["records_count"]),
+        b',"compression":', codecs.take(pa.array(block["codec"])),
+        b',"timestamp_type":', types.take(pa.array(((attributes & 8) != 0).astype(np.int8))),
+        b',"base_timestamp":', base_timestamp, b',"max_timestamp":', _numbers(block["max_timestamp"]),
+        b',"producer_id":', _numbers(block["producer_id"]), b',"producer_epoch":', _numbers(block["producer_epoch"]),
+        b',"base_sequence":', _numbers(block["base_sequence"]), b',"last_sequence":', _numbers(block["last_sequence"]),
+        b',"leader_epoch":', _numbers(block["partition_leader_epoch"]),
+        b',"transactional":', flag(block.flag(Attributes.TRANSACTIONAL)),
+        b',"control":', flag(block.flag(Attributes.CONTROL)),
+        b',"delete_horizon":', pc.if_else(pa.array(horizon), base_timestamp, b"null"),
+        b',"crc":', _numbers(block["crc"]), b',"crc_ok":', flag(block.crc_ok), b"}\n", b"",
+    )  # fmt: skip
+    found: list[bytes] = lines.to_pylist()
+    return found
 
 
 def _numbers(column: Ints) -> pa.BinaryArray:

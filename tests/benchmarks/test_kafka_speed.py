@@ -1,0 +1,142 @@
+"""Speed of reading Kafka segments, as ratios in one run: `make bench` prints the table.
+
+RMQCTL_BENCH_MIB (default 1024) is the size of each segment in MiB.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from rmqctl import store
+from rmqctl.files.local import LocalFile
+from rmqctl.filters import Rendering
+from rmqctl.kafka.arrow import to_arrow
+from rmqctl.kafka.records import records_of
+from rmqctl.kafka.segments import Extent, scan
+from tests.benchmarks.kafka_logs import make_segment
+from tests.benchmarks.ratio import Result, compare, paired, timed
+
+pytestmark = pytest.mark.slow
+
+SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
+WINDOW = 8 << 20
+RESULTS: list[Result] = []
+SHAPES = {"16 KiB batches": (150, 100), "16 KiB batches of 1 KiB": (16, 1000), "single records": (1, 100)}
+
+
+@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
+def segment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    """A large segment, how many records it holds, and what it is called."""
+    directory = tmp_path_factory.mktemp("bench") / "t-0"
+    directory.mkdir()
+    path = directory / f"{0:020d}.log"
+    name = next(name for name, shape in SHAPES.items() if shape == request.param)
+    return path, make_segment(path, SIZE, *request.param), name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table() -> Iterator[None]:
+    yield
+    sys.stdout.write("\n" + "\n".join(result.line() for result in RESULTS) + "\n")
+
+
+def batch_places(path: Path) -> list[tuple[int, int]]:
+    places: list[tuple[int, int]] = []
+    for block in scan(LocalFile(path), Extent(path.name)):
+        places += zip(block.position.tolist(), (block.position + block.size).tolist(), strict=True)
+    return places
+
+
+def read_and_crc(path: Path, places: list[tuple[int, int]]) -> None:
+    """Read a file once and compute the CRC-32C of each batch at known places; nothing else."""
+    buffer, at = bytearray(WINDOW), 0
+    view = memoryview(buffer)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        while at < len(places):
+            start = places[at][0]
+            end = start + os.preadv(fd, [buffer], start)
+            while at < len(places) and places[at][1] <= end:
+                a, b = places[at]
+                crc32c(view[a - start + 21 : b - start])
+                at += 1
+    finally:
+        os.close(fd)
+
+
+def frames(path: Path) -> None:
+    for block in scan(LocalFile(path), Extent(path.name)):
+        assert block.crc_ok.all()
+
+
+def tables(path: Path) -> int:
+    return sum(
+        len(to_arrow(records))
+        for block in scan(LocalFile(path), Extent(path.name, check_crc=False))
+        for records in records_of(block)
+    )
+
+
+def dump_lines(path: Path) -> None:
+    answer = store.open_path(str(path)).dump(rendering=Rendering(records=True))
+    assert answer.lines is not None
+    for _ in answer.lines():
+        pass
+
+
+def kafka_python(path: Path, most: int) -> int:
+    """Decode the first ``most`` bytes with another library; returns the number of records."""
+    memory_records = pytest.importorskip("kafka.record").MemoryRecords
+    with open(path, "rb") as file:
+        found, count = memory_records(file.read(most)), 0
+    while (one := found.next_batch()) is not None:
+        for record in one:
+            count += record.value is not None
+    return count
+
+
+def test_frames_and_crc(segment: tuple[Path, int, str]) -> None:
+    path, _, name = segment
+    places = batch_places(path)
+    result = compare(f"Kafka: frames + CRC-32C, {name}", lambda: frames(path), lambda: read_and_crc(path, places), 0.5)
+    RESULTS.append(result)
+    assert result.ratio >= 0.5
+
+
+def test_records_to_arrow(segment: tuple[Path, int, str]) -> None:
+    path, count, name = segment
+    assert tables(path) == count
+    done = paired(
+        f"Kafka: records to Arrow / 2,000,000 a second, {name}",
+        lambda: timed(lambda: tables(path)),
+        lambda: count / 2e6,
+        1,
+    )
+    most = min(SIZE, 16 << 20)
+    part = kafka_python(path, most)
+    other = paired(
+        f"Kafka: records to Arrow / kafka-python, {name}",
+        lambda: timed(lambda: tables(path)) * part / count,
+        lambda: timed(lambda: kafka_python(path, most)),
+        5,
+    )
+    RESULTS.extend([done, other])
+    assert other.ratio >= (2.5 if "1 KiB" in name else 5)  # large values are copied, which the other does not do
+
+
+def test_dump_of_records(segment: tuple[Path, int, str]) -> None:
+    path, count, name = segment
+    dump_lines(path)
+    result = paired(
+        f"Kafka: dump --records -o jsonl / 250,000 a second, {name}",
+        lambda: timed(lambda: dump_lines(path)),
+        lambda: count / 250e3,
+        1,
+    )
+    RESULTS.append(result)
