@@ -23,13 +23,14 @@ class DatabaseQueue(Queue):
     @classmethod
     def of(cls, database: QueueDatabase, topic: str, queue_id: int, store: RocketMQStore) -> DatabaseQueue:
         """The queue; without a file where it has no unit."""
-        where = QueueFiles(QUEUES, topic, queue_id, f"{QUEUES}/{topic}/{queue_id}", store.tree)
+        place = store.queue_database or QUEUES
+        where = QueueFiles(QUEUES, topic, queue_id, f"{place}/{topic}/{queue_id}", store.tree)
         first = next(database.units_of(topic, queue_id), None)
         last = database.last_unit(topic, queue_id)
         files = []
         if first is not None and last is not None:
             base, count = first.queue_offset, last.queue_offset - first.queue_offset + 1
-            files = [StoreFile(QUEUES, base * UNIT.itemsize, count * UNIT.itemsize, store.tree, QUEUES)]
+            files = [StoreFile(place, base * UNIT.itemsize, count * UNIT.itemsize, store.tree, place)]
         return cls(where, files, UNIT, database)
 
     def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
@@ -52,7 +53,7 @@ class DatabaseQueue(Queue):
 
     def file_name(self, position: int) -> str:
         """The database as a whole."""
-        return QUEUES
+        return self.files[0].name if self.files else QUEUES
 
 
 def can_read() -> bool:

@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from formats.layout import plan_of
-from formats.rocketmq.rocksdb import QueueUnitValue, parse_unit_key, queue_prefix
+from formats.rocketmq.rocksdb import (
+    CHECKPOINT_TOPIC,
+    OFFSET_FAMILY,
+    QueueEndKey,
+    QueueUnitValue,
+    parse_unit_key,
+    queue_prefix,
+)
 from rmqctl.errors import IOFailure, MissingExtra, Refused
 from rmqctl.files.tree import local_path
 from rmqctl.rocketmq.store import QUEUES, RocketMQStore
@@ -101,6 +108,18 @@ class QueueDatabase:
             return None
         return self.unit(topic, queue_id, found[2])
 
+    def dispatched_end(self) -> int:
+        """Physical offset behind the last record that has a unit, as the checkpoint of the database has it; 0 without."""
+        family = self._family(OFFSET_FAMILY)
+        value = None if family is None else family.get(QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0}))
+        return int.from_bytes(value[:8], "big", signed=True) if value is not None and len(value) >= 8 else 0
+
+    def _family(self, name: str) -> Any:
+        try:
+            return self._database.get_column_family(name)
+        except Exception:  # the package's error for a family that is not there
+            return None
+
     def _from(self, key: bytes) -> Iterator[RocksUnit]:
         for found, value in self._database.items(from_key=key) if key else self._database.items():
             parsed = parse_unit_key(bytes(found))
@@ -118,7 +137,7 @@ def open_queues(store: RocketMQStore) -> Iterator[QueueDatabase]:
         Refused: the store is remote.
         DatabaseDamaged: the database cannot be opened.
     """
-    with open_database(store, QUEUES, "reading RocksDB queues") as database:
+    with open_database(store, store.queue_database or QUEUES, "reading RocksDB queues") as database:
         yield QueueDatabase(database)
 
 

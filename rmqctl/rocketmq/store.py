@@ -24,6 +24,9 @@ COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX = (
     "batchconsumequeue",
     "index",
 )
+SEPARATE_QUEUES = "consumequeue_rocksdb"
+LIGHT = "%LMQ%"
+"""What the names of light queues (LMQ) begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +158,17 @@ class RocketMQStore:
         return "running" if self.is_running else "crashed" if self.has_abort else "clean"
 
     @cached_property
+    def queue_database(self) -> str | None:
+        """Directory of the RocksDB database of queues; with useSeparateStorePathForRocksdbCQ it lies beside the files.
+
+        A broker that finds a database in both directories does not start.
+        """
+        return next((path for path in (SEPARATE_QUEUES, QUEUES) if self.tree.stat(f"{path}/CURRENT")), None)
+
+    @property
     def has_rocksdb(self) -> bool:
         """A RocksDB database of queues is there (spec 10)."""
-        return self.tree.stat(f"{QUEUES}/CURRENT") is not None
+        return self.queue_database is not None
 
     @cached_property
     def is_rocksdb(self) -> bool:
@@ -170,6 +181,17 @@ class RocketMQStore:
         from rmqctl.rocketmq.double_write import file_queues_are_kept
 
         return not file_queues_are_kept(self)
+
+    @cached_property
+    def has_light_database(self) -> bool:
+        """The queues are files, but light queues lie in the database alone (combineCQUseRocksdbForLmq)."""
+        if not self.has_rocksdb or self.is_rocksdb:
+            return False
+        return not any(e.is_directory and e.name.startswith(LIGHT) for e in self.tree.entries(QUEUES, sizes=False))
+
+    def in_database(self, topic: str) -> bool:
+        """Whether the queues of a topic are read from the RocksDB database."""
+        return self.is_rocksdb or (topic.startswith(LIGHT) and self.has_light_database)
 
 
 def sequence(tree: Tree, path: str, shown: str, *, sizes: bool = True) -> tuple[list[StoreFile], list[Entry]]:

@@ -17,7 +17,7 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
 from rmqctl.rocketmq.queue_range import LogRange, QueueRange, queue_range
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
+from rmqctl.rocketmq.rocksdb_queues import RocksUnit, open_queues, rocksdb_units
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.undispatched import Tail, undispatched
 
@@ -75,6 +75,12 @@ def queue_rows(
         extent = LogRange(log.min_offset, _NO_END if as_found else log_end(store).offset, releases.is_5)
         found, reached = _ranges(store, extent, wanted, look_at_all=dispatched is None)
         tails = {} if as_found else _tails(store, releases.highest, reached if dispatched is None else dispatched, log)
+        if store.has_light_database and (wanted is None or any(store.in_database(topic) for topic, _ in wanted)):
+            tails = {key: tail for key, tail in tails.items() if not store.in_database(key[0])}
+            light, reached = _light_ranges(store, extent)
+            found += [r for r in light if wanted is None or r.key in wanted]
+            late = {} if as_found else _tails(store, releases.highest, reached, log)
+            tails |= {key: tail for key, tail in late.items() if store.in_database(key[0])}
         rows = [_row(f, log, tails.pop(f.key, None)) for f in found]
         rows += [_new_row(key, tail, log) for key, tail in tails.items() if wanted is None or key in wanted]
     return sorted(rows, key=lambda r: (r.topic, r.queue_id))
@@ -151,8 +157,19 @@ def _last_end(queue: Queue, log: LogRange) -> int:
 
 def _rocksdb_ranges(store: RocketMQStore, log: LogRange) -> list[QueueRange]:
     """The same for RocksDB queues, unit by unit."""
+    return _ranges_of(rocksdb_units(store), log)
+
+
+def _light_ranges(store: RocketMQStore, log: LogRange) -> tuple[list[QueueRange], int]:
+    """The light queues that lie in the database alone, and how far the database reaches in the log."""
+    with open_queues(store) as database:
+        units = (unit for unit in database.units() if store.in_database(unit.topic))
+        return _ranges_of(units, log), max(database.dispatched_end(), log.begin)
+
+
+def _ranges_of(units: Iterable[RocksUnit], log: LogRange) -> list[QueueRange]:
     found: dict[Key, QueueRange] = {}
-    for unit in rocksdb_units(store):
+    for unit in units:
         key = unit.topic, unit.queue_id
         own = found.setdefault(key, QueueRange(key))
         if unit.physical_offset >= log.end:

@@ -11,7 +11,7 @@ from rmqctl.rocketmq.columns import TextIds
 from rmqctl.rocketmq.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store import LIGHT, QUEUES, RocketMQStore
 from rmqctl.rocketmq.verify.continuity import inner_counts
 
 _INNER_BATCH = 0x80
@@ -102,6 +102,10 @@ def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[_Unit]:
         if len(topics) != len(texts):
             continue
         for topic, text in zip(topics, texts, strict=True):
-            if text.isdigit() and "/" not in topic and store.tree.stat(f"consumequeue/{topic}") is not None:
-                queue = 0 if topic.startswith("%LMQ%") else int(block["queue_id"][row])
+            if text.isdigit() and "/" not in topic and _has_queue(store, topic):
+                queue = 0 if topic.startswith(LIGHT) else int(block["queue_id"][row])
                 yield _Unit((topic, queue), int(text), 1, int(block.physical[row]), int(block.total_size[row]))
+
+
+def _has_queue(store: RocketMQStore, topic: str) -> bool:
+    return store.in_database(topic) or store.tree.stat(f"{QUEUES}/{topic}") is not None

@@ -81,8 +81,8 @@ def check_kind(store: RocketMQStore) -> None:
     Raises:
         Refused: RocksDB queues, or a DLedger log.
     """
-    if store.is_rocksdb:
-        raise Refused(f"{store.root} keeps its queues in RocksDB, which only a broker can write; use a broker for it")
+    if store.is_rocksdb or store.has_light_database:
+        raise Refused(f"{store.root} keeps queues in RocksDB, which only a broker can write; use a broker for it")
     if any(f.lead for f in store.log_files):
         raise Refused(f"{store.root} has a DLedger log, which only its group can write; use a broker for it")
 

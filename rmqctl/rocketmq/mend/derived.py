@@ -51,10 +51,14 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     yield from (_rocksdb(f) for f in wrong if f.kind is kinds.QUEUE_DATABASE)
     if not first:
         return
-    if store.is_rocksdb:
-        yield _rocksdb(next(iter(first.values())))
+    inside = {topic: finding for topic, finding in first.items() if store.in_database(topic)}
+    if inside:
+        yield _rocksdb(next(iter(inside.values())))
+    first = {topic: finding for topic, finding in first.items() if topic not in inside}
+    if not first:
         return
-    first = _by_topic(f for f in found if f.kind is kinds.QUEUE_UNDISPATCHED) | first
+    late = (f for f in found if f.kind is kinds.QUEUE_UNDISPATCHED and not store.in_database(topic_of(f)))
+    first = _by_topic(late) | first
     damage = survey(store)
     for hole in damage.holes:
         if hole.topic in first and hole.missing > _LARGEST_HOLE:

@@ -22,7 +22,7 @@ def queues_of_topic(started: StartedStore, topic: str) -> list[int]:
     store = started.store
     found = {int(e.name) for kind in (QUEUES, BATCH_QUEUES) for e in _directories(store, f"{kind}/{topic}")}
     found |= _configured(store, topic)
-    if store.is_rocksdb:
+    if store.in_database(topic):
         found |= {queue for name, queue in started.database.queues() if name == topic}
     return sorted(found)
 
@@ -35,7 +35,7 @@ def topics_of(started: StartedStore) -> list[str]:
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     names = set(topic_names(started.store))
-    if started.store.is_rocksdb:
+    if started.store.is_rocksdb or started.store.has_light_database:
         names |= {name for name, _ in started.database.queues()}
     return sorted(names)
 
@@ -84,7 +84,7 @@ def _configured(store: RocketMQStore, topic: str) -> set[int]:
 
 def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
     """The same where the configuration is in RocksDB."""
-    if not any(store.tree.stat(path) for path in (f"{CONFIG}/topics", f"{CONFIG}/rdb")):
+    if not any(store.tree.stat(path) for path in (f"{CONFIG}/topics", f"{CONFIG}/metadata", f"{CONFIG}/rdb")):
         return set()
     from rmqctl.rocketmq.rocksdb_config import stored_topics
 

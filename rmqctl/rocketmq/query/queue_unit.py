@@ -46,7 +46,7 @@ def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
     topic, queue_id, offset = record.topic, record.fields["queue_id"], record.fields["queue_offset"]
     if record.fields["sys_flag"] & TRANSACTION in UNQUEUED:
         return RecordUnit(topic, queue_id, offset, "such a record gets none", wanted=False)
-    if store.is_rocksdb:
+    if store.in_database(topic):
         there = any(
             (u.topic, u.queue_id, u.physical_offset) == (topic, queue_id, record.physical_offset)
             for u in rocksdb_units(store)

@@ -181,7 +181,7 @@ def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     view = QueueView(started, topic, queue_id, log_end=started.log.max_offset)
-    if started.store.is_rocksdb:
+    if started.store.in_database(topic):
         from rmqctl.rocketmq.query.rocksdb_view import fill_from_database
 
         fill_from_database(view)
@@ -219,7 +219,7 @@ def hole_before(disk: QueueView, queue_offset: int) -> int | None:
     Raises:
         OSError: a file cannot be read.
     """
-    if disk.is_batch or disk.store.is_rocksdb:
+    if disk.is_batch or disk.store.in_database(disk.topic):
         return None
     position = queue_offset * UNIT_SIZE
     with_unit = next((f for f in _files(disk, QUEUES) if f.base <= position < f.base + f.capacity * UNIT_SIZE), None)

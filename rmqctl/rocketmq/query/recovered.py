@@ -75,5 +75,5 @@ def _database_units(view: QueueView, image: RocksQueueImage) -> list[UnitFile]:
         return []
     first = min(image.units)
     count = image.max_offset - first
-    name = f"{QUEUES} (RocksDB, after the start of a broker)"
+    name = f"{view.store.queue_database} (RocksDB, after the start of a broker)"
     return [RecoveredUnits(name, first * UNIT_SIZE, count, count, None, view=view, units=image.units)]

@@ -10,7 +10,6 @@ from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.rocksdb_queues import QueueDatabase
-from rmqctl.rocketmq.store import QUEUES
 
 BOUNDARIES_SINCE = Release(5, 3, 0)
 """First release whose RocksDB queues know boundary types; 5.2.0 answers with the nearer neighbour."""
@@ -55,7 +54,7 @@ def fill_from_database(view: QueueView) -> None:
         return
     count = last.queue_offset - first.queue_offset + 1
     file = DatabaseUnits(
-        f"{QUEUES} (RocksDB)", first.queue_offset * UNIT_SIZE, count, count, 0,
+        f"{view.store.queue_database} (RocksDB)", first.queue_offset * UNIT_SIZE, count, count, 0,
         database=database, topic=view.topic, queue_id=view.queue_id,
     )  # fmt: skip
     view.files, view.max_offset = [file], last.queue_offset + 1

@@ -39,7 +39,7 @@ def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOW
         OSError: a file cannot be read.
     """
     trace = trace or Trace(on=False)
-    if view.store.is_rocksdb:
+    if view.store.in_database(view.topic):
         from rmqctl.rocketmq.query.rocksdb_view import offset_by_time_in_database
 
         return offset_by_time_in_database(view, time, boundary, trace)

@@ -17,7 +17,7 @@ def topic_names(store: RocketMQStore) -> list[str]:
     """
     kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)
     names = {e.name for kind in kinds for e in store.tree.entries(kind, sizes=False) if e.is_directory}
-    names |= _in_database(store) if store.is_rocksdb else set()
+    names |= _in_database(store) if store.is_rocksdb or store.has_light_database else set()
     document = read_config(store, "topics.json").document
     table = document.get("topicConfigTable") if isinstance(document, dict) else None
     return sorted(names | (set(map(str, table)) if isinstance(table, dict) else set()))

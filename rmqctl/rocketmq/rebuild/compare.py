@@ -70,7 +70,7 @@ class QueueComparison:
         yield from ((directory, []) for directory in built if directory not in seen)
 
     def _queue(self, directory: str, there: list[StoreFile], built: set[str]) -> Iterator[FileChange]:
-        if self.store.is_rocksdb and directory.startswith(f"{QUEUES}/"):
+        if directory.startswith(f"{QUEUES}/") and self.store.in_database(directory.split("/")[1]):
             return
         if directory.startswith(f"{BATCH_QUEUES}/") and self._goes_on(there, built):
             why = "units of expired messages are kept as they are"

@@ -33,7 +33,7 @@ from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_imag
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.recovery.start_file import Known, start_index
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged
+from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, can_have_queues
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")
@@ -73,6 +73,7 @@ class _Replay:
         self.result = Recovery(release, normal=not store.has_abort)
         self.images: dict[tuple[str, str, int], QueueImage] = {}
         self.index_end, self.builds_index, self.processes = 0, index, processes
+        self.database_end: int | None = None
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
 
     def run(self) -> Recovery:
@@ -120,11 +121,15 @@ class _Replay:
             self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
 
     def _recover_queues(self, loaded: Loaded) -> None:
-        if self.store.is_rocksdb:
+        if self.store.is_rocksdb or self.store.has_light_database:
             try:
                 self.images.update(rocksdb_images(self.store))
+                with open_queues(self.store) as database:
+                    self.database_end = database.dispatched_end()
             except DatabaseDamaged as error:  # RocksDBConsumeQueueStore.load
-                raise LoadFailure(f"the RocksDB database {QUEUES} cannot be opened: {error.reason}") from error
+                path = self.store.queue_database
+                raise LoadFailure(f"the RocksDB database {path} cannot be opened: {error.reason}") from error
+        if self.store.is_rocksdb:
             return
         for key, files in loaded.queues.items():
             image = self._new_image(key, files)
@@ -133,7 +138,7 @@ class _Replay:
             self.images[key] = image
 
     def _new_image(self, key: tuple[str, str, int], files: list[StoreFile]) -> QueueImage:
-        if self.store.is_rocksdb:
+        if self.store.in_database(key[1]):
             return RocksQueueImage(key)
         if key[0] == BATCH_QUEUES:
             return BatchQueueImage(key, files, self.geometry.batch_queue_file_size)
@@ -147,6 +152,7 @@ class _Replay:
     def _recover_log(self, files: list[StoreFile]) -> None:
         """``recoverNormally`` or ``recoverAbnormally``."""
         queues_end = self._queues_end()
+        light_end = self.database_end if self.store.has_light_database else None
         if not files:
             self.result.missing = missing_log(self.store)
             for image in self.images.values():
@@ -156,14 +162,15 @@ class _Replay:
         index_safe = flag(settings, "messageIndexSafe", default=False) and flag(
             settings, "messageIndexEnable", default=True
         )
-        known = Known(queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body)
+        known = Known(queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body, light_end or None)
         walk = LogWalk(start_index(files, self.rules, known, normal=self.result.normal))
         self.result.start_file = files[walk.index].name
-        above = queues_end if self.result.normal else None
+        reached = queues_end if light_end is None else min(queues_end, light_end)
+        above = reached if self.result.normal else None
         dispatches = not self.result.normal or self.rules.dispatches_behind_queues
         scanned = files[walk.index].base
         self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
-        self._note_undispatched(queues_end, scanned, dispatches=dispatches)
+        self._note_undispatched(reached, scanned, dispatches=dispatches)
         self._cut(files, walk, self._queues_end() if self.rules.cuts_late else queues_end)
 
     def _note_undispatched(self, queues_end: int, scanned: int, *, dispatches: bool) -> None:

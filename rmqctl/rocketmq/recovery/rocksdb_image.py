@@ -57,13 +57,15 @@ class RocksQueueImage(QueueImage):
 
 
 def rocksdb_images(store: RocketMQStore) -> dict[Key, RocksQueueImage]:
-    """Every queue of the database.
+    """Every queue that is read from the database.
 
     Raises:
         MissingExtra, Refused, IOFailure: as `rmqctl.rocketmq.rocksdb_queues.rocksdb_units`.
     """
     images: dict[Key, RocksQueueImage] = {}
     for unit in rocksdb_units(store):
+        if not store.in_database(unit.topic):
+            continue
         key = QUEUES, unit.topic, unit.queue_id
         image = images.setdefault(key, RocksQueueImage(key))
         image.load(unit.queue_offset, unit.physical_offset, unit.size)

@@ -26,6 +26,7 @@ class Known:
         index_safe: ``messageIndexEnable`` and ``messageIndexSafe``.
         rocksdb: queues are a RocksDB database.
         body: check body CRCs (``checkCRCOnRecover``).
+        light_end: how far a RocksDB database beside the queue files reaches in the log; None without one.
     """
 
     queues_end: int
@@ -33,6 +34,7 @@ class Known:
     index_safe: bool = False
     rocksdb: bool = False
     body: bool = True
+    light_end: int | None = None
 
     @property
     def min_timestamp(self) -> int:
@@ -58,7 +60,8 @@ def start_index(files: list[StoreFile], rules: RecoveryRules, known: Known, *, n
     left = rules.max_files
     for index in range(len(files) - 1, 0, -1):
         left -= 1
-        if _matches(files[index], start, rules, known, normal=normal) or left == 0:
+        fits = _matches(files[index], start, rules, known, normal=normal) and _suits_database(files[index], known)
+        if fits or left == 0:
             return index
     return 0
 
@@ -73,6 +76,11 @@ def _matches(file: StoreFile, start: Start, rules: RecoveryRules, known: Known, 
         return _matches_validated(source, file, start, rules, known, normal=normal)
     finally:
         source.close()
+
+
+def _suits_database(file: StoreFile, known: Known) -> bool:
+    """Whether the database beside the queue files has units up to a file (CombineConsumeQueueStore)."""
+    return known.light_end is None or file.base <= known.light_end
 
 
 def _matches_time(source: ByteSource, rules: RecoveryRules, known: Known) -> bool:

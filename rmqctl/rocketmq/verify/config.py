@@ -35,7 +35,7 @@ _OWN_TOPICS = {
     "TRANS_CHECK_MAX_TIME_TOPIC",
 }
 _IN_PLACE = (5, 1, 0)
-_DATABASES = ("topics", "consumerOffsets", "rdb")
+_DATABASES = ("metadata", "topics", "consumerOffsets", "rdb")
 Key = tuple[str, int]
 Ranges = Mapping[Key, tuple[int, int]]
 

@@ -105,7 +105,7 @@ class Verification:
     def incomplete(self) -> MissingExtra | None:
         """Queues that were to be compared with the log are in RocksDB, and its package is not installed."""
         wanted = self.options.cross and self.options.level is not Level.QUICK
-        if wanted and self.store.is_rocksdb and not can_read():
+        if wanted and (self.store.is_rocksdb or self.store.has_light_database) and not can_read():
             return MissingExtra("comparing RocksDB queues with the log", "rocksdb")
         return None
 

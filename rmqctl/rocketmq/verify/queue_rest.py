@@ -19,6 +19,7 @@ from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units, is_pre_blank
 from rmqctl.rocketmq.store import (
     COMMIT_LOG,
+    LIGHT,
     OFFSET_DIGITS,
     QUEUES,
     QueueFiles,
@@ -103,7 +104,7 @@ def finish_queues(
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
         if not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
-            yield _no_queue(key, records, context, context.min_offset if store.is_rocksdb else dispatched)
+            yield _no_queue(store, key, records, context, dispatched)
     if before >= 0:
         yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
@@ -115,23 +116,35 @@ def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
     return [m for m in missing if not any(f.base <= m.offset * _SIZE < f.base + f.size for f in unread)]
 
 
-def _no_queue(key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
+def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
     """A queue that the log knows and no directory holds.
 
     Args:
-        dispatched: from where on a broker makes units after a crash; for RocksDB queues, which lose what was in
-            memory, the start of the log.
+        dispatched: from where on a broker makes units of queue files after a crash. RocksDB queues lose what was in
+            memory: there it is the start of the log.
     """
+    rocksdb = store.in_database(key[0])
+    dispatched = context.min_offset if rocksdb else dispatched
     late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
     kind = kinds.QUEUE_UNDISPATCHED if late else kinds.QUEUE_MISSING
+    expired = Severity.NOTE if rocksdb and not late and _is_lite(key[0]) else None
     low, high = min(m.offset for m in records), max(m.offset for m in records)
     message = (
-        f"{number_of(len(records), 'message')} of the log, queue offsets {low} to {high}, and no queue file for them"
+        f"{number_of(len(records), 'message')} of the log, queue offsets {low} to {high}, and no "
+        f"{'unit in RocksDB' if rocksdb else 'queue file'} for them"
     )
+    if expired:
+        message += "; a lite topic that has expired is deleted so"
+    place = store.queue_database if rocksdb else QUEUES
     return Finding(
-        kind, f"{QUEUES}/{key[0]}/{key[1]}", 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=low,
+        kind, f"{place}/{key[0]}/{key[1]}", 0, 0, message, expired, topic=key[0], queue_id=key[1], queue_offset=low,
         physical_offset=records[0].physical,
     )  # fmt: skip
+
+
+def _is_lite(topic: str) -> bool:
+    """Whether a name is that of the light queue of a lite topic: ``%LMQ%$parent$name``."""
+    return topic.startswith(f"{LIGHT}$") and "$" in topic[len(LIGHT) + 1 :]
 
 
 def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding:

@@ -28,7 +28,7 @@ from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
 from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, QueueDatabase, open_queues
-from rmqctl.rocketmq.store import QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store import LIGHT, QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
 from rmqctl.rocketmq.verify.batch_queues import BatchClaim, BatchMatch, finish_batches
@@ -40,6 +40,7 @@ from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
 
 _MAX_EXT = -(1 << 31) - 1
 _SAMPLE = 64
+_LIGHT = LIGHT.encode()
 Key = tuple[str, int]
 
 
@@ -82,6 +83,7 @@ class QueueChecker:
         self._database = ExitStack()
         self._units = self._opened()
         self.enabled = not store.is_rocksdb or self._units is not None
+        self._skips_light = store.has_light_database and self._units is None
         self._ids, self._numbers = ids, numbers
         self._queues: dict[int, Queue | None] = {}
         self._pages = UnitPages(self._queue)
@@ -127,14 +129,14 @@ class QueueChecker:
         return self._queues[number]
 
     def _open(self, topic: str, queue_id: int) -> Queue:
-        if self._units is not None:
+        if self._units is not None and self.store.in_database(topic):
             return DatabaseQueue.of(self._units, topic, queue_id, self.store)
         path = f"{QUEUES}/{topic}/{queue_id}"
         return Queue.open(QueueFiles(QUEUES, topic, queue_id, path, self.store.tree))
 
     def _opened(self) -> QueueDatabase | None:
         """The database, open as long as the split is checked; None where queues are files, or it cannot be read."""
-        if not self.store.is_rocksdb:
+        if not (self.store.is_rocksdb or self.store.has_light_database):
             return None
         with suppress(MissingExtra, DatabaseDamaged):
             return self._database.enter_context(open_queues(self.store))
@@ -246,9 +248,9 @@ class QueueChecker:
         if len(names) != len(offsets):
             return
         for name, text in zip(names, offsets, strict=True):
-            if not text.isdigit() or b"/" in name:
+            if not text.isdigit() or b"/" in name or (self._skips_light and name.startswith(_LIGHT)):
                 continue
-            queue_id = 0 if name.startswith(b"%LMQ%") else int(block["queue_id"][row])
+            queue_id = 0 if name.startswith(_LIGHT) else int(block["queue_id"][row])
             number = int(self._numbers.numbers(np.array([self._ids.number(name) << 32 | queue_id & 0xFFFFFFFF]))[0])
             unit = self._pages.lookup(np.array([number]), np.array([int(text)]))[0]
             physical, end = int(block.physical[row]), int(block.physical[row] + block.total_size[row])
@@ -276,6 +278,12 @@ def finish(
         yield from finish_database(store, claims, missing, context, geometry.commit_log_file_size)
         return
     file_size = geometry.commit_log_file_size
+    if store.has_light_database:
+        light = {key: claim for key, claim in claims.items() if store.in_database(key[0])}
+        lacking = [m for m in missing if store.in_database(m.key[0])]
+        yield from finish_database(store, light, lacking, context, file_size)
+        claims = {key: claim for key, claim in claims.items() if key not in light}
+        missing = [m for m in missing if not store.in_database(m.key[0])]
     yield from finish_queues(store, FileQueues(store, listed, claims, context), claims, missing, context, file_size)
     yield from extension_findings(said.extensions, context)
     yield from finish_batches(store, said.batches, context)

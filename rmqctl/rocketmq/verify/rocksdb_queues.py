@@ -16,7 +16,7 @@ from rmqctl.rocketmq.verify.queue_rest import Claim, Key, Missing, finish_queues
 def finish_database(
     store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext, file_size: int
 ) -> Iterator[Finding]:
-    """Findings of all queues of the database, and of records whose queue has no unit; none without the extra.
+    """Findings of the queues that are read from the database, and of records whose queue has no unit; none without the extra.
 
     Raises:
         Refused: the store is remote.
@@ -25,9 +25,9 @@ def finish_database(
         return
     try:
         with open_queues(store) as database:
-            opened = (DatabaseQueue.of(database, *key, store) for key in database.queues())
+            opened = (DatabaseQueue.of(database, *key, store) for key in database.queues() if store.in_database(key[0]))
             yield from finish_queues(
                 store, lambda _: (queue for queue in opened if queue.files), claims, missing, context, file_size
             )
     except DatabaseDamaged as error:
-        yield Finding(kinds.QUEUE_DATABASE, QUEUES, 0, 0, f"the database cannot be opened: {error.reason}")
+        yield Finding(kinds.QUEUE_DATABASE, store.queue_database or QUEUES, 0, 0, f"the database cannot be opened: {error.reason}")
