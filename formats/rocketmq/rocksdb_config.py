@@ -15,6 +15,9 @@ ConfigEntryV1 = Struct("json" / GreedyBytes * "the object that the JSON file has
 DATA_VERSION_KEY = b"kvDataVersionKey"
 """The one key of version 1's column family ``kvDataVersion``; its value is the JSON of a dataVersion."""
 
+GROUP_DATA: bytes = ConfigKeyPrefix.build({"table_id": 4, "record_type": 2})
+"""What the keys of subscription groups in version 2 begin with."""
+
 _PREFIX = ConfigKeyPrefix.subcons
 
 NamedKey = Struct(*_PREFIX, "name" / Prefixed(Int16sb, GreedyBytes) * "topic or subscription group")

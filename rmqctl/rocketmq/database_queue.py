@@ -54,12 +54,3 @@ class DatabaseQueue(Queue):
     def file_name(self, position: int) -> str:
         """The database as a whole."""
         return self.files[0].name if self.files else QUEUES
-
-
-def can_read() -> bool:
-    """Whether the package that reads RocksDB databases is installed."""
-    try:
-        import rocksdict  # noqa: F401
-    except ImportError:
-        return False
-    return True

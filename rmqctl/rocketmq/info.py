@@ -8,11 +8,12 @@ from typing import Any
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.checkpoint import read_checkpoint
+from rmqctl.rocketmq.databases import DatabaseDamaged
 from rmqctl.rocketmq.geometry import geometry_of
 from rmqctl.rocketmq.index_files import NAME_DIGITS
 from rmqctl.rocketmq.log_end import log_end
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
+from rmqctl.rocketmq.rocksdb_queues import open_queues
 from rmqctl.rocketmq.scan import Extent, scan
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile
 

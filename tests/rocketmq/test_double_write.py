@@ -13,14 +13,17 @@ from fixtures import golden
 from rmqctl.open import open_store_at
 from rmqctl.rocketmq import double_write
 
+rocksdict = pytest.importorskip("rocksdict")
+
 Rmqctl = Callable[..., Result]
 
 
 @pytest.fixture
 def both(tmp_path: Path) -> Path:
-    """A store with queue files and the sign of a database."""
+    """A store with queue files and a database without rows."""
     root = golden.unpack("5.3.3-clean", tmp_path)
-    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000005\n")
+    rocksdict.Rdict(str(root / "consumequeue"), options=rocksdict.Options(raw_mode=True)).close()
+    (root / "consumequeue" / "rocksdict-config.json").unlink()
     return root
 
 

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from rmqctl.errors import MissingExtra
 from rmqctl.rocketmq.block import Ints
+from rmqctl.rocketmq.databases import DatabaseDamaged
 from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
-from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
+from rmqctl.rocketmq.rocksdb_queues import open_queues
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.verify.queue_rest import Missing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqctl.rocketmq.config_files import CONFIG, read_config, table
+from rmqctl.rocketmq.config_files import read_config, table
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.started import StartedStore
 from rmqctl.rocketmq.query.steps import Step
@@ -84,8 +84,6 @@ def _configured(store: RocketMQStore, topic: str) -> set[int]:
 
 def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
     """The same where the configuration is in RocksDB."""
-    if not any(store.tree.stat(path) for path in (f"{CONFIG}/topics", f"{CONFIG}/metadata", f"{CONFIG}/rdb")):
-        return set()
     from rmqctl.rocketmq.rocksdb_config import stored_topics
 
     return _queues_in(stored_topics(store).get(topic))

@@ -10,7 +10,7 @@ from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.recovery.queue_ends import image_of
 from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
 from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage
-from rmqctl.rocketmq.store import BATCH_QUEUES, OFFSET_DIGITS, QUEUES
+from rmqctl.rocketmq.store import BATCH_QUEUES, OFFSET_DIGITS
 
 
 def queue_after_start(disk: QueueView) -> QueueView | None:

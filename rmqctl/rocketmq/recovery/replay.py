@@ -13,6 +13,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.broker_conf import flag
 from rmqctl.rocketmq.checkpoint import read_checkpoint
 from rmqctl.rocketmq.commitlog import LogBlock
+from rmqctl.rocketmq.databases import DatabaseDamaged
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
@@ -33,7 +34,7 @@ from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_imag
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.recovery.start_file import Known, start_index
 from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, open_queues
+from rmqctl.rocketmq.rocksdb_queues import open_queues
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, can_have_queues
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")

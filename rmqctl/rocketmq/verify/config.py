@@ -18,6 +18,7 @@ from rmqctl.rocketmq.config_files import (
     delay_offsets,
     topic_names,
 )
+from rmqctl.rocketmq.rocksdb_config import has_stored_config
 from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.topics import queue_rows
 from rmqctl.rocketmq.unreadable import is_unread, refusals_of
@@ -35,7 +36,6 @@ _OWN_TOPICS = {
     "TRANS_CHECK_MAX_TIME_TOPIC",
 }
 _IN_PLACE = (5, 1, 0)
-_DATABASES = ("metadata", "topics", "consumerOffsets", "rdb")
 Key = tuple[str, int]
 Ranges = Mapping[Key, tuple[int, int]]
 
@@ -47,7 +47,7 @@ def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
         OSError: a file cannot be read.
     """
     yield from _unreadable(store, context)
-    if store.is_rocksdb or any(store.tree.stat(f"{CONFIG}/{name}") for name in _DATABASES):
+    if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
     consumers, delays = consumer_offsets(store), delay_offsets(store)
     ranges = _ranges(store, context, {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(n) for n in delays})

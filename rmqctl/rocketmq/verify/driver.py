@@ -17,7 +17,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.database_queue import can_read
+from rmqctl.rocketmq.databases import can_read
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.index_files import index_entries
 from rmqctl.rocketmq.log_reader import LogReader

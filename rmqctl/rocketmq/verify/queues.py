@@ -22,12 +22,13 @@ from rmqctl.rocketmq.block import Block, Ints
 from rmqctl.rocketmq.columns import Pairs, TextIds
 from rmqctl.rocketmq.commitlog import LogBlock
 from rmqctl.rocketmq.database_queue import DatabaseQueue
+from rmqctl.rocketmq.databases import DatabaseDamaged
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.log_reader import LogReader
 from rmqctl.rocketmq.queue_files import UNIT, Queue, Units
 from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
-from rmqctl.rocketmq.rocksdb_queues import DatabaseDamaged, QueueDatabase, open_queues
+from rmqctl.rocketmq.rocksdb_queues import QueueDatabase, open_queues
 from rmqctl.rocketmq.store import LIGHT, QUEUES, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.unit_pages import UnitPages
