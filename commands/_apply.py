@@ -187,9 +187,14 @@ def ask(question: str, yes: bool) -> None:
         SystemExit: the answer was no: nothing was written, exit 1.
         click.Abort: Ctrl-C, or the terminal is gone.
     """
-    if not yes and _is_at_terminal() and not click.confirm(question, err=True):
+    if will_ask(yes) and not click.confirm(question, err=True):
         message("nothing was written")
         raise SystemExit(1)
+
+
+def will_ask(yes: bool) -> bool:
+    """Whether :func:`ask` waits for an answer."""
+    return not yes and _is_at_terminal()
 
 
 def _is_at_terminal() -> bool:

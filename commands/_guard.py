@@ -88,9 +88,17 @@ def _failure(error: RmqctlError | OSError | MemoryError, silent: bool) -> int:
 
 
 def _as_failure(error: OSError) -> IOFailure:
-    if error.filename is None and error.errno in _OUTPUT_FULL:
+    if error.errno in _OUTPUT_FULL and _is_of_stdout(error):
         return output_failure(error)
     return IOFailure.of(error)
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether it came while click wrote a help text or a version; all else on stdout goes through `commands._sink`."""
+    from traceback import walk_tb
+
+    frames = (frame for frame, _ in walk_tb(error.__traceback__) if frame.f_code is click.echo.__code__)
+    return any(not frame.f_locals["err"] for frame in frames)
 
 
 def output_failure(error: OSError) -> IOFailure:

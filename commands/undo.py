@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from commands._app import Output, message, progress
-from commands._apply import ask, close
+from commands._apply import ask, close, will_ask
 from commands._options import output_option
 from commands._types import LocalPath, refuse
 
@@ -84,16 +84,17 @@ def command(
     found = check_journal(path, forwards=forwards, force=force, outside=outside)
     verb = "resume" if forwards else "redo" if redo else "undo"
     if dry_run:
-        _show(found, verb, out, None)
+        _show(found, verb, out)
         message("nothing was written")
         return
     message(f"writing to {found.changes.root}: {_DOING[verb]} {found.title!r} ({path})")
-    if out.kind != "json":
-        _show(found, verb, out, None)
+    shown_before = out.kind != "json" or will_ask(yes)
+    if shown_before:
+        _show(found, verb, out, dry_run=False)
     ask("Carry this out?", yes)
     applied = _run(path, forwards, force, outside)
-    if out.kind == "json":
-        _show(found, verb, out, applied)
+    if not shown_before:
+        _show(found, verb, out, applied, dry_run=False)
     close(applied)
     if applied.complaints:
         raise SystemExit(1)
@@ -115,7 +116,8 @@ def _run(path: Path, forwards: bool, force: bool, outside: tuple[Path, ...]) -> 
         return undo(path, force=force, outside=outside, advance=advance)
 
 
-def _show(found: Journal, verb: str, out: Output, applied: Applied | None) -> None:
+def _show(found: Journal, verb: str, out: Output, applied: Applied | None = None, *, dry_run: bool = True) -> None:
+    """Write what is changed; a JSON document that nobody is asked about also says what came of it."""
     from rmqctl.repair.change_rows import change_rows
 
     rows = change_rows(found, after=verb == "resume")
@@ -128,7 +130,7 @@ def _show(found: Journal, verb: str, out: Output, applied: Applied | None) -> No
         "title": found.title,
         "root": found.changes.root,
         "state": found.state,
-        "dry_run": applied is None,
+        "dry_run": dry_run,
         "changes": list(rows),
     }
     if applied is not None:

@@ -150,6 +150,8 @@ _ADVICE = {
     errno.EISDIR: "give a file, not a directory",
     errno.ENOTDIR: "give a directory, not a file",
     errno.EIO: "the disk fails there; copy what can still be read to another disk and work on the copy",
+    errno.ENOSPC: "free space on that disk and run the command again",
+    errno.EDQUOT: "free space within the quota and run the command again",
     errno.ENAMETOOLONG: "the path is longer than this system allows",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }

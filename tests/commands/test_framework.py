@@ -122,7 +122,7 @@ def test_unknown_command_suggests_the_nearest(rmqctl: Any) -> None:
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 10, "gone: No such file"),
         (PermissionError(errno.EACCES, "Permission denied", b"secret"), 10, "secret: Permission denied; run as"),
         (OSError(errno.EIO, "Input/output error"), 10, "Input/output error"),
-        (OSError(errno.ENOSPC, "No space left on device"), 10, "standard output: No space left"),
+        (OSError(errno.ENOSPC, "No space left on device"), 10, "reading or writing failed: No space left"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
         (SystemExit(1), 1, ""),
@@ -221,6 +221,13 @@ def test_help_on_a_full_disk() -> None:
             [sys.executable, "-m", "rmqctl", "--help"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False
         )
     assert (done.returncode, done.stderr.count(b"\n")) == (10, 1)
+    assert b"standard output" in done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_elsewhere_is_not_that_of_stdout(number: int) -> None:
+    code, stderr = outcome(OSError(number, os.strerror(number)))
+    assert code == 10 and "standard output" not in stderr and os.strerror(number) in stderr
 
 
 def test_interrupt() -> None:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from commands import cli
 from commands._app import Output
-from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
+from commands._apply import Manner, apply_options, ask, carry_out, show_plan, stop_if_pending
 from commands._guard import exit_code_of
 from commands._options import output_option
 from fixtures import golden
@@ -223,6 +223,20 @@ def test_no_is_an_answer(root: Path, monkeypatch: pytest.MonkeyPatch, answer: st
         assert result.exit_code == code and result.stderr.splitlines()[-1] == f"rmqctl: {said}"
         assert ("interrupted" in result.stderr) == (answer == "^C")
         assert len(asked) == 1 and "commitlog/" in result.stdout  # the changes are shown before
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_json_is_shown_before_the_question(root: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    before = state_of(root)
+    apply(rich_plan(root), layer=QuickLayer())
+    shown: list[str] = []
+    monkeypatch.setattr("commands.undo.ask", lambda question, yes: (shown.append("asked"), ask(question, yes)))
+    monkeypatch.setattr(Output, "document", lambda out, document: shown.append(json.dumps(document)))
+    with at_a_terminal(answer, monkeypatch):
+        CliRunner().invoke(guarded, ["undo", str(root), "-o", "json"])
+    document, asked = shown
+    assert asked == "asked" and json.loads(document)["dry_run"] is False and json.loads(document)["changes"]
+    assert (state_of(root) == before) == (answer == "y")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
