@@ -32,6 +32,15 @@ _LINE = 64
 """Arrays begin at multiples of this many bytes."""
 
 
+def processes_for(size: int) -> int:
+    """One process for small logs, where starting more costs more than it gives.
+
+    Args:
+        size: bytes of log.
+    """
+    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A result on its way: pickled, but for the arrays at these places of the slot.

@@ -161,7 +161,7 @@ class KafkaStore(Store):
         if topic is None or key is None:
             raise WrongUsage("TOPIC", "and KEY are both needed for a Kafka log directory.")
         most = min((n for n in (most, filters.limit) if n is not None), default=None)
-        asked = KeyQuestion(topic, key, filters, begin, end, most, latest, explain)
+        asked = KeyQuestion(topic, key, filters, begin, end, most, latest, explain, processes)
         return query_key(self.replicas, asked)
 
     def query_time(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +112,7 @@ class RocketMQ(Store):
         notes: bool = True,
         share: Callable[..., Any] | None = None,
     ) -> Answer:
+        from rmqctl.processes import processes_for
         from rmqctl.rocketmq.verbs import looking
 
         shared = processes or processes_for(self.size)
@@ -238,15 +238,6 @@ class RocketMQ(Store):
         return lookups.query_id(
             self.files, message_id, rendering, as_release, topic=topic, every=every, scan=scan, explain=explain
         )
-
-
-def processes_for(size: int) -> int:
-    """One process for small logs, where starting more costs more than it gives.
-
-    Args:
-        size: bytes of log.
-    """
-    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
 
 
 def _refuse_more(more: dict[str, Any]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from formats.kafka.record_batch import Attributes
-from rmqctl.kafka.block import Block
 from rmqctl.kafka.query.offset import Keep
 from rmqctl.kafka.query.partitioner import partition_of_key
 from rmqctl.kafka.query.reading import Spans
@@ -16,42 +16,88 @@ from rmqctl.kafka.query.steps import Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.processes import Ordered
 
 Advance = Callable[[int], object]
+Part = tuple[int, int]
+"""Number of a partition in the search, and of a segment in it."""
+PartRows = tuple[list[dict[str, Any]], bool]
+"""Rows of a segment, and whether a broker cuts the log there."""
 
 
-def key_rows(
-    log: PartitionLog, key: bytes, *, keep: Keep | None = None, advance: Advance = bool
-) -> Iterator[dict[str, Any]]:
-    """The records of one partition with a key, in order; those of aborted transactions too.
+@dataclass
+class KeySearch:
+    """A search for a key in some partitions, segment by segment, in one process or several.
 
-    Args:
+    Attributes:
         keep: further restrictions; None: every record.
         advance: called with the bytes of log passed since its last call.
-
-    Raises:
-        OSError: a file cannot be read.
     """
-    for _, block in log.blocks(log.log_start_offset):
-        for records in records_of(block.take(~block.flag(Attributes.CONTROL))):
-            found = _with_key(records, key)
-            wanted = None if keep is None or not found else keep(records)
-            for index in found:
-                if records.offset[index] >= log.log_start_offset and (wanted is None or wanted[index]):
-                    yield record_row(records, index, log.partition)
-        advance(_bytes_of(block))
+
+    logs: Sequence[PartitionLog]
+    key: bytes
+    keep: Keep | None = None
+    processes: int = 1
+    advance: Advance = field(default=bool, repr=False)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The records with the key in order, those of aborted transactions too; each with the number of its log.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        parts = [(number, segment) for number, log in enumerate(self.logs) for segment in range(len(log.segments))]
+        cut: set[int] = set()
+        for (number, segment), (rows, ends) in zip(parts, self._results(parts), strict=True):
+            file = self.logs[number].segments[segment].log
+            self.advance(file.size if file else 0)
+            if number not in cut:
+                yield from ((number, row) for row in rows)
+            if ends:  # a broker drops the segments after this one
+                cut.add(number)
+
+    def _results(self, parts: list[Part]) -> Iterator[PartRows]:
+        if self.processes == 1 or len(parts) == 1:
+            return map(self._search, parts)
+        searcher = replace(self, advance=bool)
+        return Ordered(searcher.worker, min(self.processes, len(parts)), 2 * self.processes).results(parts)
+
+    def worker(self) -> Callable[[Part], PartRows]:
+        """What works on a part in a process of its own."""
+        return self._search
+
+    def _search(self, part: Part) -> PartRows:
+        log = self.logs[part[0]]
+        found = []
+        for block in log.blocks_of(part[1]):
+            for records in records_of(block.take(~block.flag(Attributes.CONTROL))):
+                hits = _with_key(records, self.key)
+                wanted = None if self.keep is None or not hits else self.keep(records)
+                found += [
+                    record_row(records, index, log.partition)
+                    for index in hits
+                    if records.offset[index] >= log.log_start_offset and (wanted is None or wanted[index])
+                ]
+        return found, log.stop is not None and log.stop.base == log.segments[part[1]].base
 
 
-def latest_rows(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Only the last of the rows of a partition."""
-    last = None
+def key_rows(log: PartitionLog, key: bytes) -> Iterator[dict[str, Any]]:
+    """The records of one partition with a key, in order."""
+    return (row for _, row in KeySearch([log], key).rows())
+
+
+def latest_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Only the last row of each partition."""
+    last: dict[str, Any] | None = None
     for row in rows:
+        if last is not None and last["partition"] != row["partition"]:
+            yield last
         last = row
     if last is not None:
         yield last
 
 
-def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows: Sequence[dict[str, Any]]) -> Steps:
+def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows: Sequence[Mapping[str, Any]]) -> Steps:
     """Say where a key belongs, where it was found, and what a consumer does not see of it.
 
     Args:
@@ -73,7 +119,7 @@ def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows:
     return steps
 
 
-def _conclusion(searched: Sequence[int], home: int, rows: Sequence[dict[str, Any]]) -> str:
+def _conclusion(searched: Sequence[int], home: int, rows: Sequence[Mapping[str, Any]]) -> str:
     if rows:
         others = sorted({row["partition"] for row in rows} - {home})
         where = f"; {', '.join(map(str, others))} is not where the default partitioner puts the key" if others else ""
@@ -92,7 +138,7 @@ def _with_key(records: Records, key: bytes) -> list[int]:
     return [int(row) for row in rows[(records.data[places] == np.frombuffer(key, np.uint8)).all(axis=1)]]
 
 
-def _hidden(log: PartitionLog, rows: Sequence[dict[str, Any]]) -> str:
+def _hidden(log: PartitionLog, rows: Sequence[Mapping[str, Any]]) -> str:
     """Which of the records readers of committed ones do not get."""
     state = log.replayed
     aborted = Spans(state.producers.aborted)
@@ -109,7 +155,3 @@ def _hidden(log: PartitionLog, rows: Sequence[dict[str, Any]]) -> str:
     parts = [f"aborted: {', '.join(map(str, gone))}"] * bool(gone)
     parts += [f"not decided: {', '.join(map(str, undecided))}"] * bool(undecided)
     return "; ".join(parts)
-
-
-def _bytes_of(block: Block) -> int:
-    return int(block.size.sum())

@@ -61,6 +61,11 @@ class Stop:
     file: LogFile
     gap: Gap
 
+    @property
+    def base(self) -> int:
+        """Base offset of the segment; all later ones are dropped."""
+        return self.file.base
+
 
 @dataclass
 class PartitionLog:
@@ -104,13 +109,18 @@ class PartitionLog:
         for number, segment in enumerate(segments):
             if number + 1 < len(segments) and segments[number + 1].base <= start:
                 continue
-            for block in self._served(number, segment):
-                yield segment, block
-            if self.stop is not None:
+            if self.stop is not None and self.stop.base < segment.base:
                 return
+            for block in self.blocks_of(number):
+                yield segment, block
 
-    def _served(self, number: int, segment: Segment) -> Iterator[Block]:
-        """The batches of a segment up to where a broker cuts it."""
+    def blocks_of(self, number: int) -> Iterator[Block]:
+        """The batches of one segment, by its number, up to where a broker cuts it.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        segment = self.segments[number]
         assert segment.log is not None
         recovered, is_last = number >= self.recovered_from, number + 1 == len(self.segments)
         source = segment.log.open()
@@ -295,7 +305,7 @@ def _beyond(log: PartitionLog, segment: Segment, block: Block) -> int:
 
 def _log_end(log: PartitionLog, last_offset: int) -> int:
     """The next offset: after the last batch, at least the base offset of the last segment that is kept."""
-    kept = log.stop.file.base if log.stop is not None else log.segments[-1].base if log.segments else 0
+    kept = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
     return max(last_offset + 1, kept, log.log_start_offset)
 
 

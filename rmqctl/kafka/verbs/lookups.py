@@ -10,12 +10,13 @@ from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines
 from rmqctl.filters import Filters
 from rmqctl.kafka.filters import Wanted
-from rmqctl.kafka.query.key import explain_key, key_rows, latest_rows
+from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.looking import begin, no_topic
+from rmqctl.processes import processes_for
 
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
 _ANSWER = ("topic", "partition", "time", "offset", "timestamp")
@@ -97,6 +98,7 @@ class KeyQuestion:
         begin, end: bounds of the timestamp, inclusive, epoch ms.
         most: records at most.
         latest: only the last one of each partition.
+        processes: to search with; None: by the size of the log.
     """
 
     topic: str
@@ -107,6 +109,7 @@ class KeyQuestion:
     most: int | None
     latest: bool
     explain: bool
+    processes: int | None = None
 
 
 def query_key(replicas: Replicas, asked: KeyQuestion) -> Answer:
@@ -119,17 +122,19 @@ def query_key(replicas: Replicas, asked: KeyQuestion) -> Answer:
         return answer
     wanted, data = Wanted(filters), asked.key.encode("utf-8", "surrogateescape")
 
+    processes = asked.processes or processes_for(answer.total or 0)
+    keep = wanted.records if wanted.is_selective else None
+
     def rows() -> Iterator[Row]:
-        found = []
-        for log in chosen:
-            keep = wanted.records if wanted.is_selective else None
-            of_log = key_rows(log, data, keep=keep, advance=answer.advance)
-            for row in latest_rows(of_log) if asked.latest else of_log:
-                if asked.begin <= max(row["timestamp"], 0) <= asked.end:
-                    found.append(row)
-                    yield row
-                    if asked.most is not None and len(found) >= asked.most:
-                        return
+        found: list[Row] = []
+        search = KeySearch(chosen, data, keep, processes, answer.advance)
+        every = (row for _, row in search.rows())
+        for row in latest_rows(every) if asked.latest else every:
+            if asked.begin <= max(row["timestamp"], 0) <= asked.end:
+                found.append(row)
+                yield row
+                if asked.most is not None and len(found) >= asked.most:
+                    return
         if asked.explain or not found:
             steps = explain_key(chosen, data, replicas.partition_count(asked.topic), found).rows()
             yield from steps if asked.explain else ()

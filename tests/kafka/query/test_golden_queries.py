@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import golden
-from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.query.key import explain_key, key_rows, latest_rows
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.query.key import KeySearch, explain_key, key_rows, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.partitioner import murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.time import offset_for_time
@@ -145,3 +147,36 @@ def test_names_go_where_brokers_put_them(directory: LogDirectory, logs: dict[str
 
 def test_the_partition_of_a_key() -> None:
     assert [partition_of_key(b"foobar", count) for count in (1, 3, 50)] == [0, (-790332482 & 0x7FFFFFFF) % 3, 16]
+
+
+def test_a_search_in_several_processes_finds_the_same(logs: dict[str, PartitionLog]) -> None:
+    chosen = list(logs.values())
+    alone, shared = (list(KeySearch(chosen, b"k1", processes=count).rows()) for count in (1, 2))
+    assert alone == shared
+    assert alone
+
+
+def test_a_log_that_is_cut_gives_the_same_again(tmp_path: Path) -> None:
+    """What a broker drops is not found, by no way and however often it is asked."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    directory = read_directory(LocalTree(root))
+    partition = directory.partition("plain-none", 0)
+    assert partition is not None
+    (root / "recovery-point-offset-checkpoint").unlink()
+    middle = partition.logs[1]
+    with open(root / middle.name, "r+b") as file:
+        file.seek(middle.size // 2)
+        file.write(b"damaged")
+    directory = read_directory(LocalTree(root))
+    partition = directory.partition("plain-none", 0)
+    assert partition is not None
+    log = PartitionLog(directory, partition, Checkpoints(directory))
+    passes = [[(block.file, len(block)) for _, block in log.blocks()] for _ in range(3)]
+    assert passes[0] == passes[1] == passes[2]
+    assert {file for file, _ in passes[0]} == {file.name for file in partition.logs[:2]}
+    assert log.stop is not None and log.stop.file.name == middle.name
+    assert partition.logs[1].base < log.replayed.log_end_offset < partition.logs[2].base
+    after = list(log.blocks(partition.logs[2].base))
+    assert after == []
+    found = [row["offset"] for row in key_rows(log, b"k1")]
+    assert max(found, default=0) < log.replayed.log_end_offset
