@@ -70,7 +70,8 @@ def command(
     found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     _check_state(found, manner)
     shared = processes or processes_for(sum(f.size for f in found.log_files))
-    options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize, shared)
+    outside = tuple(map(str, manner.outside))
+    options = RepairOptions(only, skip, _replica(replica, store), BodyDamage(body_damage), neutralize, shared, outside)
     _check_ids(options)
     with staged(found.root, manner) as directory:
         with building(found, directory):

@@ -14,6 +14,7 @@ from pathlib import Path
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
+from rmqctl.repair.confine import Confines
 from rmqctl.repair.edits import Edit, Plan, Quarantine, Step
 from rmqctl.repair.overlay import Overlay
 from rmqctl.rocketmq import finding_kinds as kinds
@@ -56,6 +57,7 @@ class RepairOptions:
         body_damage: what becomes of a body that nothing heals.
         neutralize: physical offsets of messages to be replaced by placeholders.
         processes: that share the log where it is verified.
+        outside: directories outside the store that may be changed, too.
     """
 
     only: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ class RepairOptions:
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
     neutralize: tuple[int, ...] = ()
     processes: int = 1
+    outside: tuple[str, ...] = ()
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
@@ -194,8 +197,9 @@ class _Planner:
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
         taken, tree = False, self.below.tree
+        confines = Confines(self.below.root, (*self.below.logs_outside, *self.options.outside))
         for wanted in list(steps):
-            step = _possible(wanted, tree)
+            step = _within(_possible(wanted, tree), confines)
             if self.options.wants(step):
                 if step.edits:
                     self.steps.append(step)
@@ -249,6 +253,15 @@ def _possible(step: Step, tree: Tree) -> Step:
         if entry is not None and entry.is_directory:
             why = f"{name} is a directory in the place of a file: when it is moved away, repair again"
             return Step(step.id, step.file, f"left as it is: {step.what}", why)
+    return step
+
+
+def _within(step: Step, confines: Confines) -> Step:
+    """The step, or that it is left where it only moves away what a link reaches that leads out of the store."""
+    if all(isinstance(edit, Quarantine) for edit in step.edits):
+        for edit in step.edits:
+            if problem := confines.problem(edit.file):
+                return Step(step.id, step.file, f"left as it is: {step.what}", problem)
     return step
 
 
