@@ -23,6 +23,7 @@ from rmqctl.release import Release
 @store_options
 @filter_options
 @click.option("--records", is_flag=True, help="Kafka: each batch is followed by its records.")
+@click.option("--read-committed", is_flag=True, help="Kafka: leave out what consumers of committed records do not get.")
 @click.option("--body", is_flag=True, help="Add the body, decompressed: text, or base64 where it is not UTF-8.")
 @max_body_option
 @click.option("--raw-body", is_flag=True, help="Add the body as stored.")
@@ -37,6 +38,7 @@ def command(
     store: StoreOptions,
     filters: Filters,
     records: bool,
+    read_committed: bool,
     body: bool,
     max_body: int,
     raw_body: bool,
@@ -83,7 +85,8 @@ def command(
     if out.kind == "kafka-dump-log" or official:
         _write_official(out, found.dump(filters, rendering, as_release=as_release, official=official))
         return
-    answer = found.dump(filters, rendering, as_release=as_release, follow=follow)
+    more = {"read_committed": True} if read_committed else {}
+    answer = found.dump(filters, rendering, as_release=as_release, follow=follow, **more)
     form = _formatter(answer, format_string)
     try:
         with showing(answer):

@@ -216,14 +216,14 @@ class KafkaStore(Store):
     ) -> Answer:
         from rmqctl.kafka.dump import dumping
 
-        options = more.pop("official", None)
+        options, read_committed = more.pop("official", None), more.pop("read_committed", False)
         if more:
             raise WrongUsage(f"--{next(iter(more)).replace('_', '-')}", "means nothing for a log directory.")
         if options is not None:
             from rmqctl.kafka.dump.official import Options
 
             return dumping.official(self.logs, Options(**options), as_release)
-        return dumping.dump(self.logs, filters, rendering, follow=follow)
+        return dumping.dump(self.logs, filters, rendering, follow=follow, read_committed=read_committed)
 
 
 class KafkaFile(LoneFile):

@@ -248,5 +248,7 @@ def _refuse_more(more: dict[str, Any]) -> None:
     """
     if "official" in more:
         raise WrongUsage("-o kafka-dump-log", "is for Kafka: the official tools print no files of a RocketMQ store.")
+    if "read_committed" in more:
+        raise WrongUsage("--read-committed", "is for Kafka: a commit log shows every message.")
     for name in more:
         raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")

@@ -265,3 +265,17 @@ def test_lines_say_what_rows_say(golden_name: str) -> None:
         lines = b"".join(bytes(piece) for piece in found[0].lines()).splitlines()
         assert list(map(json.loads, lines)) == [json.loads(orjson.dumps(row)) for row in found[1]]
         assert (found[0].is_no, found[0].remarks) == (found[1].is_no, found[1].remarks)
+
+
+def test_committed_records_are_those_a_consumer_got(golden_name: str, rmqctl: Rmqctl) -> None:
+    root = golden.pristine(golden_name)
+    found: dict[str, list[int]] = {}
+    for row in rows(rmqctl, root, "--records", "--read-committed"):
+        if row["kind"] == "record" and "-delete/" not in row["file"]:
+            assert row["control_type"] is None
+            found.setdefault(f"{row['topic']}-{row['partition']}", []).append(row["offset"])
+    for partition, answers in golden.oracle(golden_name)["partitions"].items():
+        if answers.get("readCommitted") is not None:
+            begin = answers["beginningOffset"]
+            wanted = [offset for low, high in answers["readCommitted"] for offset in range(low, high + 1)]
+            assert [offset for offset in found.get(partition, []) if offset >= begin] == wanted, partition

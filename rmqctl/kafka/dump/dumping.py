@@ -15,12 +15,15 @@ from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.files import file_rows
+from rmqctl.kafka.dump.follow import Follow
 from rmqctl.kafka.dump.lines import SegmentLines
 from rmqctl.kafka.dump.official import DEFAULT_RELEASE, DUMPED, OfficialDump, Options
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.rows import redacted, shown_text
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.reading import View, view_of
 from rmqctl.release import Release
 from rmqctl.text import number_of
 
@@ -29,23 +32,53 @@ _BATCH = ("position", "base_offset", "last_offset", "count", "compression", "max
 _RECORD = ("offset", "timestamp", "key", "value", "headers", "remark")
 
 
-def dump(logs: LogDirectories, filters: Filters, rendering: Rendering, *, follow: bool = False) -> Answer:
-    """Show batches, and with ``rendering.records`` what is in them, or the entries of the file that was pointed at."""
+def dump(
+    logs: LogDirectories,
+    filters: Filters,
+    rendering: Rendering,
+    *,
+    follow: bool = False,
+    read_committed: bool = False,
+) -> Answer:
+    """Show batches, and with ``rendering.records`` what is in them, or the entries of the file that was pointed at.
+
+    Args:
+        read_committed: leave out control batches, aborted transactions, and what is not decided yet.
+    """
     if rendering.raw_body or rendering.body_limit is not None:
         raise WrongUsage("--raw-body", "is for RocketMQ: --records shows the records of batches, decompressed.")
-    if follow:
-        raise WrongUsage("--follow", "is not for log directories yet; run the command again.")
+    if follow and logs.selected_file is not None:
+        raise WrongUsage("--follow", "needs a directory: a segment ends, and its partition goes on.")
     answer = Answer()
     if logs.is_running:
         answer.remark("a broker holds the lock of this directory: what is read may be changing")
     show = redacted if rendering.redact else shown_text
     with_records = rendering.records or rendering.body or rendering.redact
     segments = SegmentDump(Wanted(filters), with_records, show)
+    if read_committed:
+        segments.views = _committed_views(logs)
     run = _Run(logs, segments, filters, answer)
-    answer.rows = run.rows()
+    answer.rows = run.following() if follow else run.rows()
     answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
+    if follow:
+        return answer
     answer.lines, answer.work, answer.total = run.lines, "dump", run.total
     return answer
+
+
+def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:
+    """What a consumer sees of each partition, found out when it is first asked for."""
+    views: dict[str, View] = {}
+
+    def view(partition: Partition | None) -> View:
+        if partition is None or not partition.logs:
+            raise WrongUsage("--read-committed", "needs a partition's directory, for the log tells what is committed.")
+        if partition.directory not in views:
+            home = next(directory for directory in logs.directories if partition in directory.partitions)
+            views[partition.directory] = view_of(PartitionLog(home, partition, Checkpoints(home)), read_committed=True)
+        return views[partition.directory]
+
+    return view
 
 
 def official(logs: LogDirectories, options: Options, release: Release | None) -> Answer:
@@ -105,6 +138,21 @@ class _Run:
         limited = self._limited(self._all_rows())
         yield from limited
         self._finish()
+
+    def following(self) -> Iterator[Row | None]:
+        """What is there and what comes, without end."""
+        wanted = self.segments.wanted
+        chosen = [partition for partition in self.logs.selected if wanted.includes_partition(partition)]
+        left = self.filters.limit
+        for row in Follow(self.segments, chosen).rows():
+            if row is None:
+                yield None
+                continue
+            yield row
+            if left is not None and row["kind"] == ("record" if self.segments.with_records else "batch"):
+                left -= 1
+                if left == 0:
+                    return
 
     def lines(self) -> Iterator[bytes]:
         """The rows as JSON lines, many in a piece; without a limit, records are not made into objects on the way."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
-from rmqctl.kafka.block import Block, Flags, Gap, GapKind
+from rmqctl.kafka.block import Block, Gap, GapKind
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import Row, Shown, batch_rows, place_of, record_rows, shown_text
 from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.reading import View
 
 _CHUNK = 4096
 
@@ -42,7 +43,7 @@ class SegmentDump:
 
     Attributes:
         with_records: each batch is followed by its records.
-        visible: which records a consumer would see, None for all; see `rmqctl.kafka.dump.committed`.
+        views: what a consumer of a partition sees who reads only what is committed; None: all is shown.
         hidden: errors and warnings that the filters left out.
         advance: is called with the bytes that have been passed.
     """
@@ -50,7 +51,7 @@ class SegmentDump:
     wanted: Wanted
     with_records: bool = False
     show: Shown = shown_text
-    visible: Callable[[Partition | None, Records], Flags] | None = None
+    views: Callable[[Partition | None], View] | None = None
     hidden: int = 0
     advance: Callable[[int], object] = lambda _: None
 
@@ -104,29 +105,34 @@ class SegmentDump:
         """The chosen batches and records of a block, with its findings."""
         findings = self._chosen([*block_findings(block, partition)])
         keep = self.wanted.batches(block)
+        view = self.views(partition) if self.views is not None else None
+        if view is not None:
+            keep &= view.wanted(block)
         if self.wanted.filters.damaged:
             keep &= ~block.crc_ok
         if not keep.all():
             block = block.take(keep)
         groups: list[Records] = []
         if self.with_records or self.wanted.looks_into_records:
-            block, groups, failed = self._with_records(block, partition)
+            block, groups, failed = self._with_records(block, partition, view)
             findings = sorted([*findings, *self._chosen(failed)], key=lambda f: f.offset)
         return Part(partition, block, findings, groups if self.with_records else [])
 
-    def _with_records(self, block: Block, partition: Partition | None) -> tuple[Block, list[Records], list[Finding]]:
+    def _with_records(
+        self, block: Block, partition: Partition | None, view: View | None
+    ) -> tuple[Block, list[Records], list[Finding]]:
         groups: list[Records] = []
         failed: list[Finding] = []
         seen = np.zeros(len(block), np.bool_)
         for records in records_of(block):
             failed += [unreadable(block, row, str(error), partition) for row, error in sorted(records.failures.items())]
             keep = self.wanted.records(records)
-            if self.visible is not None:
-                keep &= self.visible(partition, records)
+            if view is not None:
+                keep &= records.offset < view.end
             found = records if keep.all() else records.take(keep)
             seen[found.batch] = True
             groups.append(found)
-        if not self.wanted.is_selective and self.visible is None:
+        if not self.wanted.is_selective and view is None:
             return block, groups, failed
         place = np.cumsum(seen) - 1
         chosen = block.take(seen)

@@ -11,11 +11,11 @@ import numpy as np
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.query.offset import Keep
 from rmqctl.kafka.query.partitioner import partition_of_key
-from rmqctl.kafka.query.reading import Spans
 from rmqctl.kafka.query.steps import Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.reading import Spans
 from rmqctl.processes import Ordered
 
 Advance = Callable[[int], object]

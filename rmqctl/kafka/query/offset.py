@@ -12,11 +12,11 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.block import Flags
 from rmqctl.kafka.directory import Segment
 from rmqctl.kafka.indexes import read_offset_index
-from rmqctl.kafka.query.reading import Spans, View, view_of
 from rmqctl.kafka.query.steps import Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.reading import Spans, View, view_of
 
 Keep = Callable[[Records], Flags]
 """Which records of a group are wanted, shape (n,)."""
