@@ -112,7 +112,8 @@ class Verification:
             yield from state.check_checkpoints(directory, checkpoints, ends)
         metadata = directory.metadata_log
         if metadata is not None and image is not None and metadata in partitions:
-            yield from state.check_metadata(metadata, image)
+            damaged = self.options.level != "quick" and metadata.directory not in ends
+            yield from state.check_metadata(metadata, image, damaged=damaged)
 
     # --- one partition --------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class Verification:
         if self.options.cross:
             yield from held
             if partition.state is not DirectoryState.DELETE:
-                yield from producers.finish(check.end_offset, damaged=check.damaged, compacted=check.compacted)
+                yield from producers.finish(check)
                 yield from state.check_epochs(log, check)
 
     def _segment(

@@ -117,8 +117,13 @@ class LogCheck:
             yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
 
     def _ranges(self, segment: Segment, headers: Headers) -> Iterator[Finding]:
-        """Offsets that the segment cannot hold."""
+        """Offsets that the segment cannot hold, epochs that cannot be."""
         assert segment.log is not None
+        epoch = headers["partition_leader_epoch"]
+        for row in np.flatnonzero(headers.crc_ok & (headers.magic >= 2) & (epoch < -1)).tolist():
+            self.damaged = self.segments[-1].damaged = True
+            message = f"leader epoch {epoch[row]} is negative"
+            yield _of_row(kinds.BATCH_LEADER_EPOCH, segment.log, headers, row, message)
         last = headers["last_offset"]
         wrong = headers.crc_ok & ((headers["base_offset"] < segment.base) | (last - segment.base > INT_MAX))
         for row in np.flatnonzero(wrong).tolist():
@@ -166,9 +171,18 @@ class LogCheck:
         if rows.broken[pair + 1] or rows.is_outside(pair) or rows.is_outside(pair + 1) or next_goes_back:
             return
         first, last = int(rows.last[pair]) + 1, int(rows.base[pair + 1]) - 1
+        if self._is_swapped(first, last):
+            return
         lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
         message = f"offsets {first} to {last} are missing before it"
         self._holes.append(lost or rows.finding(kinds.BATCH_OFFSET_GAP, pair + 1, message))
+
+    def _is_swapped(self, first: int, last: int) -> bool:
+        """Whether a .swap file, which a broker renames when it starts, begins among the offsets."""
+        return any(
+            file.kind is FileKind.LOG and file.meaning.leftover == ".swap" and first <= file.base <= last
+            for file in self.partition.files
+        )
 
     def _lost_segment(self, first: int, last: int) -> Finding | None:
         """The finding for a segment whose offsets are missing and of which something is left."""

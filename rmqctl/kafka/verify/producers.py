@@ -14,6 +14,7 @@ from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
 from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
+from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.splits import Headers
 
 _COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "base_offset", "last_offset", "max_timestamp")
@@ -100,35 +101,35 @@ class ProducerCheck:
         self._ended = len(self.replay.ended)
         return found
 
-    def finish(self, end_offset: int, *, damaged: bool, compacted: bool) -> Iterator[Finding]:
-        """What can be said once the whole log is known.
-
-        Args:
-            damaged, compacted: of the log; then batches of a producer may be missing.
-        """
+    def finish(self, log: LogCheck) -> Iterator[Finding]:
+        """What can be said once the whole log is known. Where it is damaged or compacted, batches may be missing."""
+        end_offset = log.end_offset
         self._compare_until(end_offset + 1)
-        if not damaged:
-            yield from self._disagreements if self.is_complete and not compacted else ()
-            yield from self._jumps if not compacted else ()
-        bases = {segment.base for segment in self.partition.segments}
-        for base, (file, _) in sorted(self._snapshots.items()):
-            if base not in bases and base != end_offset and not damaged:
+        bases = {segment.base for segment in self.partition.segments} | {end_offset}
+        orphans = {base: file for base, (file, _) in sorted(self._snapshots.items()) if base not in bases}
+        if not log.damaged:
+            names = {file.name for file in orphans.values()}
+            if self.is_complete and not log.compacted:
+                yield from (finding for finding in self._disagreements if finding.file not in names)
+            if not log.compacted:
+                yield from self._jumps
+            for base, file in orphans.items():
                 where = "of no segment, and not the end of the log"
                 yield Finding(kinds.SNAPSHOT_ORPHAN, file.name, 0, 0, f"offset {base} is {where} ({end_offset})")
-        yield from self._missing()
+            yield from self._missing(end_offset, is_clean=log.is_clean)
         for producer, first in sorted(self.replay.open.items(), key=lambda item: item[1]):
             message = f"producer {producer} began a transaction at offset {first} that has not ended"
             yield Finding(kinds.TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
 
-    def _missing(self) -> Iterator[Finding]:
-        """Snapshots that a broker makes when a segment is rolled."""
+    def _missing(self, end_offset: int, *, is_clean: bool) -> Iterator[Finding]:
+        """Snapshots that a broker makes when a segment is rolled, and when it stops."""
         logs = self.partition.logs
-        if not self.seen or self._unreadable or len(logs) < 2:
+        if not self.seen or self._unreadable:
             return
-        if logs[-1].base not in self._snapshots:
-            name = logs[-1].name.removesuffix(".log") + ".snapshot"
-            message = f"it is not there, {len(self._snapshots)} others are"
-            yield Finding(kinds.SNAPSHOT_MISSING, name, 0, 0, message)
+        due = {logs[-1].base} if len(logs) > 1 else set()
+        for base in sorted((due | {end_offset} if is_clean else due) - set(self._snapshots)):
+            name = f"{self.partition.directory}/{base:020}.snapshot".lstrip("/")
+            yield Finding(kinds.SNAPSHOT_MISSING, name, 0, 0, f"it is not there, {len(self._snapshots)} others are")
 
     def _sequence(self, file: LogFile, headers: Headers, row: int, batch: list[int], sequence: int) -> None:
         """Hold a batch of data against what its producer sent before."""

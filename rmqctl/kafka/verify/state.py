@@ -198,9 +198,13 @@ def is_compacted(partition: Partition, checkpoints: Checkpoints, image: Metadata
     return "compact" in policy or (partition.topic, partition.partition) in cleaned
 
 
-def check_metadata(partition: Partition, image: MetadataImage) -> Iterator[Finding]:
-    """The metadata log and its snapshots replay without a problem, and a vote is stored."""
-    for problem in image.problems:
+def check_metadata(partition: Partition, image: MetadataImage, *, damaged: bool) -> Iterator[Finding]:
+    """The metadata log and its snapshots replay without a problem, and a vote is stored.
+
+    Args:
+        damaged: the log holds damage, which is reported already.
+    """
+    for problem in () if damaged else image.problems:
         yield Finding(kinds.METADATA_REPLAY, problem.file, 0, 0, f"offset {problem.offset}: {problem.message}")
     snapshots: Sequence[int] = [f.base for f in partition.of_kind(FileKind.KRAFT_SNAPSHOT)]
     start = partition.logs[0].base if partition.logs else 0

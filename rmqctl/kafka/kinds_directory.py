@@ -1,0 +1,164 @@
+"""Findings in the files of a log directory: names, checkpoints, ids, metadata (spec 1, 10)."""
+
+from __future__ import annotations
+
+from rmqctl.findings import Severity, declare
+
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+FILE_UNREADABLE = declare(
+    "directory.unreadable-file",
+    _E,
+    "The system refuses to read the file.",
+    "Let this user read it, or copy what can still be read to another disk.",
+)
+CHECKPOINT_UNREADABLE = declare(
+    "checkpoint.unreadable",
+    _E,
+    "An offset checkpoint cannot be read: a line, its version or its count is wrong.",
+    "Rebuild it, or empty it: an empty file is valid.",
+    broker="Takes the directory offline; with one directory it does not start.",
+    see="spec 1.2",
+)
+CHECKPOINT_BEYOND_END = declare(
+    "checkpoint.beyond-end",
+    _W,
+    "A recovery point or high watermark lies after the end of its log.",
+    "Nothing: a broker takes the end of the log instead.",
+    broker="Lowers it. After a crash it checks no segment below a recovery point.",
+    see="spec 13.4, 21 (14)",
+)
+CHECKPOINT_LOG_START = declare(
+    "checkpoint.log-start",
+    _E,
+    "The log start offset of a partition lies after the end of its log: a broker would delete all its segments.",
+    "Remove the entry, or set it to the first offset that is to be served.",
+    broker="Deletes all segments and begins an empty log at that offset.",
+    see="spec 13.4",
+)
+CHECKPOINT_UNKNOWN = declare(
+    "checkpoint.unknown-partition",
+    _N,
+    "A checkpoint has an entry of a partition that is not here.",
+    "Nothing: normal after a topic was deleted or moved.",
+    see="spec 1.2",
+)
+DIRECTORY_IDENTITY = declare(
+    "directory.meta-properties",
+    _E,
+    "meta.properties is missing or cannot be read.",
+    "Write it again with the ids of the cluster and the node.",
+    broker="Does not start.",
+    see="spec 1.1",
+)
+DIRECTORY_FOREIGN = declare(
+    "directory.foreign-directory",
+    _E,
+    "A directory whose name is no partition's lies in the log directory.",
+    "Move it away.",
+    broker="Does not start (lost+found is the classic case).",
+    see="spec 1",
+)
+DIRECTORY_NAME = declare(
+    "directory.file-name",
+    _E,
+    "A file with the ending of a segment file has no offset as its name.",
+    "Move it away.",
+    broker="Fails to load the partition and does not start.",
+    see="spec 1.5",
+)
+DIRECTORY_OTHER = declare(
+    "directory.foreign-file",
+    _N,
+    "A file that is not Kafka's lies in the directory.",
+    "Nothing: brokers pass over it.",
+    see="spec 21 (19)",
+)
+DIRECTORY_LEFTOVER = declare(
+    "directory.leftover",
+    _N,
+    "A file waits to be removed or renamed: .deleted, .cleaned, .swap, .tmp or .part.",
+    "Nothing: a broker deals with it when it starts.",
+    broker="Removes .deleted and .cleaned files, and puts .swap files in the place of what they replace.",
+    see="spec 1.5, 13.1",
+)
+DIRECTORY_SWAP = declare(
+    "directory.swap",
+    _W,
+    "A .swap file stands beside a segment: a broker that starts puts it in the place of the segments that it covers.",
+    "Nothing if compaction was broken off; if somebody made the file, move it away before a start.",
+    broker="Deletes the segments that it covers and renames it.",
+    see="spec 13.1",
+)
+DIRECTORY_ORPHAN = declare(
+    "directory.orphan-index",
+    _W,
+    "An index belongs to no segment.",
+    "Nothing: a broker deletes it.",
+    broker="Deletes it when it starts.",
+    see="spec 13.2",
+)
+DIRECTORY_TOPIC_ID = declare(
+    "directory.partition-metadata",
+    _E,
+    "partition.metadata is missing or cannot be read where topics have ids.",
+    "Write it again with the id that the metadata log gives.",
+    broker="A missing file makes a KRaft broker rename the directory to -stray and begin an empty one; a bad one takes the directory offline.",
+    see="spec 9.4",
+)
+DIRECTORY_OTHER_ID = declare(
+    "directory.topic-id",
+    _E,
+    "The topic id of a partition is not that of the cluster's metadata.",
+    "Write the id that the metadata log gives, if the data belongs to that topic.",
+    broker="Renames the directory to -stray and begins an empty one.",
+    see="spec 9.4",
+)
+DIRECTORY_STRAY = declare(
+    "directory.stray",
+    _W,
+    "A partition is not in the cluster's metadata, or its directory is marked as stray.",
+    "Nothing if the topic was deleted; else look at the metadata log.",
+    broker="Renames the directory to -stray, or leaves it.",
+    see="spec 1.4",
+)
+DIRECTORY_EMPTY = declare(
+    "directory.no-segment",
+    _W,
+    "A partition's directory holds no segment.",
+    "Nothing: a broker begins an empty log; if data was there, restore it.",
+    broker="Begins an empty log.",
+    see="spec 13.4",
+)
+DIRECTORY_DOUBLE = declare(
+    "directory.double",
+    _E,
+    "One partition lies in two log directories.",
+    "Compare them, and move one away.",
+    broker="Does not start.",
+    see="spec 1.4",
+)
+QUORUM_STATE = declare(
+    "metadata.quorum-state",
+    _W,
+    "The quorum-state file is missing or cannot be read.",
+    "Nothing where other controllers are up: a node that lost it may vote twice in an epoch.",
+    broker="Begins without a vote.",
+    see="spec 10.4",
+)
+METADATA_REPLAY = declare(
+    "metadata.replay",
+    _E,
+    "A record of the metadata log or of a snapshot cannot be applied.",
+    "Compare with another controller's directory: rmqctl diff.",
+    broker="The controller or broker stops with a fatal fault.",
+    see="spec 10.4",
+)
+METADATA_SNAPSHOT = declare(
+    "metadata.snapshot",
+    _E,
+    "The metadata log starts after offset 0 and no snapshot reaches its start.",
+    "Restore the snapshot from another controller.",
+    broker="Cannot load the cluster's metadata.",
+    see="spec 10.4",
+)

@@ -1,0 +1,74 @@
+"""What verify names for each kind of damage that brokers were started on, and nothing else.
+
+The tables hold, for every recorded variant, severity, id, file, offset and size of each finding that the
+undamaged directory does not have. They were read through once against what the recipes do.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden, kafka_damage
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+
+HERE = Path(__file__).parent
+RELEASES = ("3.9.2", "4.3.1")
+FEW = ("crc-body-mid-batch", "middle-log-deleted", "txnindex-older-deleted", "log-start-beyond-leo", "torn-tail-body")
+
+Row = tuple[str, str, str, int, int]
+
+
+def found(root: Path, **options: Any) -> set[Row]:
+    checked = Verification(read_directory(LocalTree(str(root))), VerifyOptions(**options))
+    return {(str(f.level), f.kind.id, f.file, f.offset, f.size) for f in checked.findings()}
+
+
+@cache
+def undamaged(name: str) -> frozenset[Row]:
+    return frozenset(found(golden.pristine(name)))
+
+
+def table(release: str) -> dict[str, list[list[Any]]]:
+    parsed: dict[str, list[list[Any]]] = json.loads((HERE / f"found-{release}.json").read_text("utf-8"))
+    return parsed
+
+
+def cases() -> list[Any]:
+    made = []
+    for release in RELEASES:
+        for variant in table(release):
+            is_slow = variant.partition("/")[2] not in FEW
+            made.append(pytest.param(release, variant, marks=[pytest.mark.slow] if is_slow else []))
+    return made
+
+
+@pytest.mark.parametrize(("release", "variant"), cases())
+def test_names_the_damage_and_nothing_else(release: str, variant: str, tmp_path: Path) -> None:
+    name = f"{release}-{variant.partition('/')[0]}"
+    recipe = next(v["recipe"] for v in golden.recovery_oracle(release)["variants"] if v["variant"] == variant)
+    root = golden.unpack(name, tmp_path)
+    kafka_damage.apply(recipe, root)
+    assert sorted(found(root) - undamaged(name)) == [tuple(row) for row in table(release)[variant]]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_variant_has_a_row(release: str) -> None:
+    assert set(table(release)) == {v["variant"] for v in golden.recovery_oracle(release)["variants"]}
+
+
+@pytest.mark.parametrize("name", golden.KAFKA_NAMES)
+def test_nothing_normal_is_damage(name: str) -> None:
+    assert {row for row in undamaged(name) if row[0] != "note"} == set()
+
+
+@pytest.mark.parametrize("name", ["3.9.2-crash", "2.8.2-clean"])
+@pytest.mark.parametrize("options", [{"split_size": 700}, {"processes": 2, "split_size": 4096}])
+def test_any_division_gives_the_same(name: str, options: dict[str, int]) -> None:
+    assert found(golden.pristine(name), **options) == undamaged(name)
