@@ -438,6 +438,8 @@ def open_path(
         if not _is_directory(tree_of(directory), directory):
             raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)
     tree = tree_of(path)
+    if "," in path and tree.stat("") is None:
+        return _open_together(path, forced)
     place = Place(path, tree, _is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
     for family, module in FAMILIES.items():
         if forced in (None, family):
@@ -445,6 +447,27 @@ def open_path(
             if found is not None:
                 return found
     raise NotAStore(path, "it is of no known kind")
+
+
+def _open_together(path: str, forced: str | None) -> Store:
+    """Open directories that are given as a list with commas, for the families whose stores may lie in several.
+
+    Raises:
+        NotAStore: they are no store of one family.
+        FileNotFoundError: one of them is not there.
+        OSError: one of them cannot be read.
+    """
+    places = []
+    for part in filter(None, path.split(",")):
+        tree = tree_of(part)
+        places.append(Place(part, tree, _is_directory(tree, part), is_forced=forced is not None))
+    for family, module in FAMILIES.items():
+        open_together = getattr(import_module(module), "open_together", None)
+        if forced in (None, family) and open_together is not None:
+            found: Store | None = open_together(places)
+            if found is not None:
+                return found
+    raise NotAStore(path, "these directories are no store together", "give directories of one broker's log.dirs")
 
 
 def open_store(

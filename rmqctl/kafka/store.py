@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -287,6 +287,15 @@ def open_at(place: Place) -> Store | LoneFile | None:
             "give a directory of log.dirs, a partition's directory, or one of its files",
         )
     return found
+
+
+def open_together(places: Sequence[Place]) -> Store | None:
+    """The log directories of one broker; None where one of the places is none."""
+    found = [_directory_at(place) if place.is_directory else None for place in places]
+    stores = [store for store in found if store is not None and not store.selection]
+    if not stores or len(stores) < len(places):
+        return None
+    return KafkaStore(LogDirectories([directory for store in stores for directory in store.logs.directories]))
 
 
 def _directory_at(place: Place) -> KafkaStore | None:

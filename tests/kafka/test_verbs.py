@@ -210,3 +210,21 @@ def test_a_topic_that_is_not_here_is_named_with_a_hint(rmqctl: Rmqctl) -> None:
 def test_a_log_directory_is_opened_by_looking() -> None:
     assert "kafka" in FAMILIES
     assert open_path(str(golden.pristine("3.9.2-crash"))).kind == "kafka-log-directory"  # type: ignore[union-attr]
+
+
+def test_several_directories_are_one_store(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """As with two log.dirs: half of the partitions lie in each."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    second = tmp_path / "second"
+    second.mkdir()
+    for name in ("meta.properties", "replication-offset-checkpoint", ".kafka_cleanshutdown"):
+        (second / name).write_bytes((root / name).read_bytes())
+    for name in ("__consumer_offsets-1", "idem-0", "txn-a-1"):
+        (root / name).rename(second / name)
+    whole = _rows(rmqctl, "topics", str(golden.pristine("4.3.1-clean")))
+    assert _rows(rmqctl, "topics", f"{root},{second}") == whole
+    assert _rows(rmqctl, "lag", f"{root},{second}") == _rows(rmqctl, "lag", str(golden.pristine("4.3.1-clean")))
+    info = json.loads(rmqctl("info", f"{root},{second}", "-o", "json").stdout)
+    assert [row["partitions"] for row in info["directories"]] == [36, 3]
+    assert rmqctl("topics", f"{root},{tmp_path / 'nowhere'}").exit_code == 11
+    assert rmqctl("topics", f"{root},{second / 'meta.properties'}").exit_code == 11
