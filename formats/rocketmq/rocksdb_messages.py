@@ -14,6 +14,11 @@ from formats.text import until
 
 MARK = b"@"
 POP_FAMILY, TIMER_FAMILY, HALF_FAMILY = "popState", "timer", "trans"
+INDEX_MARK, INDEX_TIME = b"lastOffsetPy", b"lastStoreTimeStamp"
+"""Keys of the index, and the first one of half messages, that say how far it reaches; values are numbers (i64)."""
+TIMER_SCANNED, TIMER_DELIVERED = b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint"
+"""Keys of the timer: next queue offset to read, and the time (ms) before which everything was delivered."""
+HOUR_MS = 3_600_000
 _LAST_OFFSET = 8
 
 PopStateKey = Struct(
@@ -77,6 +82,16 @@ class MessageIndexEntry:
     text: bytes
     unique_key: bytes
     physical_offset: int
+
+
+def message_index_prefix(hour: int, topic: bytes, kind: bytes, text: bytes) -> bytes:
+    """What the keys of an hour for a key, tags or a unique key begin with.
+
+    Args:
+        hour: store time, floored to the hour, ms.
+        kind: ``K``, ``T`` or ``U``.
+    """
+    return MARK.join((hour.to_bytes(8, "big", signed=True), topic, kind, text, b""))
 
 
 def parse_message_index_key(key: bytes) -> MessageIndexEntry | None:

@@ -14,8 +14,13 @@ from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.config_files import offsets_of
 from rmqctl.rocketmq.lag import progress_of
+from rmqctl.rocketmq.query.by_id import by_id
+from rmqctl.rocketmq.query.key import KeyQuery, by_key
+from rmqctl.rocketmq.query.message_ids import parse_message_id
+from rmqctl.rocketmq.query.message_index import open_index
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 
 pytest.importorskip("rocksdict")
@@ -120,3 +125,78 @@ def test_there_is_nothing_to_repair(name: str, rmqctl: Any) -> None:
     result = rmqctl("repair", golden.pristine(name), "-o", "json")
     document = json.loads(result.stdout)
     assert (document["steps"], document["left"], result.exit_code) == ([], [], 0)
+
+
+@pytest.mark.parametrize("name", ["5.5.0-rdbmsg-clean", "5.5.0-rdbmsg-crash"])
+def test_keys(name: str) -> None:
+    """What the index in RocksDB gives, in its order; after a crash with the rows that a start makes again."""
+    store = open_store_at(str(golden.pristine(name)))
+    wrong = []
+    with open_index(store) as index:
+        for answer in asked(name, "byKey"):
+            kinds = (answer["type"],) if answer["type"] else ("K", "U")
+            times = answer["begin"], (1 << 63) - 1 if answer["begin"] == 0 else answer["end"]
+            walk = index.walk(answer["topic"], answer["key"], kinds, times, answer["max"], Trace(on=False))
+            if walk.offsets != (answer["rocksdbIndex"] or []):
+                wrong.append((answer, walk.offsets))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_messages_by_key(name: str) -> None:
+    """What the store and an administrator's client get, from files or from RocksDB."""
+    store = open_store_at(str(golden.pristine(name)))
+    wrong = []
+    for kind in ("byKey", "adminQueryMessage"):
+        for answer in asked(name, kind):
+            if answer.get("type") is None and answer["begin"] and answer.get("error") is None:
+                query = KeyQuery(
+                    answer["topic"], answer["key"], begin=answer["begin"], end=answer["end"], max=answer["max"]
+                )
+                found = by_key(store, query)
+                records = found.raw if kind == "byKey" else found.messages
+                wanted = answer["storeQueryMessage"] if kind == "byKey" else answer["phy"]
+                if [r.physical_offset for r in records] != (wanted if kind == "byKey" else sorted(set(wanted))):
+                    wrong.append((answer, [r.physical_offset for r in records]))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_messages_by_id(name: str, rmqctl: Any) -> None:
+    store = open_store_at(str(golden.pristine(name)))
+    for answer in asked(name, "viewMessage"):
+        found = by_id(store, parse_message_id(answer["id"]), (answer["topic"],))
+        assert answer["phy"] in [r.physical_offset for r in found.messages], answer
+
+
+def conclusion(rmqctl: Any, *args: object) -> tuple[str, list[int]]:
+    rows = [json.loads(line) for line in rmqctl("query-key", *args, "--explain", "-o", "jsonl").stdout.splitlines()]
+    return rows[-1].get("id", ""), [r["physical_offset"] for r in rows if r["kind"] == "message"]
+
+
+def test_why_the_index_in_rocksdb_gives_nothing(rmqctl: Any) -> None:
+    root = golden.pristine("5.5.0-rdbmsg-clean")
+    times = ("--begin", "1795315537286", "--end", "1795315551782")
+    assert conclusion(rmqctl, root, "MsgOrders", "k41", *times) == ("miss.none", [14440])
+    assert conclusion(rmqctl, root, "MsgOrders", "k41") == ("miss.none", [14440])
+    assert conclusion(rmqctl, root, "MsgLog", "mail0", *times) == ("miss.index-prefix", [])
+    assert conclusion(rmqctl, root, "MsgOrders", "k41", "--begin", "1", *times[2:]) == ("miss.index-span", [])
+    early = ("--begin", "1795315530000", "--end", "1795315537300")
+    assert conclusion(rmqctl, root, "MsgOrders", "k41", *early) == ("miss.entry-outside-time", [])
+
+
+def test_a_row_that_is_not_there(tmp_path: Any, rmqctl: Any) -> None:
+    root = golden.unpack("5.5.0-rdbmsg-clean", tmp_path)
+    with open_index(open_store_at(str(root))) as index:
+        walk = index.walk("MsgOrders", "k41", ("K",), (1795315537286, 1795315551782), 32, Trace(on=False))
+    assert walk.offsets == [14440]
+    rocksdict = pytest.importorskip("rocksdict")
+    database = rocksdict.Rdict(
+        str(root / "rocksdbstore"),
+        options=rocksdict.Options(raw_mode=True),
+        column_families={name: rocksdict.Options(raw_mode=True) for name in ("timer", "trans")},
+    )
+    for key in filter(lambda k: b"@k41@" in k, list(database.keys())):
+        del database[key]
+    database.close()
+    assert conclusion(rmqctl, root, "MsgOrders", "k41")[0] == "miss.index-row-missing"

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key_in
+from rmqctl.rocketmq.message_index import is_asked
+from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key_in, by_key_in_database
 from rmqctl.rocketmq.query.message_ids import MessageId, UniqueKey
+from rmqctl.rocketmq.query.message_index import open_index
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.topic_names import topic_names
@@ -96,16 +98,22 @@ def _by_offset(wanted: MessageId, reader: RecordReader, trace: Trace) -> IdAnswe
 def _by_unique_key(
     store: RocketMQStore, wanted: MessageId, topics: Sequence[str], log: LogReader, trace: Trace, *, strict: bool
 ) -> IdAnswer:
-    files = index_files(store, index_geometry(store))
     answer = IdAnswer()
-    try:
-        for topic in topics:
-            query = KeyQuery(topic, wanted.text, unique=True, strict=strict)
-            answer.answers[topic] = by_key_in(files, log, query, _quiet(trace, files, query))
-            answer.messages += answer.answers[topic].messages
-    finally:
-        for file in files:
-            file.close()
+    queries = (KeyQuery(topic, wanted.text, unique=True, strict=strict) for topic in topics)
+    if is_asked(store):
+        with open_index(store) as index:
+            for query in queries:
+                answer.answers[query.topic] = by_key_in_database(index, log, query, Trace(on=False))
+    else:
+        files = index_files(store, index_geometry(store))
+        try:
+            for query in queries:
+                answer.answers[query.topic] = by_key_in(files, log, query, _quiet(trace, files, query))
+        finally:
+            for file in files:
+                file.close()
+    for found in answer.answers.values():
+        answer.messages += found.messages
     told = f"{number_of(len(topics), 'topic')}: {number_of(len(answer.messages), 'message')}"
     trace.add("", "index", f"asked for the unique key under {told}")
     answer.messages.sort(key=rank)

@@ -14,6 +14,7 @@ from formats.rocketmq.index import key_hash
 from rmqctl.findings import Finding
 from rmqctl.rocketmq import finding_kinds as kinds
 from rmqctl.rocketmq.checkpoint import read_checkpoint
+from rmqctl.rocketmq.databases import MESSAGES
 from rmqctl.rocketmq.filters import Filter
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
@@ -25,6 +26,7 @@ from rmqctl.rocketmq.query.index_evidence import places_of
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
 from rmqctl.rocketmq.query.message_ids import NotAMessageId, parse_message_id
+from rmqctl.rocketmq.query.message_index import DatabaseWalk, open_index, row_keys
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
@@ -107,7 +109,7 @@ class KeyExplanation:
 
     def _note_crash(self) -> None:
         """Which index files a broker deletes when it starts on a store that was not stopped (spec 4.5)."""
-        if not self.store.has_abort or self.store.is_running:
+        if not self.store.has_abort or self.store.is_running or isinstance(self.answer.walk, DatabaseWalk):
             return
         found = read_checkpoint(self.store)
         safe = found[0]["index_msg_timestamp"] if found else 0
@@ -125,6 +127,8 @@ class KeyExplanation:
             record.file, f"record {record.physical_offset}", f"has {self.query.wanted}, stored {stored}; not found"
         )
         lost: dict[str, object] = {"key": self.query.wanted, "physical_offset": record.physical_offset}
+        if isinstance(self.answer.walk, DatabaseWalk):
+            return self._why_not_in_database(record, self.answer.walk)
         if not self.files:
             return steps.NO_INDEX.conclude("index", **lost)
         places = places_of(self.files, record.physical_offset, self.query.index_query().hash)
@@ -134,6 +138,27 @@ class KeyExplanation:
         if places:
             return causes.why_not_reached(places[0], record)
         return self._why_stranger(self._strangers()[0]) if self._strangers() else causes.never_indexed(record)
+
+    def _why_not_in_database(self, record: Record, walk: DatabaseWalk) -> Step:
+        """Why the index in RocksDB does not give a message of the log."""
+        key, at = self.query.wanted, record.physical_offset
+        span = steps.span(walk.begin, walk.end)
+        if walk.refused:
+            return steps.INDEX_SPAN.conclude(MESSAGES, span=walk.refused, key=key, physical_offset=at)
+        if not walk.begin <= record.store_timestamp <= walk.end:
+            time = steps.instant(record.store_timestamp)
+            return steps.ENTRY_TIME.conclude(MESSAGES, key=key, time=time, span=span)
+        with open_index(self.store) as index:
+            if index.has(record):
+                return steps.LIMIT.conclude(MESSAGES, limit=walk.limit, key=key)
+            mark = index.mark
+        if not row_keys(record):
+            reason = "records without a unique key, and rollbacks, get none"
+        elif at >= mark:
+            reason = f"the index reaches to {max(mark, 0)}, and a start of the broker dispatches what lies after it"
+        else:
+            reason = "records around it have theirs; the index was off, or lost it"
+        return steps.INDEX_ROW_MISSING.conclude(MESSAGES, key=key, physical_offset=at, reason=reason)
 
     # --- nothing of it is in the log ------------------------------------------------------------
 
@@ -150,6 +175,8 @@ class KeyExplanation:
 
     def _strangers(self) -> list[Record]:
         """Candidates none of whose keys has the hash that was asked for, so that the entry cannot be theirs."""
+        if isinstance(self.answer.walk, DatabaseWalk):
+            return []
         wanted = self.query.index_query().hash
         return [r for r in self.answer.raw if wanted not in map(key_hash, r.index_keys())]
 
@@ -192,7 +219,9 @@ class KeyExplanation:
         if elsewhere:
             return self._elsewhere(elsewhere)
         if self.answer.raw:
-            return steps.COLLISION.conclude(count=len(self.answer.raw), key=self.query.wanted)
+            is_prefix = isinstance(self.answer.walk, DatabaseWalk)
+            miss, key = (steps.INDEX_PREFIX, self.query.key) if is_prefix else (steps.COLLISION, self.query.wanted)
+            return miss.conclude(count=len(self.answer.raw), key=key)
         return self._lost_in_damage() if self.damage else self._nowhere()
 
     def _lost_in_damage(self) -> Step:

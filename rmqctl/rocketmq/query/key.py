@@ -13,7 +13,9 @@ from rmqctl.rocketmq.broker_conf import integer
 from rmqctl.rocketmq.geometry import index_geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.message_index import is_asked
 from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
+from rmqctl.rocketmq.query.message_index import MessageIndex, open_index
 from rmqctl.rocketmq.query.records import ENCODING, Absence, Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store import RocketMQStore
@@ -53,6 +55,13 @@ class KeyQuery:
         if self.key is None:
             return tag_index_key(topic, as_java_reads(self.tag or ""))
         return index_key(topic, as_java_reads(self.key))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of rows that the index in RocksDB is asked for, each only where those in front of it give nothing."""
+        if self.key is None:
+            return ("T",)
+        return ("U",) if self.unique else ("K", "U")
 
     @property
     def wanted(self) -> str:
@@ -111,10 +120,14 @@ def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) ->
         OSError: a file cannot be read.
     """
     trace = trace or Trace(on=False)
+    batch = integer(store.settings, "maxMsgsNumBatch") or MAX_BATCH
+    if is_asked(store):
+        with LogReader(store.log_files) as log, open_index(store) as index:
+            return by_key_in_database(index, log, query, trace, batch)
     files = index_files(store, index_geometry(store))
     try:
         with LogReader(store.log_files) as log:
-            return by_key_in(files, log, query, trace, integer(store.settings, "maxMsgsNumBatch") or MAX_BATCH)
+            return by_key_in(files, log, query, trace, batch)
     finally:
         for file in files:
             file.close()
@@ -126,7 +139,21 @@ def by_key_in(
     """The same on files that are open already; ``batch`` is the broker's `maxMsgsNumBatch`."""
     asked = query.index_query(batch)
     trace.add("", "hash", f"{asked.text} has hash {asked.hash}")
-    answer = KeyAnswer(walk_index(files, asked, trace))
+    return _read(KeyAnswer(walk_index(files, asked, trace)), log, query, trace)
+
+
+def by_key_in_database(
+    index: MessageIndex, log: LogReader, query: KeyQuery, trace: Trace, batch: int = MAX_BATCH
+) -> KeyAnswer:
+    """The same through the index in RocksDB."""
+    asked = query.index_query(batch)
+    text = query.tag or "" if query.key is None else query.key
+    walk = index.walk(query.topic, text, query.kinds, (query.begin, query.end), asked.limit, trace)
+    return _read(KeyAnswer(walk), log, query, trace)
+
+
+def _read(answer: KeyAnswer, log: LogReader, query: KeyQuery, trace: Trace) -> KeyAnswer:
+    """Read the records of the candidates, and keep what the client keeps."""
     reader = RecordReader(log, trace, strict=query.strict)
     found: dict[int, Record | Absence] = {}
     for physical in sorted(answer.walk.offsets):

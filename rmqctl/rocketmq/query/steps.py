@@ -186,6 +186,23 @@ NO_INDEX = _miss(
     "index/ is empty or gone: the index was off (messageIndexEnable=false), or a broker deleted its files "
     "after a crash.",
 )
+INDEX_SPAN = _miss(
+    "index-span",
+    "the index in RocksDB answers nothing for {span}; {key} is in the log at offset {physical_offset}",
+    "A broker looks through so many days at most (maxRocksDBIndexQueryDays), and gives an empty answer for more. "
+    "Without a begin or an end it takes the last days.",
+)
+INDEX_ROW_MISSING = _miss(
+    "index-row-missing",
+    "the index in RocksDB has no row for {key} of the record at offset {physical_offset}: {reason}",
+    "Rows are in memory until the database writes them; a kill loses those since start-up, and the next start makes "
+    "them again from the mark of the index on.",
+)
+INDEX_PREFIX = _miss(
+    "index-prefix",
+    "the index gives {count} candidates, but all are other messages: their keys only begin with {key}@",
+    "Rows in RocksDB are joined with @ and compared by prefix, so a key also gives those that go on with @.",
+)
 INDEX_EMPTY = _miss(
     "index-empty",
     "the header of {file} says that it holds no entries; {key} is in the log at offset {physical_offset}",

@@ -21,6 +21,7 @@ from rmqctl.rocketmq.databases import can_read
 from rmqctl.rocketmq.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.index_files import index_entries
 from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.message_index import is_written
 from rmqctl.rocketmq.misplaced import STRAY, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.store import RocketMQStore, StoreFile
 from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
@@ -107,6 +108,8 @@ class Verification:
         wanted = self.options.cross and self.options.level is not Level.QUICK
         if wanted and (self.store.is_rocksdb or self.store.has_light_database) and not can_read():
             return MissingExtra("comparing RocksDB queues with the log", "rocksdb")
+        if wanted and not can_read() and is_written(self.store) is None:
+            return MissingExtra("comparing the message index in RocksDB with the log", "rocksdb")
         return None
 
     def summary(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rmqctl.rocketmq.geometry import Geometry
 from rmqctl.rocketmq.index_files import IndexFile, index_files
 from rmqctl.rocketmq.index_geometry import IndexGeometry
 from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
+from rmqctl.rocketmq.message_index import is_written
 from rmqctl.rocketmq.store import INDEX, RocketMQStore
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.index_file import chain_findings, check_file, header_problem, is_unsettled
@@ -245,7 +246,7 @@ def finish(
             times = said.times.get(file.path, FileTimes())
             yield from check_file(store, file, context, file is files[-1], times, chains=known)
         yield from _strangers(said.strangers, context)
-        yield from _coverage(files, said, context)
+        yield from _coverage(store, files, said, context)
     finally:
         for file in files:
             file.close()
@@ -299,13 +300,17 @@ def _without_header(files: list[IndexFile], context: LogContext) -> Iterator[tup
         yield front[-1] if front else -1, behind[0] if behind else context.limit
 
 
-def _coverage(files: list[IndexFile], said: IndexPartial, context: LogContext) -> Iterator[Finding]:
+def _coverage(
+    store: RocketMQStore, files: list[IndexFile], said: IndexPartial, context: LogContext
+) -> Iterator[Finding]:
     """Records with keys that no file holds."""
     keyed = said.keyed
     runs = [u for u in said.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
     if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):
         return
     if not files:
+        if is_written(store) is not False:  # rows in RocksDB are compared with the log on their own
+            return
         message = f"{keyed} messages have keys, but there is no index file"
         yield Finding(kinds.INDEX_MISSING, INDEX, 0, 0, message)
         return
