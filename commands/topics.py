@@ -20,7 +20,8 @@ def command(store: StoreOptions, by_topic: bool, topic: str | None, as_found: bo
 
     Offsets are those that a broker of the store's release answers once it has started on the store, as
     `recover` replays that start: what it would cut is not counted, what it would dispatch is. With
-    --as-found the files count as they lie. Exits 1 when nothing matches or a file cannot be read.
+    --as-found the files count as they lie. Exits 1 when nothing matches, no broker would
+    start on the store, or a file cannot be read.
 
     \b
     Example:

@@ -67,6 +67,7 @@ def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found:
         ends = queue_ends(found, as_found=as_found)
         if ends.error is not None:
             answer.remark(no_start(ends.release, ends.error))
+            answer.is_no = True
         queues = [r for r in ends.rows if topic is None or r.topic == topic]
         yield from add_up(queues) if by_topic else (r.row() for r in queues)
         name_unreadable(found, answer)
