@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from itertools import chain
 
 from commands import _sink
-from commands._app import Output, Row, message, progress
-from commands._rows import take
+from commands._app import Output, message
+from commands._progress import progress
+from commands._rows import Row, take
 from commands._screen import Screen, fold
 from rmqctl.answer import Answer, Layout, Section
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._app import Output, message, progress
+from commands._app import Output, message
+from commands._progress import progress
 from commands._types import LocalPath
 from rmqctl.text import number_of
 
@@ -123,7 +124,7 @@ def say_if_pending(root: str | Path) -> None:
 
 def show_plan(plan: Plan, out: Output) -> None:
     """Write a plan: a row a step; ``json`` one document; ``hex`` the annotated bytes before and after."""
-    from rmqctl.repair.show import plan_row, step_row
+    from rmqctl.repair.rendering import plan_row, step_row
 
     if out.kind == "hex":
         from commands._apply_hex import plan_lines
@@ -159,7 +160,7 @@ def carry_out(
         Refused, StoreInUse, IOFailure: see `rmqctl.repair.apply`.
     """
     from rmqctl.repair import apply
-    from rmqctl.repair.show import weight
+    from rmqctl.repair.rendering import weight
 
     if not manner.is_real:
         message("nothing was written; add --apply to carry this out" if plan.edits else "nothing to do")
@@ -225,7 +226,7 @@ def _announced(plan: Plan, manner: Manner) -> str:
 
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:
-    from rmqctl.repair.show import edits_text
+    from rmqctl.repair.rendering import edits_text
 
     return [
         {

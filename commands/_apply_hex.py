@@ -10,9 +10,9 @@ from commands._screen import Screen
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.hexview import Annotation
+    from rmqctl.hexview.annotation import Annotation
+    from rmqctl.repair.edited_file import DraftSource, FilePreview
     from rmqctl.repair.edits import Plan
-    from rmqctl.repair.preview import DraftSource, FilePreview
 
 SHOWN = 4096
 """Bytes of a stretch that are shown."""
@@ -24,7 +24,7 @@ _WHOLE = 32
 
 def plan_lines(plan: Plan) -> Iterator[str]:
     """Lines of text: per file its name and sizes, then each stretch as it is and as it would be."""
-    from rmqctl.repair.preview import preview
+    from rmqctl.repair.edited_file import preview
 
     screen = Screen.here()
     for file in preview(plan):
@@ -35,7 +35,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 
 
 def _side(name: str, source: DraftSource | None, side: str, begin: int, end: int, screen: Screen) -> Iterator[str]:
-    from rmqctl.hexview import annotate, kind_of, render
+    from rmqctl.hexview.rendering import render
+    from rmqctl.rocketmq.hexview.annotate import annotate, kind_of
 
     if source is None or begin >= source.size():
         return

@@ -17,7 +17,7 @@ def write_hex(answer: HexAnswer) -> None:
 
 
 def _lines(answer: HexAnswer) -> Iterator[str]:
-    from rmqctl.hexview import render
+    from rmqctl.hexview.rendering import render
 
     screen, file = Screen.here(), ""
     for stretch in answer.stretches:

@@ -80,7 +80,7 @@ def say_if_part(found: _Part) -> None:
 
 def say_if_unfinished(root: str) -> None:
     """Remark on a store whose making was broken off."""
-    from rmqctl.files.new_directory import MARK
+    from rmqctl.files.new_files import MARK
 
     if os.path.lexists(os.path.join(root, MARK)):
         message(f"{root} is unfinished: the command that makes it was broken off, or still runs")

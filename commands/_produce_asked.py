@@ -15,10 +15,9 @@ from commands._types import refuse
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
-    from rmqctl.rocketmq.engine.clock import Clock, ForwardClock, MadeUpClock
-    from rmqctl.rocketmq.engine.config import StoreConfig
-    from rmqctl.rocketmq.engine.drafts import Draft, Template
-    from rmqctl.rocketmq.engine.produce import ProduceOptions
+    from rmqctl.rocketmq.engine.config import Clock, ForwardClock, MadeUpClock, StoreConfig
+    from rmqctl.rocketmq.producer.drafts import Draft, Template
+    from rmqctl.rocketmq.producer.produce import ProduceOptions
 
 _DEFAULT_COUNT = 1
 
@@ -83,7 +82,7 @@ class Asked:
         if self.interval is not None and self.start_time is None:
             refuse("--interval", "needs --start-time.")
         if self.start_time is not None:
-            from rmqctl.rocketmq.index_names import LAST_TIME
+            from rmqctl.rocketmq.index.files import LAST_TIME
 
             last = self.start_time + (1 if self.interval is None else self.interval) * (self.count or 1)
             if self.start_time < 0 or last > LAST_TIME:
@@ -132,7 +131,7 @@ class Asked:
         """Refuse damage that is not known, before anything is written."""
         if self.damage:
             from rmqctl.errors import Refused
-            from rmqctl.rocketmq.engine.damage import parse_wish
+            from rmqctl.rocketmq.producer.damage import parse_wish
 
             try:
                 for wish in self.damage:
@@ -147,8 +146,8 @@ class Asked:
 
     def drafts(self) -> tuple[Iterator[Draft], int | None]:
         """The messages, and how many there are if that is known."""
-        from rmqctl.rocketmq.engine.drafts import Template, counted, from_bodies
-        from rmqctl.rocketmq.engine.jsonl import from_jsonl
+        from rmqctl.rocketmq.producer.drafts import Template, counted, from_bodies
+        from rmqctl.rocketmq.producer.jsonl import from_jsonl
 
         if self.jsonl is not None:
             return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
@@ -161,7 +160,7 @@ class Asked:
 
     def template(self) -> Template | None:
         """What each message has, None where they come from a file one by one."""
-        from rmqctl.rocketmq.engine.drafts import Template
+        from rmqctl.rocketmq.producer.drafts import Template
 
         if self.lines is not None or self.jsonl is not None:
             return None
@@ -191,9 +190,9 @@ class Asked:
         """
         from rmqctl.errors import Refused
         from rmqctl.rocketmq.engine.late import MULTI_DISPATCH, NAMES
-        from rmqctl.rocketmq.engine.limits import check_body_size, check_host, check_topic
-        from rmqctl.rocketmq.engine.property_text import property_text
-        from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
+        from rmqctl.rocketmq.engine.message import check_body_size, check_host, check_topic
+        from rmqctl.rocketmq.engine.record import property_text
+        from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 
         check_host(config.store_host, config, "store_host")
         config.valid()
@@ -220,7 +219,7 @@ class Asked:
 
     def options(self) -> ProduceOptions:
         """How to produce."""
-        from rmqctl.rocketmq.engine.produce import ProduceOptions
+        from rmqctl.rocketmq.producer.produce import ProduceOptions
 
         return ProduceOptions(
             expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
@@ -237,7 +236,7 @@ class Asked:
 
     def clock(self) -> ForwardClock | MadeUpClock:
         """Where store times come from."""
-        from rmqctl.rocketmq.engine.clock import ForwardClock, MadeUpClock
+        from rmqctl.rocketmq.engine.config import ForwardClock, MadeUpClock
 
         if self.start_time is None:
             return ForwardClock()
@@ -282,7 +281,7 @@ def _shown_release(path: str) -> Release | None:
     """The release that a store shows, None where there is none."""
     from rmqctl.rocketmq.engine import StoreConfig
     from rmqctl.rocketmq.engine.opening import existing
-    from rmqctl.rocketmq.releases import release_range
+    from rmqctl.rocketmq.state.releases import release_range
 
     store = existing(Path(path), StoreConfig()) if os.path.isdir(path) else None
     return None if store is None else release_range(store).highest

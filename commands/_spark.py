@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from commands._app import message, progress
+from commands._app import message
 from commands._options import FilterOptions, StoreOptions, _packed, say_if_part
+from commands._progress import progress
 from commands._types import PropertyFilter, refuse
 
 if TYPE_CHECKING:
     from commands._progress import Advance
     from rmqctl.pipeline.cluster import SparkSession
-    from rmqctl.pipeline.options import TableOptions
     from rmqctl.pipeline.running import Status
     from rmqctl.pipeline.settings import Cluster
+    from rmqctl.rocketmq.tables.options import TableOptions
 
 _LONG_SECONDS = 10
 _OPTIONS = (
@@ -144,8 +145,8 @@ def table_options(store: StoreOptions, filters: FilterOptions, split_size: int |
         NotAStore, OSError: there is no store, or it cannot be read.
     """
     from commands._filter import filter_of
-    from rmqctl.pipeline.message_table import limited
-    from rmqctl.pipeline.options import TableOptions
+    from rmqctl.rocketmq.tables.message_table import limited
+    from rmqctl.rocketmq.tables.options import TableOptions
 
     options = TableOptions(
         store.path,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._app import Output, message, progress
+from commands._app import Output, message
 from commands._options import output_option
+from commands._progress import progress
 from commands._spark import spark_options, started, working
 from rmqctl.text import number_of
 
@@ -98,8 +99,9 @@ def _on_spark(cluster: Cluster, sides: tuple[Side, Side], options: DiffOptions, 
 
 
 def _side(path: str, commit_log: str | None) -> Side:
-    from rmqctl.open import LoneFile, open_path
     from rmqctl.rocketmq.diff import Side
+    from rmqctl.rocketmq.store.locate import open_path
+    from rmqctl.store import LoneFile
 
     found = open_path(path, commit_log=tuple(part for part in (commit_log or "").split(",") if part))
     if isinstance(found, LoneFile):

@@ -9,9 +9,10 @@ import click
 
 from commands import _sink
 from commands._answer import finish, showing, write
-from commands._app import Output, Row, message
+from commands._app import Output, message
 from commands._kafka_dump_log import kafka_dump_log_options
 from commands._options import StoreOptions, as_release, filter_options, max_body_option, output_option, store_options
+from commands._rows import Row
 from commands._signals import Terminated
 from commands._types import Size, refuse
 from rmqctl.answer import Answer

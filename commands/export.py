@@ -14,10 +14,10 @@ from commands._types import Size, refuse
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.bodies import BodyOption
     from rmqctl.pipeline.export import ExportChoices
     from rmqctl.pipeline.export_manifest import Manifest
     from rmqctl.pipeline.settings import Cluster
+    from rmqctl.rocketmq.tables.bodies import BodyOption
 
 _PARTITIONS = ("topic", "day", "hour", "queue_id", "tags")
 
@@ -86,10 +86,10 @@ def command(
       rmqctl export /data/rocketmq/store /lake/messages --incremental
       rmqctl export store out --to jsonl --topic TopicTest --partition-by none --body none
     """
-    from rmqctl.pipeline.bodies import BodyOption
     from rmqctl.pipeline.cluster import cores_of
     from rmqctl.pipeline.export import Export, ExportChoices, on_spark
     from rmqctl.pipeline.outputs import output_at
+    from rmqctl.rocketmq.tables.bodies import BodyOption
 
     names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else None
     choices = ExportChoices(to, names, partition_by, _codec(to, compression), split_size, incremental, overwrite)
@@ -117,7 +117,7 @@ def _codec(to: str, compression: str | None) -> str:
 
 
 def _known(choices: ExportChoices, body: BodyOption) -> None:
-    from rmqctl.pipeline.message_batches import message_schema
+    from rmqctl.rocketmq.tables.messages import message_schema
 
     try:
         message_schema(choices.columns, body)

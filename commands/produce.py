@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._app import Advance, Output, message, progress
+from commands._app import Output, message
 from commands._cells import instant
 from commands._options import as_release_option, output_option
 from commands._produce_asked import Asked
 from commands._produce_options import produce_options
+from commands._progress import Advance, progress
 from commands._types import LocalPath
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
-    from rmqctl.rocketmq.engine.bulk import Run
-    from rmqctl.rocketmq.engine.clock import ForwardClock, MadeUpClock
+    from rmqctl.rocketmq.engine.config import ForwardClock, MadeUpClock
     from rmqctl.rocketmq.engine.message import PutResult
-    from rmqctl.rocketmq.engine.room import Room
+    from rmqctl.rocketmq.producer.bulk import Run
+    from rmqctl.rocketmq.producer.produce import Room
 
 
 WORTH_SAYING = 64 << 20
@@ -47,12 +48,11 @@ def command(place: Path | None, as_release: Release | None, out: Output, **given
       rmqctl produce /tmp/store --topic Log --lines /var/log/syslog
       rmqctl dump store --body -o jsonl | rmqctl produce /tmp/copy --jsonl -
     """
-    from rmqctl.open import check_no_part
     from rmqctl.rocketmq.engine import StoreEngine
-    from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
-    from rmqctl.rocketmq.engine.damage import damage
-    from rmqctl.rocketmq.engine.produce import produce
-    from rmqctl.rocketmq.engine.room import room_for
+    from rmqctl.rocketmq.producer.bulk import can_bulk, produce_bulk
+    from rmqctl.rocketmq.producer.damage import damage
+    from rmqctl.rocketmq.producer.produce import produce, room_for
+    from rmqctl.rocketmq.store.locate import check_no_part
 
     if "list" in given["damage"]:
         _list_damage(out)
@@ -101,14 +101,14 @@ def _say_room(path: str, room: Room) -> None:
 
 def _go_on(clock: ForwardClock | MadeUpClock, last: int) -> None:
     """Keep store times in order: none is before that of the last message, ms, unless no clock ever showed that."""
-    from rmqctl.rocketmq.index_names import LAST_TIME
+    from rmqctl.rocketmq.index.files import LAST_TIME
 
     if last <= LAST_TIME and clock.not_before(last):
         message(f"store times go on behind {instant(last)}, that of the last message, as they never go back")
 
 
 def _list_damage(out: Output) -> None:
-    from rmqctl.rocketmq.engine.damage import KINDS
+    from rmqctl.rocketmq.producer.damage import KINDS
 
     kind = "table" if out.kind == "summary" else out.kind
     replace(out, kind=kind).show(damage.row() for damage in KINDS.values())

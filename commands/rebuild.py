@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._app import Output, message, progress
+from commands._app import Output, message
 from commands._apply import Manner, apply_options, carry_out, staged, stop_if_pending
 from commands._options import StoreOptions, as_release_option, output_option, owner_option, processes_for, store_options
+from commands._progress import progress
 from commands._spark import spark_options, started, working
 from commands._types import LocalPath, refuse
 from rmqctl.text import number_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.pipeline.settings import Cluster
     from rmqctl.release import Release
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
-    from rmqctl.rocketmq.store import RocketMQStore
+    from rmqctl.rocketmq.store.files import RocketMQStore
 
 _COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
 
@@ -80,9 +81,8 @@ def command(
       rmqctl rebuild /data/rocketmq/store --queues --topic Orders --apply
       rmqctl rebuild /data/rocketmq/store --into /data/rebuilt
     """
-    from rmqctl.open import check_no_part, open_root_at
-    from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
-    from rmqctl.rocketmq.rebuild.room import building
+    from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions, building
+    from rmqctl.rocketmq.store.locate import check_no_part, open_root_at
 
     if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")
@@ -160,7 +160,8 @@ def _remark(rebuild: Rebuild, rebuilt: Rebuilt) -> None:
 
 def _stop_if_nothing(found: RocketMQStore, wanted: RebuildOptions, rebuilt: Rebuilt) -> None:
     """Exit 1 where no topic of --topic has a message or a queue: the names are wrong."""
-    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+    from rmqctl.rocketmq.state.config import did_you_mean
+    from rmqctl.rocketmq.state.config import known_topics as topic_names
 
     if wanted.topics is None or any(rebuilt.counts.values()):
         return
@@ -172,7 +173,7 @@ def _stop_if_nothing(found: RocketMQStore, wanted: RebuildOptions, rebuilt: Rebu
 
 def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = True) -> None:
     """Refuse where too little room is free; with ``told`` say how much is needed."""
-    from rmqctl.rocketmq.rebuild.room import bytes_needed, check_room
+    from rmqctl.rocketmq.rebuild.rebuild import bytes_needed, check_room
 
     needed = bytes_needed(rebuild.store, rebuild.geometry, rebuild.rules, rebuild.wanted)
     free = check_room(directory, needed, force=force)
@@ -181,8 +182,7 @@ def _check_room(rebuild: Rebuild, directory: Path, *, force: bool, told: bool = 
 
 
 def _into(rebuild: Rebuild, directory: Path, owner: str | None, out: Output, *, force: bool) -> None:
-    from rmqctl.files.new_directory import check_new_directory, making
-    from rmqctl.files.ownership import Ownership
+    from rmqctl.files.new_files import Ownership, check_new_directory, making
     from rmqctl.files.tree import LocalTree
 
     tree = rebuild.store.tree

@@ -23,7 +23,7 @@ from commands._types import refuse
 if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.rocketmq.recovery.outcome import Recovery
-    from rmqctl.rocketmq.store import RocketMQStore
+    from rmqctl.rocketmq.store.files import RocketMQStore
 
 
 @click.command("recover")
@@ -58,9 +58,9 @@ def command(
       rmqctl recover /data/rocketmq/store --compare
       rmqctl recover /data/rocketmq/store --as-release 4.9.8 --list-lost -o jsonl
     """
-    from rmqctl.open import open_root_at, open_store_at
-    from rmqctl.rocketmq.recovery import report
+    from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover
+    from rmqctl.rocketmq.store.locate import open_root_at, open_store_at
 
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
@@ -73,7 +73,7 @@ def command(
     builds = manner.is_real or out.kind == "hex"
     replay = recover(found, as_release, index=builds, processes=processes or most_processes())
     if list_lost:
-        out.show(report.lost_rows(replay))
+        out.show(outcome.lost_rows(replay))
     elif manner.is_real or out.kind == "hex":
         raise SystemExit(_apply(found, replay, manner, out))
     else:
@@ -83,7 +83,7 @@ def command(
 
 def _check_state(found: RocketMQStore, manner: Manner) -> None:
     from rmqctl.errors import StoreInUse
-    from rmqctl.rocketmq.geometry import geometry_of
+    from rmqctl.rocketmq.store.geometry import geometry_of
 
     if manner.is_real:
         stop_if_pending(found.root)
@@ -96,12 +96,12 @@ def _check_state(found: RocketMQStore, manner: Manner) -> None:
 
 
 def _compare(found: RocketMQStore, out: Output) -> int:
-    from rmqctl.rocketmq.recovery import report
+    from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover
     from rmqctl.rocketmq.recovery.rules import FAMILIES
 
     replays = [recover(found, release) for release in FAMILIES]
-    rows = [report.comparison(replay) for replay in replays]
+    rows = [outcome.comparison(replay) for replay in replays]
     if out.kind == "table" and not any(row["undispatched"] for row in rows):
         rows = [{key: value for key, value in row.items() if key != "undispatched"} for row in rows]
     out.show(rows)
@@ -123,8 +123,8 @@ def _apply(found: RocketMQStore, replay: Recovery, manner: Manner, out: Output) 
 
 def _complaints(found: RocketMQStore, replay: Recovery) -> Sequence[str]:
     """What a second start would still change."""
-    from rmqctl.open import open_store_at
     from rmqctl.rocketmq.recovery.replay import recover
+    from rmqctl.rocketmq.store.locate import open_store_at
 
     again = open_store_at(found.root)
     again.settings = found.settings
@@ -136,10 +136,10 @@ def _complaints(found: RocketMQStore, replay: Recovery) -> Sequence[str]:
 
 
 def _show(replay: Recovery, out: Output) -> None:
-    from rmqctl.rocketmq.recovery import report
+    from rmqctl.rocketmq.recovery import outcome
 
     if out.kind != "table":
-        out.document(report.document(replay))
+        out.document(outcome.document(replay))
         return
-    out.text([*report.sentences(replay), ""])
-    out.show(report.queue_rows(replay), title="Queues afterwards")
+    out.text([*outcome.sentences(replay), ""])
+    out.show(outcome.queue_rows(replay), title="Queues afterwards")

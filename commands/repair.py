@@ -13,8 +13,8 @@ from commands._options import StoreOptions, output_option, processes_for, store_
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.rocketmq.mend.plan import Repair, RepairOptions
-    from rmqctl.rocketmq.store import RocketMQStore
+    from rmqctl.rocketmq.repair.plan import Repair, RepairOptions
+    from rmqctl.rocketmq.store.files import RocketMQStore
 
 
 @click.command("repair")
@@ -62,10 +62,10 @@ def command(
       rmqctl repair /data/rocketmq/store -o hex
       rmqctl repair /data/rocketmq/store --from /backup/store --apply
     """
-    from rmqctl.open import open_root_at
-    from rmqctl.rocketmq.mend.mending import BodyDamage
-    from rmqctl.rocketmq.mend.plan import RepairOptions, complaints, plan_repair
-    from rmqctl.rocketmq.rebuild.room import building
+    from rmqctl.rocketmq.rebuild.rebuild import building
+    from rmqctl.rocketmq.repair.mending import BodyDamage
+    from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
+    from rmqctl.rocketmq.store.locate import open_root_at
 
     found = open_root_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     _check_state(found, manner)
@@ -99,7 +99,7 @@ def _check_state(found: RocketMQStore, manner: Manner) -> None:
 
 
 def _replica(path: str | None, store: StoreOptions) -> RocketMQStore | None:
-    from rmqctl.open import open_store_at
+    from rmqctl.rocketmq.store.locate import open_store_at
 
     return open_store_at(path, broker_conf=store.broker_conf) if path else None
 
@@ -119,10 +119,10 @@ def _check_ids(options: RepairOptions) -> None:
 
 
 def _say_assumptions(repair: Repair) -> None:
-    from rmqctl.rocketmq import finding_kinds as kinds
+    from rmqctl.rocketmq.findings.log import LOG_MISSING
 
     for finding in repair.before:
-        if finding.kind is kinds.LOG_MISSING:
+        if finding.kind is LOG_MISSING:
             message(f"{finding.message}. {finding.kind.remedy}")
     if repair.geometry.source == "default" and repair.plan.steps:
         message("some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ")
@@ -130,7 +130,7 @@ def _say_assumptions(repair: Repair) -> None:
 
 def _say_what_loses_less(repair: Repair, options: RepairOptions) -> None:
     """Name the options that may save what the plan gives up, before anything is written."""
-    from rmqctl.rocketmq.mend.mending import BodyDamage
+    from rmqctl.rocketmq.repair.mending import BodyDamage
 
     given_up = sum(step.loses for step in repair.plan.steps)
     if not given_up:
@@ -145,7 +145,7 @@ def _say_what_loses_less(repair: Repair, options: RepairOptions) -> None:
 
 
 def _show(repair: Repair, out: Output) -> None:
-    from rmqctl.repair.show import step_row
+    from rmqctl.repair.rendering import step_row
 
     whole = replace(repair.plan, steps=(*repair.plan.steps, *repair.left))
     if out.kind == "json":

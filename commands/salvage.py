@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._app import Output, message, progress
+from commands._app import Output, message
 from commands._options import StoreOptions, output_option, owner_option, store_options
+from commands._progress import progress
 from commands._types import LocalPath
 from rmqctl.text import number_of
 
@@ -48,9 +49,9 @@ def command(
       rmqctl salvage /data/rocketmq/store /data/salvaged
       rmqctl salvage /data/rocketmq/store /data/salvaged --replica /backup/store
     """
-    from rmqctl.files.ownership import Ownership
-    from rmqctl.open import check_no_part, open_store_at
+    from rmqctl.files.new_files import Ownership
     from rmqctl.rocketmq.salvage.salvage import SalvageOptions, check_target, salvage
+    from rmqctl.rocketmq.store.locate import check_no_part, open_store_at
 
     found = [open_store_at(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)]
     found += [open_store_at(path, broker_conf=store.broker_conf) for path in replicas]

@@ -140,8 +140,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
 
 def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[Mounted], int]:
     """The stores, and bytes of their logs."""
-    from rmqctl.open import open_store_at
     from rmqctl.pipeline.mounted import Mounted, prefix_of
+    from rmqctl.rocketmq.store.locate import open_store_at
 
     options = {key: value for key, value in given.items() if value is not None}
     found: list[Mounted] = []

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from commands._app import Output, message, progress
+from commands._app import Output, message
 from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options
+from commands._progress import progress
 from commands._spark import engine_option, is_local, spark_options, started, table_options, working
 from commands._types import Size
 

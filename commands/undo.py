@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from commands._app import Output, message, progress
+from commands._app import Output, message
 from commands._apply import ask, close, will_ask
 from commands._options import output_option
+from commands._progress import progress
 from commands._types import LocalPath, refuse
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _run(path: Path, forwards: bool, force: bool, outside: tuple[Path, ...]) -> 
 
 def _show(found: Journal, verb: str, out: Output, applied: Applied | None = None, *, dry_run: bool = True) -> None:
     """Write what is changed; a JSON document that nobody is asked about also says what came of it."""
-    from rmqctl.repair.change_rows import change_rows
+    from rmqctl.repair.rendering import change_rows
 
     rows = change_rows(found, after=verb == "resume")
     if out.kind != "json":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:
-    from rmqctl.hexview import Annotation
+    from rmqctl.hexview.annotation import Annotation
     from rmqctl.repair.edits import Plan
 
 Row = Mapping[str, Any]

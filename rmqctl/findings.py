@@ -13,7 +13,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
-_KIND_MODULES = ("rmqctl.rocketmq.finding_kinds", "rmqctl.kafka.finding_kinds")
+_KIND_MODULES = ("rmqctl.rocketmq.findings", "rmqctl.kafka.finding_kinds")
 _registry: dict[str, FindingKind] = {}
 
 

@@ -56,6 +56,6 @@ def test_nothing_imports_the_entry_module() -> None:
     assert not [file for file in FILES if any(within(m, "rmqctl.__main__") for m in imports(file))]
 
 
-def test_modules_stay_within_500_lines() -> None:
-    long = {str(file.relative_to(ROOT)) for file in FILES if len(file.read_text("utf-8").splitlines()) > 500}
+def test_modules_stay_within_600_lines() -> None:
+    long = {str(file.relative_to(ROOT)) for file in FILES if len(file.read_text("utf-8").splitlines()) > 600}
     assert not long

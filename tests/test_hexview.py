@@ -23,12 +23,12 @@ from formats.rocketmq.dledger import DLedgerBlank, DLedgerEntry
 from formats.rocketmq.epoch import EpochEntry, format_epochs
 from formats.rocketmq.message import BlankRecord, MessageRecord, decode_record, encode_record
 from formats.rocketmq.timer import TimerLogBlank, TimerLogUnit, TimerWheelSlot
-from rmqctl.files.local import LocalFile
-from rmqctl.files.source import BytesSource
-from rmqctl.hexview import Annotation, FileKind, annotate, kind_of, render, rows
-from rmqctl.hexview.annotate import WALKERS
-from rmqctl.hexview.fold import columns, fold
-from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.files.local import BytesSource, LocalFile
+from rmqctl.hexview.annotation import Annotation, rows
+from rmqctl.hexview.rendering import columns, fold, render
+from rmqctl.rocketmq.hexview.annotate import WALKERS, annotate, kind_of
+from rmqctl.rocketmq.store.files import FileKind
+from rmqctl.rocketmq.store.geometry import IndexGeometry
 from tests.strategies import records
 
 V2, BLANK_MAGIC = -626843477, -875286124

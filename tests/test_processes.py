@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rmqctl import processes
 from rmqctl.errors import IOFailure, TooDamaged
-from rmqctl.processes import Ordered
+from rmqctl.scan import parallel
+from rmqctl.scan.parallel import Ordered
 
 METHODS = [m for m in ("fork", "spawn") if m in get_all_start_methods()]
 
@@ -52,8 +52,8 @@ def failing() -> Callable[[int], int]:
 @pytest.mark.parametrize("slot", [1 << 20, 600], ids=["all fit", "large ones go through the pipe"])
 @pytest.mark.parametrize("method", METHODS)
 def test_results_come_in_order(method: str, slot: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "SLOT", slot)
-    monkeypatch.setattr(processes, "get_context", lambda: get_context(method))
+    monkeypatch.setattr(parallel, "SLOT", slot)
+    monkeypatch.setattr(parallel, "get_context", lambda: get_context(method))
     shared: Ordered[int, Any] = Ordered(Arrays(3), 2, 3)
     seen = 0
     for n, (found, (counted, stepped), table) in enumerate(shared.results(range(40))):
@@ -101,7 +101,7 @@ def slow() -> Callable[[int], bytes]:
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_an_early_end_never_waits(method: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "get_context", lambda: get_context(method))
+    monkeypatch.setattr(parallel, "get_context", lambda: get_context(method))
     for turn in range(200 if method == "fork" else 5):
         shared: Ordered[int, bytes] = Ordered(slow, 3, 7, keeps=keeps)
         found = shared.results(range(50))
@@ -147,7 +147,7 @@ def dying() -> Callable[[int], int]:
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_a_worker_that_dies_is_an_error(part: int, says: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "get_context", lambda: get_context(method))
+    monkeypatch.setattr(parallel, "get_context", lambda: get_context(method))
     shared: Ordered[int, int] = Ordered(dying, 2, 4)
     with pytest.raises(IOFailure, match=says):
         list(shared.results([0, 1, part, *range(8, 40)]))
@@ -174,7 +174,7 @@ def test_an_exception_that_cannot_be_sent_is_said_in_words() -> None:
 
 PARENT = """
 import os, sys, time
-from rmqctl.processes import Ordered
+from rmqctl.scan.parallel import Ordered
 def make():
     def work(n):
         if n > 3:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from formats.rocketmq.index import java_hash
+from formats.text import java_hash
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

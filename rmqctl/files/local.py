@@ -1,4 +1,14 @@
-"""Local files by positioned reads; holes of sparse files are skipped, not read."""
+"""Local files by positioned reads; holes of sparse files are skipped, not read.
+
+The one interface behind which files lie: a size, and bytes at an offset.
+
+Reads are positioned and may come back short: a file that shrinks or vanishes while it is read
+gives fewer bytes, never a signal. (A memory map of such a file would kill the process.)
+
+Where a file holds data: holes and pages of zeros are left out of journals and copies.
+
+Reading many small pieces of few files: the file that was read last stays open.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +16,67 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
+
+
+class ByteSource(Protocol):
+    """A file that can be read at any offset."""
+
+    @property
+    def name(self) -> str:
+        """What to call the file in messages: its path as the user gave it."""
+        ...
+
+    def size(self) -> int:
+        """Bytes in the file now; a growing file gives a larger number later."""
+        ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``; fewer at the end of the file, empty behind it."""
+        ...
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill ``buffer`` from ``offset``; return the number of bytes that were there."""
+        ...
+
+    def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Parts of ``[start, end)`` that may hold something but zeros, ascending."""
+        ...
+
+    def close(self) -> None:
+        """Release what the source holds; reading afterwards is an error."""
+        ...
+
+
+class BytesSource:
+    """Bytes in memory behind the same interface, for tests and for records taken out of other formats."""
+
+    def __init__(self, data: bytes, name: str = "<memory>") -> None:
+        self._data = data
+        self.name = name
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + max(size, 0)]
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        piece = self.read_at(offset, len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        end = min(end, len(self._data))
+        if start < end:
+            yield start, end
+
+    def close(self) -> None:
+        pass
+
+
+# --- local files by positioned reads ----------------------------------------------------------------
+
 
 _GONE = (errno.ESTALE, errno.ENXIO)
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe must not make us wait
@@ -73,3 +144,86 @@ class LocalFile:
     def __setstate__(self, state: tuple[str, str]) -> None:
         self.path, self.name = state
         self._fd = None
+
+
+# --- where a file holds data ------------------------------------------------------------------------
+
+
+PAGE = 4096
+_WINDOW = 1 << 20
+
+
+def data_extents(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Offset and size of the pages in ``[begin, end)`` that are not all zeros, ascending, none above 1 MiB.
+
+    Raises:
+        OSError: the file cannot be read there.
+    """
+    for low, high in _allocated(fd, begin, end):
+        at = low
+        while at < high:
+            stop = min(high, at - at % _WINDOW + _WINDOW)
+            yield from _filled(os.pread(fd, stop - at, at), at)
+            at = stop
+
+
+def _allocated(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges that the file system has blocks for; all of it where it cannot tell."""
+    at = begin
+    while at < end:
+        try:
+            low = os.lseek(fd, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            yield at, end
+            return
+        high = os.lseek(fd, low, os.SEEK_HOLE)
+        if low < end:
+            yield low, min(high, end)
+        at = high
+
+
+def _filled(data: bytes, at: int) -> Iterator[tuple[int, int]]:
+    """Runs of pages with something in them."""
+    if not data.strip(b"\0"):
+        return
+    start = -1
+    for low in range(0, len(data), PAGE):
+        if data.count(0, low, low + PAGE) < min(PAGE, len(data) - low):
+            start = low if start < 0 else start
+        elif start >= 0:
+            yield at + start, low - start
+            start = -1
+    if start >= 0:
+        yield at + start, len(data) - start
+
+
+# --- reading many small pieces of few files ---------------------------------------------------------
+
+
+class Reader:
+    """Keeps one file open; :meth:`close` when done."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._fd = -1
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """Bytes of a file; fewer at its end.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        if path != self._path:
+            self.close()
+            self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
+        return os.pread(self._fd, size, offset)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._path = -1, ""
+
+    def __del__(self) -> None:
+        self.close()

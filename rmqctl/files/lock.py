@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmqctl.files.ownership import inherit
+from rmqctl.files.new_files import inherit
 
 _BUSY = (errno.EACCES, errno.EAGAIN)
 _ON_LINUX = sys.platform.startswith("linux")

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from rmqctl.errors import IOFailure
 from rmqctl.files.filesystem import asking, connect, is_url, join_url, protocol_of, read_range, split_url, wrap
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, LocalTree, Tree, join
 
 READ_AHEAD = 16 << 20

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from rmqctl.files.local import READ, LocalFile
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import READ, ByteSource, LocalFile
 
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
 Listing = tuple[tuple[str, int], ...]

@@ -1,11 +1,16 @@
-"""What is said about a stretch of bytes, and the file it is said of."""
+"""What is said about a stretch of bytes, and the file it is said of.
+
+Annotations as JSON-ready objects.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from rmqctl.files.source import ByteSource
-from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.files.local import ByteSource
+from rmqctl.text import text_or_base64
 
 Value = int | str | bytes | None
 RAW_LIMIT = 256
@@ -87,7 +92,7 @@ class View:
     size: int
     base: int = 0
     limit: int | None = RAW_LIMIT
-    index: IndexGeometry | None = None
+    index: Any = None
 
     @property
     def topic(self) -> str:
@@ -116,3 +121,38 @@ class View:
         raw = self.head(data)
         shown = value[: len(raw)] if isinstance(value, (str, bytes)) and len(raw) < length else value
         return Annotation(self.file, offset, length, path, raw, shown, meaning, wrong, group)
+
+
+# --- annotations as json-ready objects --------------------------------------------------------------
+
+
+def rows(annotations: Iterable[Annotation]) -> Iterator[dict[str, Any]]:
+    """One object per field: where it is, what it is called, its bytes in hex, its value and meaning.
+
+    ``record`` is the record, unit or entry around it, null at the top level; ``raw`` holds the first
+    bytes, all of them when ``raw_truncated`` is not there.
+    """
+    for note in annotations:
+        row: dict[str, Any] = {
+            "kind": "field",
+            "file": note.file,
+            "position": note.offset,
+            "size": note.size,
+            "name": note.path[-1],
+            "path": list(note.path),
+            "value": _json(note.value),
+            "meaning": note.meaning,
+            "wrong": note.wrong,
+            "raw": note.raw.hex(),
+            "record": None,
+        }
+        if note.group is not None:
+            group = note.group
+            row["record"] = {"name": group.name, "position": group.offset, "size": group.size, "title": group.title}
+        if note.is_elided:
+            row["raw_truncated"] = True
+        yield row
+
+
+def _json(value: Value) -> Any:
+    return text_or_base64(value) if isinstance(value, bytes) else value

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
-from rmqctl.files.source import ByteSource
 from rmqctl.files.tree import Entry, Tree, local_path
 from rmqctl.kafka.file_names import (
     CHECKPOINTS,

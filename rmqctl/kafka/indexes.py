@@ -17,7 +17,7 @@ from crc32c import crc32c
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, ProducerEntry, SnapshotHead, producer_dtype
 from formats.layout import plan_of
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 from rmqctl.kafka.block import Ints
 
 MAX_INDEX = 1 << 30

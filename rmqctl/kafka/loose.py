@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 
 _MOST = 16 << 20
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from formats.kafka.record_batch import MAGIC_AT
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Gap, GapKind
 from rmqctl.kafka.frames import Chain, Found, candidates
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqctl.pipeline.options import TableOptions
+    from rmqctl.rocketmq.tables.options import TableOptions
 
 
 def session(
@@ -53,7 +53,7 @@ def messages(
     columns: Iterable[str] | str | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The messages of a store in log order, as :data:`~rmqctl.pipeline.message_batches.MESSAGE_SCHEMA` names them.
+    """The messages of a store in log order, as :data:`~rmqctl.rocketmq.tables.messages.MESSAGE_SCHEMA` names them.
 
     Only the columns that are asked for are decoded, and bodies only with them. What ``where`` says of topic, queue_id,
     store_timestamp and physical_offset, joined by AND, also spares the reading of stretches in which nothing can match.
@@ -71,8 +71,8 @@ def messages(
     from dataclasses import replace
 
     from rmqctl.pipeline.frames import frame
-    from rmqctl.pipeline.message_table import MessageTable
     from rmqctl.pipeline.sql_text import narrowed_options, uses
+    from rmqctl.rocketmq.tables.message_table import MessageTable
 
     given = _options(spark, path, options)
     wanted = columns.split(",") if isinstance(columns, str) else columns
@@ -87,9 +87,9 @@ def messages(
 
 
 def table(spark: SparkSession, path: str, name: str, **options: Any) -> DataFrame:
-    """A table of a store; planned here, read by the executors. See :mod:`rmqctl.pipeline.tables` for the names."""
+    """A table of a store; planned here, read by the executors. Names: :mod:`rmqctl.rocketmq.tables.tables`."""
     from rmqctl.pipeline.frames import frame
-    from rmqctl.pipeline.tables import table as find
+    from rmqctl.rocketmq.tables.tables import table as find
 
     given = _options(spark, path, options)
     if name == "findings":
@@ -103,7 +103,7 @@ def _options(spark: SparkSession, path: str, given: Mapping[str, Any]) -> TableO
     from dataclasses import replace
 
     from rmqctl.pipeline.cluster import cores_of
-    from rmqctl.pipeline.options import table_options
+    from rmqctl.rocketmq.tables.options import table_options
 
     found = table_options({"path": path, **{key: _text(value) for key, value in given.items()}})
     return replace(found, cores=cores_of(spark))

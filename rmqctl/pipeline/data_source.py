@@ -3,12 +3,20 @@
 It takes no filters from Spark. Spark 4.3 keeps what a reader in Python made of the filters of one query with the
 DataFrame, and uses it for later queries over it, even for those without filters: they would count too few messages. So
 filters and columns are options of the source; :func:`rmqctl.pipeline.messages` makes them of a condition in SQL.
+
+What every Python worker of Spark does before it works.
+
+Following a log that grows: offsets are physical ones and always lie between two whole records.
+
+What lies between two offsets never changes, so a batch that is read again gives the same messages.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,15 +24,107 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
+from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.pipeline.options import BadOption, TableOptions, stream_start, table_options
-from rmqctl.pipeline.stream import MessageStream
-from rmqctl.pipeline.tables import Table, table
-from rmqctl.pipeline.workers import settle
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.tables.message_table import MessageTable, first_record
+from rmqctl.rocketmq.tables.options import EARLIEST, LATEST, BadOption, Start, TableOptions, stream_start, table_options
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip
+from rmqctl.rocketmq.tables.tables import Table, table
+from rmqctl.rocketmq.verify.splits import Split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+
+@cache
+def settle() -> None:
+    """Have garbage collections pass over what is loaded by now.
+
+    PySpark runs a full one after every task, and with all modules of a worker in it that takes as long as a small task.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+# --- following a log that grows ---------------------------------------------------------------------
+
+
+class LostMessages(RmqctlError):
+    """The log no longer holds what was to be read next."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStream:
+    """The messages of a store as they come."""
+
+    options: TableOptions
+    start: Start
+
+    def first(self) -> int:
+        """The offset to begin at.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+        store = self.options.store()
+        if self.start.offset == LATEST:
+            return log_tip(store)
+        begin = log_of(store).min_offset
+        return begin if self.start.offset == EARLIEST else max(int(self.start.offset), 0)
+
+    def latest(self, known: int, most_bytes: int | None = None) -> int:
+        """Behind the last whole record; with ``most_bytes`` behind the last of those that fit, at least one.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+        store = self.options.store()
+        tip = log_tip(store, known)
+        if most_bytes is None or tip - known <= most_bytes:
+            return tip
+        return self._boundary(store, known, known + most_bytes, tip)
+
+    def _boundary(self, store: RocketMQStore, known: int, wanted: int, tip: int) -> int:
+        """The start of the first record at or behind an offset; a file's end where none follows in it."""
+        for context in log_of(store).contexts():
+            file = context.file
+            if wanted < file.base + file.size and tip > file.base:
+                at = max(wanted, file.base, known + 1) - file.base
+                place = first_record(Split(context, at, None))
+                return min(file.base + (file.size if place is None else place), tip)
+        return tip
+
+    def parts(self, start: int, end: int) -> list[Split]:
+        """The splits between two offsets.
+
+        Raises:
+            LostMessages: files below ``start`` that were not read are gone.
+            OSError: the store cannot be read.
+        """
+        store = self.options.store()
+        begin = log_of(store).min_offset
+        if start < begin and start < end and self.start.fail_on_loss:
+            raise LostMessages(
+                f"the log of {self.options.path} begins at {begin}, but was read up to {start} only: files in between "
+                "were deleted; set the option failOnDataLoss to false to go on behind them"
+            )
+        found = []
+        for split in log_splits(store, self.options.split_size or SPLIT_SIZE, end):
+            base, size = split.context.file.base, split.context.file.size
+            low, high = max(split.start, start - base), min(size if split.stop is None else split.stop, end - base)
+            if low < high:
+                found.append(Split(split.context, low, None if split.stop is None and high >= size else high))
+        return found
+
+    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
+        """The wanted messages of one split."""
+        return MessageTable(self.options).read(part)
+
+
+# --- spark ------------------------------------------------------------------------------------------
+
 
 NAME = "rocketmq"
 DEFAULT_TABLE = "messages"
@@ -42,7 +142,7 @@ def register(spark: SparkSession) -> None:
 
 
 class RocketMQSource(DataSource):
-    """Tables of a RocketMQ store; the option ``table`` says which, see :mod:`rmqctl.pipeline.tables`."""
+    """Tables of a RocketMQ store; the option ``table`` says which, see :mod:`rmqctl.rocketmq.tables.tables`."""
 
     cores: int | None = None
     """Tasks that run at once in the session, where somebody said so."""

@@ -19,12 +19,11 @@ import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import tasks
-from rmqctl.pipeline.log_parts import SPLIT_SIZE, splits_of_log, walk_split
-from rmqctl.rocketmq.commitlog import CommitLog, LogBlock
-from rmqctl.rocketmq.crc import crc32
-from rmqctl.rocketmq.diff.logs import Laid, Log, Seen, lay
+from rmqctl.rocketmq.diff.logs import Columns, Laid, Log, Seen, join, lay
 from rmqctl.rocketmq.diff.queues import QueueDiff, QueueKey, QueuesLaid
-from rmqctl.rocketmq.diff.unmatched import Columns, join
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
+from rmqctl.rocketmq.log.crc import crc32
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, splits_of_log, walk_split
 from rmqctl.rocketmq.verify.splits import Split
 
 if TYPE_CHECKING:

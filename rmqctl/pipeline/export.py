@@ -26,14 +26,12 @@ from rmqctl.pipeline.export_manifest import (
     directory_of,
 )
 from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read, name_of
-from rmqctl.pipeline.log_parts import log_splits
-from rmqctl.pipeline.log_tip import log_tip
-from rmqctl.pipeline.message_batches import message_schema
-from rmqctl.pipeline.message_table import MessageTable
-from rmqctl.pipeline.options import TableOptions
 from rmqctl.pipeline.outputs import Output
-from rmqctl.pipeline.skipping import needed
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.tables.message_table import MessageTable, needed
+from rmqctl.rocketmq.tables.messages import message_schema
+from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.splits import log_splits, log_tip
 from rmqctl.rocketmq.verify.splits import Split
 
 if TYPE_CHECKING:

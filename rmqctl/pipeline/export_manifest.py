@@ -114,7 +114,7 @@ class Manifest:
     Attributes:
         source: the store, as given.
         start, end: physical offsets: every wanted message of ``[start, end)`` is in the files.
-        filters: of the messages, by the names of :class:`rmqctl.rocketmq.filters.Filter`.
+        filters: of the messages, by the names of :class:`rmqctl.rocketmq.log.filters.Filter`.
         generation: 1 for the first export into an output, one more for each that follows it.
         replaces: nothing of what was there before stays.
         directory: where the files of this export are written.

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rmqctl.pipeline.data_source import conform, spark_schema
-from rmqctl.pipeline.tables import Table
-from rmqctl.pipeline.tally import counters, taken
-from rmqctl.pipeline.workers import settle
+from rmqctl.pipeline.data_source import conform, settle, spark_schema
+from rmqctl.rocketmq.tables.tables import Table
+from rmqctl.rocketmq.tables.tally import counters, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain
-from rmqctl.pipeline.options import table_options
-from rmqctl.pipeline.own_files import own_directory
-from rmqctl.pipeline.tables import TABLES, Table, table
+from rmqctl.pipeline.shipping import own_directory
+from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.tables import TABLES, Table, table
 
 
 class NotForLocalEngine(RmqctlError):

@@ -11,12 +11,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqctl.pipeline.message_table import MessageTable
-from rmqctl.pipeline.options import TableOptions
-from rmqctl.pipeline.stats import GROUPS, KEY_COLUMNS, PERCENTILES, TOP_KEYS, Row, Stats, collected
-from rmqctl.pipeline.stats_partials import LATENCY, MOMENT, PARTIAL_SCHEMA, SIZE, SUMS, StatsTable, summed
-from rmqctl.pipeline.tally import taken
-from rmqctl.pipeline.texts import group_codes
+from rmqctl.pipeline.stats import (
+    GROUPS,
+    KEY_COLUMNS,
+    LATENCY,
+    MOMENT,
+    PARTIAL_SCHEMA,
+    PERCENTILES,
+    SIZE,
+    SUMS,
+    TOP_KEYS,
+    Row,
+    Stats,
+    StatsTable,
+    collected,
+    summed,
+)
+from rmqctl.rocketmq.tables.message_table import MessageTable
+from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.tally import taken
+from rmqctl.rocketmq.tables.texts import group_codes
 
 Ints = npt.NDArray[np.int64]
 _TOGETHER = 32

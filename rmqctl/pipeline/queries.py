@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.data_source import NAME, register
 from rmqctl.pipeline.frames import frame
-from rmqctl.pipeline.message_table import MessageTable
 from rmqctl.pipeline.mounted import Mounted, Row, plain
-from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.sql_text import Use, narrowed_options, uses
-from rmqctl.pipeline.tables import TABLES
+from rmqctl.rocketmq.tables.message_table import MessageTable
+from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,25 +21,25 @@ import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import tasks
-from rmqctl.pipeline.log_parts import log_splits
-from rmqctl.pipeline.tally import note as note_read
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key
 from rmqctl.rocketmq.dispatch.index_series import IndexSeries
-from rmqctl.rocketmq.dispatch.queue_series import Bitmap, QueueSeries, QueueSizes
-from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.dispatch.series import Bitmap, QueueSeries, QueueSizes
 from rmqctl.rocketmq.rebuild.build import (
     SPLIT_SIZE,
     Builder,
     Built,
+    IndexFilesWriter,
     Job,
+    QueueFilesWriter,
     dispatch_split,
     missing_files,
     note,
     queue_file_sizes,
 )
-from rmqctl.rocketmq.rebuild.staging import IndexFilesWriter, QueueFilesWriter
-from rmqctl.rocketmq.store import QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry
+from rmqctl.rocketmq.tables.splits import log_splits
+from rmqctl.rocketmq.tables.tally import note as note_read
 from rmqctl.rocketmq.verify.splits import Split
 
 if TYPE_CHECKING:

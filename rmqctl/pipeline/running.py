@@ -14,7 +14,7 @@ from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.cluster import SparkFailure, is_running, log_file, start
 from rmqctl.pipeline.mounted import BadQuery
 from rmqctl.pipeline.settings import Cluster
-from rmqctl.pipeline.tally import Tally, counters
+from rmqctl.rocketmq.tables.tally import Tally, counters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from rmqctl.pipeline.mounted import BadQuery
-from rmqctl.pipeline.options import TableOptions
-from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.tables.options import TableOptions
 
 DIALECT = "spark"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,11 +12,11 @@ import pyarrow as pa
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.data_source import spark_schema
 from rmqctl.pipeline.frames import tasks
-from rmqctl.pipeline.log_parts import SPLIT_SIZE, check_reachable
-from rmqctl.pipeline.options import TableOptions
-from rmqctl.pipeline.small_tables import FINDING_SCHEMA, finding_batches
-from rmqctl.pipeline.tally import note
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable
+from rmqctl.rocketmq.tables.tables import FINDING_SCHEMA, finding_batches
+from rmqctl.rocketmq.tables.tally import note
 from rmqctl.rocketmq.verify.driver import Level, Progress, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 

@@ -8,13 +8,12 @@ journal of its own.
 
 from __future__ import annotations
 
+from rmqctl.files.writing import FileLayer
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.repair.execute import Applied, apply, resume, undo
 from rmqctl.repair.history import History, choose_journal
 from rmqctl.repair.journal import Journal, default_directory, read_journal
-from rmqctl.repair.layer import FileLayer
-from rmqctl.repair.may import check_journal, refuse_pending
-from rmqctl.repair.pointer import pending
-from rmqctl.repair.run import Applied, apply, resume, undo
+from rmqctl.repair.preconditions import check_journal, pending, refuse_pending
 
 __all__ = [
     "Applied",

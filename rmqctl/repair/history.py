@@ -25,7 +25,7 @@ from rmqctl.repair.journal import (
     root_of,
     undo_command,
 )
-from rmqctl.repair.pointer import pending, state_of
+from rmqctl.repair.preconditions import pending, state_of
 
 _CHANGED_NOTHING = (READY, "", TAKEN_BACK)
 

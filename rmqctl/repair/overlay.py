@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rmqctl.files.local import LocalFile
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import Entry, Tree, join, local_path
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.errors import Refused
+from rmqctl.files.writing import FileLayer
 from rmqctl.repair.journal import DATA, JOURNAL, PART, STATE
-from rmqctl.repair.layer import FileLayer
 
 _BUSY = {errno.EWOULDBLOCK, errno.EACCES}
 _PATIENCE = 60.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_at(place: Place) -> Store | LoneFile | None:
     """The store at a path, around it, or the lone file; None where nothing is of RocketMQ."""
-    from rmqctl.open import open_path
+    from rmqctl.rocketmq.store.locate import open_path
 
     found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
     return RocketMQFile(found.tree, found.name) if isinstance(found, LoneFile) else RocketMQ(found)
@@ -112,8 +112,8 @@ class RocketMQ(Store):
         notes: bool = True,
         share: Callable[..., Any] | None = None,
     ) -> Answer:
-        from rmqctl.processes import processes_for
         from rmqctl.rocketmq.verbs import looking
+        from rmqctl.scan.parallel import processes_for
 
         shared = processes or processes_for(self.size)
         return looking.verify(

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from rmqctl.files.local import LocalFile
-from rmqctl.rocketmq.crc import crc32
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.log.crc import crc32
+from rmqctl.rocketmq.log.scan import Extent, scan
 
 WINDOW = 4 << 20
 

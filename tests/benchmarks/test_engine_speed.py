@@ -21,11 +21,11 @@ from statistics import median, quantiles
 
 import pytest
 
+from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.bulk import produce_bulk
-from rmqctl.rocketmq.engine.disk import Buffer, Disk
-from rmqctl.rocketmq.engine.drafts import Template
-from rmqctl.rocketmq.engine.produce import ProduceOptions
+from rmqctl.rocketmq.producer.bulk import produce_bulk
+from rmqctl.rocketmq.producer.drafts import Template
+from rmqctl.rocketmq.producer.produce import ProduceOptions
 from tests.interop.judge import class_path, has_java, java
 
 ROUNDS = int(os.environ.get("RMQCTL_BENCH_ROUNDS", "3"))

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fixtures import bulk
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.index_geometry import ENTRY, HEADER, IndexGeometry
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.records import KEYS
+from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.benchmarks.ratio import compare
 
 LOG = 1 << 30

@@ -18,14 +18,14 @@ import numpy.typing as npt
 import pytest
 
 from fixtures import bulk
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index_series import IndexSeries
-from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.java_hash import hash_codes, index_hashes
+from rmqctl.rocketmq.dispatch.keys import hash_codes, index_hashes
+from rmqctl.rocketmq.rebuild.build import IndexFilesWriter
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
-from rmqctl.rocketmq.rebuild.staging import IndexFilesWriter
+from rmqctl.rocketmq.store.geometry import IndexGeometry
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.benchmarks.ratio import Result, compare, timed
 from tests.benchmarks.references import body_places, read_and_crc
 

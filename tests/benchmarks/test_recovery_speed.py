@@ -22,10 +22,10 @@ from pathlib import Path
 import pytest
 
 from fixtures import bulk
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.benchmarks.ratio import Measured, Result, Work, compare, paired, timed
 from tests.benchmarks.references import body_places, read_and_crc
 from tests.interop.judge import PROJECT, class_path, has_java, java

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from fixtures import bulk
-from rmqctl.open import open_store_at
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 from tests.benchmarks.ratio import Result, compare, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqctl.pipeline.options import TableOptions
+    from rmqctl.rocketmq.tables.options import TableOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -63,7 +63,7 @@ def table() -> Iterator[None]:
 
 
 def options(store: Path, **more: str) -> TableOptions:
-    from rmqctl.pipeline.options import table_options
+    from rmqctl.rocketmq.tables.options import table_options
 
     return table_options({"path": str(store), **more})
 
@@ -115,7 +115,7 @@ def test_scan(spark: SparkSession, store: Path, tmp_path: Path) -> None:
 
 
 def test_export(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    from rmqctl.pipeline.message_table import MessageTable
+    from rmqctl.rocketmq.tables.message_table import MessageTable
 
     table = MessageTable(options(store))
     batches = [batch for part in table.parts() for batch in table.read(part)]

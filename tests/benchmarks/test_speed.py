@@ -18,12 +18,12 @@ import pytest
 
 from commands import cli
 from fixtures import bulk
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.geometry import geometry_of
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.geometry import geometry_of
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
-from rmqctl.rocketmq.verify.file_checks import FileCheck
+from rmqctl.rocketmq.verify.files import FileCheck
 from rmqctl.rocketmq.verify.log import LogChecker
 from rmqctl.rocketmq.verify.queues import finish
 from tests.benchmarks.ratio import Result, compare

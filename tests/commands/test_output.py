@@ -17,9 +17,10 @@ from rich.cells import cell_len
 
 from commands import _progress
 from commands._answer import write
-from commands._app import Output, progress
+from commands._app import Output
 from commands._cells import cell, instant, printable, size
 from commands._json import encode
+from commands._progress import progress
 from commands._rows import keys_of
 from commands._screen import fold, pad
 from rmqctl.answer import Answer, Section

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from formats.rocketmq.property_crc import stored_property_crc
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.locate import open_store_at
 
 
 def records(root: Path) -> list[bytes]:

@@ -95,7 +95,7 @@ def test_refused(rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_running_broker_is_left_alone(rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = golden.unpack("4.9.8-clean", tmp_path)
-    monkeypatch.setattr("rmqctl.rocketmq.store.is_locked", lambda path: True)
+    monkeypatch.setattr("rmqctl.files.lock.is_locked", lambda path: True)
     assert rmqctl("rebuild", root, "--apply").exit_code == 12
     assert rmqctl("rebuild", root).exit_code == 0
 
@@ -104,7 +104,7 @@ def test_too_little_room(rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.Mon
     class Full:
         f_bavail, f_frsize = 3, 512
 
-    monkeypatch.setattr("rmqctl.rocketmq.rebuild.room.os.statvfs", lambda path: Full)
+    monkeypatch.setattr("rmqctl.rocketmq.rebuild.rebuild.os.statvfs", lambda path: Full)
     target = tmp_path / "into"
     result = rmqctl("rebuild", golden.pristine("4.9.8-clean"), "--into", target)
     assert result.exit_code == 13

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl.files.new_directory import MARK
+from rmqctl.files.new_files import MARK
 
 ROOT = Path(__file__).parents[2]
 HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from commands import cli
 from fixtures import golden
 from rmqctl.errors import Refused
-from rmqctl.files.new_directory import MARK
+from rmqctl.files.new_files import MARK
 from tests.repair.stores import state_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

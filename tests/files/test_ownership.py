@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import Refused
-from rmqctl.files.ownership import Ownership, inherit, make_directories
+from rmqctl.files.new_files import Ownership, inherit, make_directories
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 BROKER, GROUP = 4321, 4322

@@ -14,15 +14,13 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.errors import IOFailure, MissingExtra, NotAStore
-from rmqctl.files.filesystem import join_url, protocol_of
-from rmqctl.files.local import LocalFile
-from rmqctl.files.remote import RemoteFile, RemoteTree, is_url, open_tree, split_url
-from rmqctl.files.source import ByteSource
+from rmqctl.files.filesystem import is_url, join_url, protocol_of, split_url
+from rmqctl.files.local import ByteSource, LocalFile
+from rmqctl.files.remote import RemoteFile, RemoteTree, open_tree
 from rmqctl.files.tree import LocalTree, Tree, read_all
-from rmqctl.open import open_path
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_path, open_store
 
 STORE = "5.3.3-crash"
 

@@ -15,9 +15,9 @@ from fixtures import golden
 from rmqctl.errors import NotAStore
 from rmqctl.files.remote import RemoteTree, open_tree
 from rmqctl.files.tree import LocalTree, Tree
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.geometry import geometry_of
-from rmqctl.rocketmq.locate import open_store
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.geometry import geometry_of
+from rmqctl.rocketmq.store.locate import open_store
 
 pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'rmqctl[s3]'")
 pytest.importorskip("moto.server", reason="the S3 emulator is not installed: pip install 'moto[server]'")

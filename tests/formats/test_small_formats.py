@@ -14,9 +14,10 @@ from formats.catalogue import CATALOGUE, find, nearest
 from formats.layout import NotFlat, gather, plan_of
 from formats.rocketmq import compaction
 from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
-from formats.rocketmq.index import IndexEntry, java_hash, key_hash
+from formats.rocketmq.index import IndexEntry, key_hash
 from formats.rocketmq.properties import is_closed, join_properties, split_properties
 from formats.rocketmq.tags_code import delivery_time, parse_delay_levels, tags_code
+from formats.text import java_hash
 
 
 def test_queue_unit_of_the_worked_example() -> None:

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.geometry import geometry_of, index_geometry
-from rmqctl.rocketmq.index_files import index_files
-from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
+from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
-from rmqctl.rocketmq.topics import queue_rows
+from rmqctl.rocketmq.store.geometry import geometry_of, index_geometry
+from rmqctl.rocketmq.store.locate import open_store_at
 
 FIELDS = {
     "physical": "physical_offset", "size": "size", "topic": "topic", "queue": "queue_id", "offset": "queue_offset", "id": "message_id",

@@ -8,8 +8,8 @@ from typing import Any
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
-from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store
 
 DIRECTORIES = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 NOT_STARTED: dict[str, Any] = {"starts": False}

@@ -12,9 +12,9 @@ import pytest
 from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.bulk import produce_bulk
-from rmqctl.rocketmq.engine.drafts import Template
-from rmqctl.rocketmq.engine.produce import ProduceOptions
+from rmqctl.rocketmq.producer.bulk import produce_bulk
+from rmqctl.rocketmq.producer.drafts import Template
+from rmqctl.rocketmq.producer.produce import ProduceOptions
 from tests.interop.compare import Answers, dumped, geometry
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
-from rmqctl.open import open_store_at
-from rmqctl.repair.run import apply
+from rmqctl.repair.execute import apply
 from rmqctl.rocketmq.engine import Message, StoreEngine
-from rmqctl.rocketmq.mend.placeholder import MARK
-from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.repair.placeholder import MARK
+from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.compare import dumped, geometry
 from tests.interop.judge import class_path, has_java, java, settings_of
 from tests.interop.test_repaired import side_by_side

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import index_files
-from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
+from rmqctl.rocketmq.store.geometry import index_geometry
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.judge import class_path, has_java, java
 
 SIZES = ["131072", "1000", "500", "1000"]

@@ -16,12 +16,11 @@ import pytest
 from fixtures import damage, golden
 from fixtures.worse_damage import WorseDamager
 from rmqctl.files.tree import LocalTree
-from rmqctl.open import open_store_at
-from rmqctl.repair.run import apply
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.mend.placeholder import MARK
-from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
+from rmqctl.repair.execute import apply
+from rmqctl.rocketmq.repair.placeholder import MARK
+from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
+from rmqctl.rocketmq.store.locate import open_store, open_store_at
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 

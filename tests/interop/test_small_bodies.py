@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from formats.rocketmq.message import decode_record
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.repair.run import apply
+from rmqctl.repair.execute import apply
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.mend.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.compare import geometry
 from tests.interop.judge import class_path, has_java, java
 from tests.interop.test_brokers import FAMILIES, PATIENCE

@@ -13,9 +13,10 @@ from formats.kafka.record_batch import Attributes, ControlRecordKey, ControlType
 from rmqctl.files.local import LocalFile
 from rmqctl.kafka import reference
 from rmqctl.kafka.arrow import to_arrow
+from rmqctl.kafka.block import Block
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import WINDOW, Block, Extent, scan
+from rmqctl.kafka.segments import WINDOW, Extent, scan
 
 Truth = dict[str, list[tuple[dict[str, Any], list[dict[str, Any]]]]]
 

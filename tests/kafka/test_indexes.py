@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fixtures import golden
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.indexes import (

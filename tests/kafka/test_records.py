@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Codec
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.kafka import reference
 from rmqctl.kafka.codecs import inflate
 from rmqctl.kafka.records import Records, records_of

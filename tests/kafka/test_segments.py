@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
+from rmqctl.kafka.block import Block, GapKind
 from rmqctl.kafka.records import records_of
-from rmqctl.kafka.segments import Block, Extent, GapKind, scan
+from rmqctl.kafka.segments import Extent, scan
 from tests.kafka.batches import batch, message, record, segment
 
 BATCHES = segment(40)

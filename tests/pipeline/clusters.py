@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 
-from rmqctl.pipeline.java import find_java
+from rmqctl.pipeline.settings import find_java
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live some seconds: they spend most of them on compiling otherwise."""

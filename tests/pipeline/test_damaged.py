@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
-from rmqctl.open import open_store_at
-from rmqctl.pipeline.message_table import MessageTable
-from rmqctl.pipeline.options import table_options
-from rmqctl.rocketmq.commitlog import CommitLog
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.tables.message_table import MessageTable
+from rmqctl.rocketmq.tables.options import table_options
 from tests.rocketmq.damage_table import Variant, variants
 
 ALL = [variant for release in golden.RELEASES for variant in variants(release)]

@@ -12,7 +12,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl import pipeline
-from rmqctl.pipeline.java import find_java
+from rmqctl.pipeline.settings import find_java
 from tests.pipeline import truths
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def test_a_data_frame_can_be_asked_again_and_again(spark: SparkSession) -> None:
 
 
 def test_work_for_every_core(spark: SparkSession) -> None:
-    from rmqctl.pipeline.log_parts import usual_split_size
-    from rmqctl.rocketmq.store import RocketMQStore
+    from rmqctl.rocketmq.store.files import RocketMQStore
+    from rmqctl.rocketmq.tables.splits import usual_split_size
 
     class Log:
         log_files = (type("File", (), {"size": 1 << 30})(),)

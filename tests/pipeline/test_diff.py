@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
 from rmqctl.pipeline.diff import SparkSharing, stretches
 from rmqctl.rocketmq.diff import Side
+from rmqctl.rocketmq.store.locate import open_store_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

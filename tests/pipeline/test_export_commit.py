@@ -19,8 +19,8 @@ from fixtures import golden
 from rmqctl.errors import Refused
 from rmqctl.pipeline.export import Export, ExportChoices
 from rmqctl.pipeline.export_task import ExportTask
-from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
+from rmqctl.rocketmq.tables.options import table_options
 from rmqctl.rocketmq.verify.splits import Split
 from tests.pipeline import truths
 

@@ -13,9 +13,9 @@ from fixtures import golden
 from rmqctl.pipeline import export_task
 from rmqctl.pipeline.export import Export, ExportChoices
 from rmqctl.pipeline.export_task import ExportTask
-from rmqctl.pipeline.message_table import MessageTable
-from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.outputs import output_at
+from rmqctl.rocketmq.tables.message_table import MessageTable
+from rmqctl.rocketmq.tables.options import table_options
 from tests.pipeline import truths
 
 LAYOUTS = ((), ("topic",), ("topic", "day"), ("queue_id", "tags", "hour"))

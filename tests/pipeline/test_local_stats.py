@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.pipeline import local_stats, stats
-from rmqctl.pipeline.options import table_options
+from rmqctl.rocketmq.tables.options import table_options
 from tests.pipeline import truths
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import IOFailure
 from rmqctl.files.tree import LocalTree
-from rmqctl.pipeline.log_parts import log_splits, walk_split
-from rmqctl.pipeline.options import table_options
+from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.splits import log_splits, walk_split
 
 
 def test_tasks_find_a_relative_path_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

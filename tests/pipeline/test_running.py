@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.pipeline import java
-from rmqctl.pipeline.java import MissingJava, find_java
-from rmqctl.pipeline.own_files import own_directory
-from rmqctl.pipeline.shipping import code_zip
+from rmqctl.pipeline import settings
+from rmqctl.pipeline.settings import MissingJava, find_java
+from rmqctl.pipeline.shipping import code_zip, own_directory
 
 _JAVA = """#!/bin/sh
 for argument do
@@ -42,7 +41,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.
     """No Java at all: none named, none on the path, no package with one."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("shutil.which", lambda _: None)
-    monkeypatch.setattr(java, "find_spec", lambda _: None)
+    monkeypatch.setattr(settings, "find_spec", lambda _: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own_directory.cache_clear()
     yield monkeypatch
@@ -52,14 +51,14 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[pytest.
 def test_java_home_is_taken(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = make_java(tmp_path / "jdk", 21)
     nowhere.setenv("JAVA_HOME", str(home))
-    assert find_java() == java.Java(home, 21, "JAVA_HOME")
+    assert find_java() == settings.Java(home, 21, "JAVA_HOME")
 
 
 def test_an_old_java_home_gives_way_to_the_path(nowhere: pytest.MonkeyPatch, tmp_path: Path) -> None:
     nowhere.setenv("JAVA_HOME", str(make_java(tmp_path / "old", 11)))
     home = make_java(tmp_path / "new", 17)
     nowhere.setattr("shutil.which", lambda _: str(home / "bin" / "java"))
-    assert find_java() == java.Java(home, 17, "PATH")
+    assert find_java() == settings.Java(home, 17, "PATH")
 
 
 def test_a_java_without_the_module_gets_a_home_that_leaves_the_argument_out(
@@ -91,7 +90,7 @@ def test_the_zip_holds_all_that_executors_need_of_us(tmp_path: Path) -> None:
     site = next(path for path in sys.path if path.endswith("site-packages"))
     program = (
         f"import sys; sys.path[:0] = [{str(archive)!r}]; sys.path.append({site!r})\n"
-        "import rmqctl, rmqctl.pipeline.tables, rmqctl.pipeline.export_task, construct\n"
+        "import rmqctl, rmqctl.rocketmq.tables.tables, rmqctl.pipeline.export_task, construct\n"
         "print(rmqctl.__file__, construct.__file__)\n"
     )
     done = subprocess.run(
@@ -140,7 +139,7 @@ def test_submit_package(rmqctl: Any, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("spark-submit --master MASTER --py-files ")
     (archive,) = (tmp_path / "deploy").glob("*.zip")
-    assert {"rmqctl/pipeline/tables.py", "commands/stats.py"} <= set(zipfile.ZipFile(archive).namelist())
+    assert {"rmqctl/rocketmq/tables/tables.py", "commands/stats.py"} <= set(zipfile.ZipFile(archive).namelist())
     assert (tmp_path / "deploy" / "rmqctl_main.py").is_file()
 
 

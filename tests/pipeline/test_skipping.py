@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.pipeline import log_parts
-from rmqctl.pipeline.message_table import MessageTable
-from rmqctl.pipeline.options import table_options
+from rmqctl.rocketmq.tables import splits
+from rmqctl.rocketmq.tables.message_table import MessageTable
+from rmqctl.rocketmq.tables.options import table_options
 from tests.pipeline import truths
 
 COLUMNS = "physical_offset"
@@ -63,7 +63,7 @@ def test_nothing_is_skipped_by_queues_that_are_not_whole(golden: Any) -> None:
 
 @pytest.mark.parametrize("name", golden.BROKER_STORES[::3])
 def test_nothing_wanted_is_skipped_by_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.pipeline.skipping.CLOCK_STEP_MS", 0)
+    monkeypatch.setattr("rmqctl.rocketmq.tables.message_table.CLOCK_STEP_MS", 0)
     root, true = golden.pristine(name), truths.expected(name)
     times = [ms(row) for row in true]
     assert times == sorted(times)
@@ -102,19 +102,19 @@ def test_planning_does_not_read_the_last_file(monkeypatch: pytest.MonkeyPatch, t
     root = golden.unpack("5.5.0-clean", tmp_path)
     store = table_options({"path": str(root)}).store()
     walked: list[int] = []
-    real = log_parts.walk_file
+    real = splits.walk_file
 
     def walk_file(context: Any, state: Any, *, start: int = 0, stop: int | None = None) -> Any:
         walked.append(start)
         return real(context, state, start=start, stop=stop)
 
-    monkeypatch.setattr(log_parts, "walk_file", walk_file)
-    known = log_parts.log_splits(store, 4096)
+    monkeypatch.setattr(splits, "walk_file", walk_file)
+    known = splits.log_splits(store, 4096)
     assert len(known) > 100
     assert len(walked) == 1
     assert walked[0] > 4096
     walked.clear()
     for queue in (root / "consumequeue").iterdir():
         shutil.rmtree(queue)
-    assert log_parts.log_splits(table_options({"path": str(root)}).store(), 4096) != []
+    assert splits.log_splits(table_options({"path": str(root)}).store(), 4096) != []
     assert walked == [0]

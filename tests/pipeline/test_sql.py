@@ -12,9 +12,9 @@ from commands import cli
 from fixtures import golden
 from rmqctl.pipeline.local_sql import LocalQueries, NotForLocalEngine
 from rmqctl.pipeline.mounted import BadQuery, Mounted
-from rmqctl.pipeline.options import table_options
 from rmqctl.pipeline.sql_text import Use, narrowed, narrowed_options, uses
-from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.tables.options import table_options
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.queries import SparkQueries

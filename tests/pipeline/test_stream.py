@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.pipeline.options import Start, table_options
-from rmqctl.pipeline.stream import LostMessages, MessageStream
+from rmqctl.pipeline.data_source import LostMessages, MessageStream
+from rmqctl.rocketmq.tables.options import Start, table_options
 from tests.pipeline import truths
 from tests.pipeline.growing import Growing
 

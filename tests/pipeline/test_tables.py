@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
-from rmqctl.pipeline.options import BadOption, table_options
-from rmqctl.pipeline.tables import TABLES, table
-from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
+from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.tables.options import BadOption, table_options
+from rmqctl.rocketmq.tables.tables import TABLES, table
 
 
 def rows(name: str, path: Path, **options: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from rmqctl.repair.layer import FileLayer
+from rmqctl.files.writing import FileLayer
 
 
 class Killed(BaseException):

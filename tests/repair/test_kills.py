@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from rmqctl.errors import Refused
+from rmqctl.files.writing import FileLayer
 from rmqctl.repair import apply, choose_journal, pending, resume, undo
-from rmqctl.repair.layer import FileLayer
 from tests.repair.faults import AcrossCounting, AcrossKilling, CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import plan_of, rich_plan
 from tests.repair.workshop import State, Workshop, chosen

@@ -14,6 +14,7 @@ import pytest
 
 from rmqctl.errors import Refused, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding, is_locked
+from rmqctl.files.writing import FileLayer
 from rmqctl.repair import (
     Create,
     Cut,
@@ -27,7 +28,6 @@ from rmqctl.repair import (
     resume,
     undo,
 )
-from rmqctl.repair.layer import FileLayer
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import INDEX, LOG, OLD, QUEUE, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop

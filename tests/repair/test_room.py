@@ -12,8 +12,8 @@ import pytest
 
 from rmqctl.errors import Refused
 from rmqctl.repair import Create, Cut, Extend, Overwrite, Quarantine, apply, undo
-from rmqctl.repair.draft import draft
-from rmqctl.repair.room import room_needed
+from rmqctl.repair.edited_file import draft
+from rmqctl.repair.write_journal import room_needed
 from tests.repair.faults import QuickLayer
 from tests.repair.stores import INDEX, LOG, QUEUE, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop

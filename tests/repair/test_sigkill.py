@@ -24,7 +24,7 @@ AT_A_REQUEST = """
 import os, signal, sys
 from pathlib import Path
 from rmqctl.repair import apply, resume, undo
-from rmqctl.repair.layer import FileLayer
+from rmqctl.files.writing import FileLayer
 from tests.repair.stores import rich_plan
 
 class Layer(FileLayer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqctl.rocketmq.broker_conf import flag, integer, parse_broker_conf
+from rmqctl.rocketmq.store.geometry import flag, integer, parse_broker_conf
 
 
 @pytest.mark.parametrize(

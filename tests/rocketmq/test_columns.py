@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.rocketmq.properties import split_properties
-from rmqctl.rocketmq import columns
-from rmqctl.rocketmq.columns import Pairs, Texts, pairs_of
+from rmqctl.rocketmq.log import columns
+from rmqctl.rocketmq.log.columns import Pairs, Texts, pairs_of
 
 PIECES = [b"KEYS", b"TAGS", b"k", b"\x01", b"\x02", b"\x01v\x02", b"", b"\x00"]
 

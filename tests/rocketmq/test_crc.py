@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.rocketmq.block import Block
-from rmqctl.rocketmq.columns import bytes_of
-from rmqctl.rocketmq.crc import body_crcs
+from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.columns import bytes_of
+from rmqctl.rocketmq.log.crc import body_crcs
 
 SIZES = st.lists(st.one_of(st.integers(0, 14), st.integers(0, 3000)), max_size=20)
 

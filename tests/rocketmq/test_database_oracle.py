@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.config_files import offsets_of
-from rmqctl.rocketmq.lag import progress_of
-from rmqctl.rocketmq.query.by_id import by_id
+from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
-from rmqctl.rocketmq.query.message_ids import parse_message_id
+from rmqctl.rocketmq.query.lag import progress_of
 from rmqctl.rocketmq.query.message_index import open_index
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
+from rmqctl.rocketmq.state.config import offsets_of
+from rmqctl.rocketmq.store.locate import open_store_at
 
 pytest.importorskip("rocksdict")
 STORES = golden.DATABASE_STORES

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import golden
-from formats.rocketmq.index import java_hash, key_hash
-from rmqctl.files.source import BytesSource
+from formats.rocketmq.index import key_hash
+from formats.text import java_hash
+from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.format_string import raw
-from rmqctl.rocketmq.rows.one_file import Request
-from rmqctl.rocketmq.rows.show import Show
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.rendering import Show, raw
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import item, log_of, record
 
 STORE = "5.5.0-clean"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from formats.rocketmq.message import Magic, SysFlag, decode_record, encode_record
-from rmqctl.files.source import BytesSource
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.files.local import BytesSource
+from rmqctl.rocketmq.log.scan import Extent, scan
 
 BASE = 131072  # of the small log: not 0, so that a field read as zero cannot pass for an offset by chance
 Found = list[tuple[int, int]]

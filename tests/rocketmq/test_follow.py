@@ -10,12 +10,11 @@ import pytest
 
 from formats.rocketmq.message import encode_record
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq import follow
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.follow import Tail
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.dump import dump
+from rmqctl.rocketmq.dump.dump import Dump, Tail
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import ended, record
 from tests.rocketmq.test_rows_dledger import entries
 
@@ -151,7 +150,7 @@ def test_a_record_whose_properties_have_not_arrived_is_held_back(broker: Broker,
 def test_a_damaged_last_record_is_shown_in_the_end(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_PATIENCE", 3)
+    monkeypatch.setattr(dump, "_PATIENCE", 3)
     data = bytearray(broker.next_record(b"good"))
     data[88] ^= 0xFF
     broker.write(0, bytes(data))

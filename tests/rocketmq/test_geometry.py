@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.geometry import (
+from rmqctl.rocketmq.store.geometry import (
     COMMIT_LOG_FILE_SIZE,
+    DEFAULT_ENTRIES,
+    DEFAULT_SLOTS,
     QUEUE_FILE_SIZE,
     Geometry,
+    IndexGeometry,
     geometry_of,
 )
-from rmqctl.rocketmq.index_geometry import DEFAULT_ENTRIES, DEFAULT_SLOTS, IndexGeometry
+from rmqctl.rocketmq.store.locate import open_store_at
 
 
 def _true(name: str) -> dict[str, int]:

@@ -12,11 +12,11 @@ import pytest
 from fixtures import golden
 from formats.rocketmq.rocksdb import TOPIC_DATA, consumer_offset_key
 from rmqctl.errors import MissingExtra
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.lag import LagRow, lag_rows
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.lag import LagRow, lag_rows
+from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.store.locate import open_store_at
 
 Golden = Callable[[str], Path]
 

@@ -11,9 +11,9 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden
-from rmqctl.open import LoneFile, open_path
-from rmqctl.rocketmq.locate import root_of
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_path, root_of
+from rmqctl.store import LoneFile
 
 Rmqctl = Callable[..., Result]
 COMMANDS = ("info", "topics", "verify", "dump")

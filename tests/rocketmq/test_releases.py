@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fixtures import damage, golden
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.releases import NEWEST, OLDEST, release_range
+from rmqctl.rocketmq.state.releases import NEWEST, OLDEST, release_range
+from rmqctl.rocketmq.store.locate import open_store_at
 
 EXPECTED = {
     "4.5.2-clean": ("4.4.0", "4.5.2"),

@@ -13,13 +13,13 @@ import pytest
 
 from fixtures import golden
 from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.database_queue import DatabaseQueue
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
-from rmqctl.rocketmq.rocksdb_queues import open_queues
+from rmqctl.rocketmq.queues.rocksdb import open_queues
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.rocksdb import DatabaseQueue
 
 rocksdict = pytest.importorskip("rocksdict")
 CLEAN, CRASH = "5.5.0-rocksdb-clean", "5.5.0-rocksdb-crash"

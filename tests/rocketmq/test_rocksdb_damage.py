@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from commands import cli
 from fixtures import golden
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.info import store_info
+from rmqctl.rocketmq.findings.derived import QUEUE_DATABASE
+from rmqctl.rocketmq.query.info import store_info
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 pytest.importorskip("rocksdict")
@@ -27,7 +27,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_verify_finds_it_and_nothing_that_follows(damaged: Path) -> None:
     found = [f for f in Verification(open_store_at(str(damaged)), VerifyOptions()).findings() if str(f.level) != "note"]
-    assert [(f.kind, f.file) for f in found] == [(kinds.QUEUE_DATABASE, "consumequeue")]
+    assert [(f.kind, f.file) for f in found] == [(QUEUE_DATABASE, "consumequeue")]
     assert "rmqctl-rocksdb" not in found[0].message
 
 

@@ -13,10 +13,10 @@ from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerBlank, DLedgerEntry
 from formats.rocketmq.message import encode_record
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import record
 
 SIZE = 4096

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fixtures import golden
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
-from rmqctl.rocketmq.rows.show import Show
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.store.locate import open_store
 
 NAME = "0" * 20
 FILES = [

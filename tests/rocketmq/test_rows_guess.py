@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fixtures import golden
 from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit
 from rmqctl.errors import NotAStore
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.file_kinds import FileKind
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.guess import first_offset, kind_of
-from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.store.files import FileKind
 from tests.rocketmq.log_files import log_of, record
 from tests.rocketmq.test_rows_dledger import entries
 from tests.rocketmq.test_rows_units import batch, ext

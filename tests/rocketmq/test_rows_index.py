@@ -9,14 +9,14 @@ import pytest
 
 from fixtures import golden
 from formats.rocketmq.index import IndexHeader, index_key, key_hash, tag_index_key
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.index import index_rows
-from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.files import index_rows
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.geometry import IndexGeometry
+from rmqctl.rocketmq.store.locate import open_store
 
 GEOMETRY = IndexGeometry(5, 8)
 Row = dict[str, Any]

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from formats.rocketmq.message import Magic
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.block import Block
-from rmqctl.rocketmq.columns import Texts
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows import lines, property_json
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.lines import MessageLines
-from rmqctl.rocketmq.rows.messages import MessageRows, crc_flags
-from rmqctl.rocketmq.rows.one_file import Request
-from rmqctl.rocketmq.rows.property_json import PropertyTexts
-from rmqctl.rocketmq.rows.show import Show
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.dump import lines, property_json
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.lines import MessageLines
+from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
+from rmqctl.rocketmq.dump.property_json import PropertyTexts
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.columns import Texts
+from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import item, log_of, record
 
 IPV6 = bytes.fromhex("20010db8000000000000000000000001")

@@ -11,12 +11,12 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows import log
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.dump import log
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import ended, log_of, record
 
 SIZE = 4096

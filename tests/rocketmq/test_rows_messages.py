@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from formats.rocketmq.message import Magic, SysFlag, encode_record
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
-from rmqctl.rocketmq.rows.messages import KEYS, MessageRows, crc_flags
-from rmqctl.rocketmq.rows.show import Show
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
+from rmqctl.rocketmq.dump.record import ROW_KEYS
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.log.scan import Extent, scan
 from tests.rocketmq.log_files import item, record
 
 EXAMPLE = """
@@ -43,7 +44,7 @@ def test_worked_example_is_the_row_of_the_contract() -> None:
     assert encode_record(record()) == bytes.fromhex(EXAMPLE)
     row = row_of(record())
     assert row == json.loads(CONTRACT)
-    assert list(row) == list(json.loads(CONTRACT)) == list(KEYS)
+    assert list(row) == list(json.loads(CONTRACT)) == list(ROW_KEYS)
 
 
 def test_both_hosts_ipv6_in_a_v2_record() -> None:
@@ -114,7 +115,7 @@ def test_body_decompressed_beside_the_stored_one() -> None:
     assert (row["compression"], row["body_size"]) == ("zlib", len(fields["body"]))
     assert (row["body_size_decompressed"], row["body"]) == (len(body), body.decode())
     assert row["raw_body"] == {"base64": row["raw_body"]["base64"]}
-    assert list(row) == [*KEYS, "body_size_decompressed", "body", "raw_body"]
+    assert list(row) == [*ROW_KEYS, "body_size_decompressed", "body", "raw_body"]
 
 
 def test_body_that_is_no_compressed_data() -> None:
@@ -134,7 +135,7 @@ def test_redaction_leaves_topics_and_offsets() -> None:
     digest = {text: "sha256:" + hashlib.sha256(text.encode()).hexdigest()[:12] for text in ("order1", "TagA", "hello")}
     assert row["properties"] == {"KEYS": digest["order1"], "TAGS": digest["TagA"]}
     assert (row["keys"], row["tags"], row["body"]) == ([digest["order1"]], digest["TagA"], digest["hello"])
-    same = set(KEYS) - {"keys", "tags", "properties"}
+    same = set(ROW_KEYS) - {"keys", "tags", "properties"}
     assert {k: row[k] for k in same} == {k: plain[k] for k in same}
 
 

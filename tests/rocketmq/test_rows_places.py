@@ -9,10 +9,10 @@ import pytest
 
 from fixtures import golden
 from rmqctl.errors import NotAStore
-from rmqctl.open import LoneFile, open_path
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
-from rmqctl.rocketmq.rows.places import selected_files
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.sources import Request, selected_files
+from rmqctl.rocketmq.store.locate import open_path
+from rmqctl.store import LoneFile
 from tests.rocketmq.log_files import ended, log_of, record
 from tests.rocketmq.test_rows_dledger import entries
 from tests.rocketmq.test_rows_units import batch, unit

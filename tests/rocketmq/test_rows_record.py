@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
-from rmqctl.rocketmq.rows.record import RecordRows
-from rmqctl.rocketmq.rows.show import Show
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.record import RecordRows
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.store.locate import open_store_at
 
 
 @pytest.mark.parametrize("name", ["4.9.8-clean", "5.5.0-clean"])
@@ -31,7 +31,7 @@ def test_every_record_has_the_row_of_the_dump(name: str, show: Show) -> None:
 
 def test_numpy_stays_out() -> None:
     code = (
-        "import sys, rmqctl.open, rmqctl.rocketmq.log_reader, rmqctl.rocketmq.rows.record;"
+        "import sys, rmqctl.rocketmq.store.locate, rmqctl.rocketmq.log.reader, rmqctl.rocketmq.dump.record;"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,8 +11,8 @@ import pytest
 
 from formats.rocketmq.epoch import EpochEntry, format_epochs
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.sources import Request
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from formats.rocketmq.batch_consumequeue import COMPACTION_END, BatchConsumeQueu
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
 from formats.rocketmq.consumequeue_ext import ConsumeQueueExtUnit
 from formats.rocketmq.dledger import DLedgerIndexUnit
-from formats.rocketmq.index import java_hash
 from formats.rocketmq.timer import BLANK_MAGIC, TimerLogBlank, TimerLogUnit, TimerWheelSlot
+from formats.text import java_hash
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.sources import Request
+from rmqctl.rocketmq.store.locate import open_store
 
 Row = dict[str, Any]
 NAME = "0" * 20

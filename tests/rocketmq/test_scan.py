@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from formats.rocketmq.message import decode_record, encode_record
-from rmqctl.files.local import LocalFile
-from rmqctl.files.source import BytesSource
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.files.local import BytesSource, LocalFile
+from rmqctl.rocketmq.log.scan import Extent, scan
 
 BASE = 131072
 Event = tuple[Any, ...]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from fixtures import damage, golden
 from formats.rocketmq.consumequeue import PRE_BLANK_SIZE
 from rmqctl.files.tree import LocalTree
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue
-from rmqctl.rocketmq.queue_range import LogRange, QueueRange, queue_range
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles
-from rmqctl.rocketmq.topics import QueueRow, by_topic, queue_rows
+from rmqctl.rocketmq.dispatch.queue_ends import QueueRow, by_topic, queue_rows
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
+from rmqctl.rocketmq.queues.ranges import LogRange, QueueRange, queue_range
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles
+from rmqctl.rocketmq.store.locate import open_store_at
 
 # Damage that changes no message, or that a broker mends from the log alone; the rest is for `recover` to foresee.
 ANSWERED = (

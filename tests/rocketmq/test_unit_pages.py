@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq import unit_pages
-from rmqctl.rocketmq.queue_files import UNIT, Queue
-from rmqctl.rocketmq.store import QueueFiles
+from rmqctl.rocketmq.queues import files
+from rmqctl.rocketmq.queues.files import UNIT, Queue
+from rmqctl.rocketmq.store.files import QueueFiles
 
 QUEUES, UNITS, FILE_UNITS, PAGE = 5, 40, 16, 4
 LOOKUP = st.lists(st.tuples(st.integers(0, QUEUES), st.integers(0, UNITS + 9)), min_size=1, max_size=12)
@@ -40,9 +40,9 @@ def test_lookups_give_the_units_of_the_files(
     queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unit_pages, "PAGE", PAGE)
-        patch.setattr(unit_pages, "_POOL_PAGES", pool)
-        pages = unit_pages.UnitPages(lambda number: queues[number] if number < QUEUES else None)
+        patch.setattr(files, "PAGE", PAGE)
+        patch.setattr(files, "_POOL_PAGES", pool)
+        pages = files.UnitPages(lambda number: queues[number] if number < QUEUES else None)
         for rows in lookups:
             rows.sort(key=lambda row: row[0])
             queue, offset = (np.array(column, np.int64) for column in zip(*rows, strict=True))

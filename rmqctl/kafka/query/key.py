@@ -16,7 +16,7 @@ from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.reading import Spans
-from rmqctl.processes import Ordered
+from rmqctl.scan.parallel import Ordered
 
 Advance = Callable[[int], object]
 Part = tuple[int, int]

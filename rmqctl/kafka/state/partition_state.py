@@ -17,7 +17,7 @@ from formats.errors import DecodeError
 from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_leader_epochs, parse_offsets
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind

@@ -16,7 +16,7 @@ from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.looking import begin, no_topic
-from rmqctl.processes import processes_for
+from rmqctl.scan.parallel import processes_for
 
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
 _ANSWER = ("topic", "partition", "time", "offset", "timestamp")

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Ints

@@ -1,20 +1,81 @@
-"""What is left of two logs, as findings in the order of A's log: changed, moved, or there on one side only."""
+"""What is left of two logs, as findings in the order of A's log: changed, moved, or there on one side only.
+
+Two records that should be one: in which fields they differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
+from formats.errors import DecodeError
+from formats.rocketmq.message import decode_record
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Ints
-from rmqctl.rocketmq.diff.fields import told
-from rmqctl.rocketmq.diff.logs import Log, LogDiff
-from rmqctl.rocketmq.diff.unmatched import Columns, Joined, join
-from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.diff.logs import Columns, Joined, Log, LogDiff, join
+from rmqctl.rocketmq.findings.diff import DIFF_BODY, DIFF_MOVED, DIFF_ONLY_A, DIFF_ONLY_B, DIFF_PROPERTIES, DIFF_RECORD
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.log.crc import MASK, crc32
+from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.text import number_of
+
+_FOLLOWS = {"total_size": ("body", "properties"), "body_crc": ("body",)}
+"""Fields that differ because others do."""
+_LONGEST = 20
+
+
+def told(left: bytes, right: bytes) -> str:
+    """One sentence: whether the bodies are equal, each field with both values, and whose body is damaged."""
+    try:
+        a, b = decode_record(left)[0], decode_record(right)[0]
+    except DecodeError:
+        return "one of them cannot be decoded"
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    shown = [name for name in names if name != "physical_offset" and not set(_FOLLOWS.get(name, ())) & set(names)]
+    fields = "; ".join(_field(name, a.get(name), b.get(name)) for name in shown)
+    bad = [side for side, record in (("A", a), ("B", b)) if not _is_sound(record)]
+    verdict = f"; the body fails its CRC in {' and '.join(bad)}" if bad else ""
+    return f"{'bodies differ' if 'body' in names else 'equal bodies'}; {fields or 'other bytes'}{verdict}"
+
+
+def _field(name: str, a: object, b: object) -> str:
+    """One field on both sides; of the body where it begins to differ, of the properties those that differ."""
+    if not isinstance(a, bytes) or not isinstance(b, bytes):
+        return f"{name} {_short(a)} / {_short(b)}"
+    if name == "properties":
+        one, two = _properties(a), _properties(b)
+        keys = [key for key in {**one, **two} if one.get(key) != two.get(key)]
+        values = [f"{_short(key)} {_short(one.get(key))} / {_short(two.get(key))}" for key in keys]
+        return f"properties {', '.join(values) or 'in other bytes'}"
+    if name == "body":
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+        return f"body from byte {same:,} on ({len(a):,} / {len(b):,} bytes)"
+    return f"{name} {_short(a)} / {_short(b)}"
+
+
+def _properties(text: bytes) -> dict[bytes, bytes]:
+    """Names and values, as far as the text has any."""
+    return {name: value for name, mark, value in (part.partition(b"\1") for part in text.split(b"\2")) if mark}
+
+
+def _is_sound(record: dict[str, Any]) -> bool:
+    """Whether the stored CRC of a body is that of its bytes; 0 was never computed."""
+    return int(record["body_crc"]) in {0, crc32(record["body"]) & MASK}
+
+
+def _short(value: object) -> str:
+    """A value that fits a sentence; of long ones the end, where ids that are made one after the other differ."""
+    if value is None:
+        return "none"
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    text = text if text.isprintable() else ascii(text)
+    return text if len(text) <= _LONGEST else f"...{text[-_LONGEST:]}"
+
+
+# --- what is left of two logs -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +155,11 @@ class Differences:
             OSError: a record that is to be compared field by field cannot be read.
         """
         found: list[tuple[int, Finding | _Pair]] = []
-        found += self._ranges(kinds.DIFF_ONLY_A, self._diff.a, self._diff.b, self.a, self.joined.only_a)
-        found += self._ranges(kinds.DIFF_ONLY_B, self._diff.b, self._diff.a, self.b, self.joined.only_b)
+        found += self._ranges(DIFF_ONLY_A, self._diff.a, self._diff.b, self.a, self.joined.only_a)
+        found += self._ranges(DIFF_ONLY_B, self._diff.b, self._diff.a, self.b, self.joined.only_b)
         found += self._moved()
-        pairs: list[tuple[FindingKind, Ints, Ints]] = [(kinds.DIFF_RECORD, *self._replaced)]
-        for kind, rows in ((kinds.DIFF_BODY, self.bodies), (kinds.DIFF_PROPERTIES, self.properties)):
+        pairs: list[tuple[FindingKind, Ints, Ints]] = [(DIFF_RECORD, *self._replaced)]
+        for kind, rows in ((DIFF_BODY, self.bodies), (DIFF_PROPERTIES, self.properties)):
             pairs.append((kind, self.joined.a[rows], self.joined.b[rows]))
         for kind, rows_a, rows_b in pairs:
             places = self.a.physical[rows_a].tolist()
@@ -119,7 +180,7 @@ class Differences:
         self, kind: FindingKind, log: Log, other: Log, side: Columns, rows: Ints
     ) -> Iterator[tuple[int, Finding]]:
         """Records without partner, those that follow each other in the log as one range."""
-        letter, missing = ("A", "B") if kind is kinds.DIFF_ONLY_A else ("B", "A")
+        letter, missing = ("A", "B") if kind is DIFF_ONLY_A else ("B", "A")
         for part in np.split(rows, np.flatnonzero(np.diff(side.seq[rows]) != 1) + 1) if len(rows) else []:
             some = side.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
@@ -143,7 +204,7 @@ class Differences:
             there = int(b.physical[part[0]])
             text = f"{number_of(len(part), 'message')} at {begin} to {end} in A, from {there} on in B"
             one = len(part) == 1
-            yield begin, self._finding(kinds.DIFF_MOVED, self._diff.a, some, 0, end - begin, text, is_one=one)
+            yield begin, self._finding(DIFF_MOVED, self._diff.a, some, 0, end - begin, text, is_one=one)
 
     def _pair(self, pair: _Pair, one: LogReader, two: LogReader) -> Finding:
         """Two records that should be one: which fields differ."""

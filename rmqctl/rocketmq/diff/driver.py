@@ -14,11 +14,10 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.diff.differences import Differences
 from rmqctl.rocketmq.diff.logs import Laid, Log, LogDiff
 from rmqctl.rocketmq.diff.queues import Common, QueueDiff, QueueKey, QueuesLaid
-from rmqctl.rocketmq.file_kinds import FileKind
-from rmqctl.rocketmq.rows.log import is_under
-from rmqctl.rocketmq.rows.one_file import identify
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
-from rmqctl.rocketmq.unreadable import forgiving, unreadable_files
+from rmqctl.rocketmq.dump.log import is_under
+from rmqctl.rocketmq.dump.sources import identify
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, FileKind, RocketMQStore
+from rmqctl.rocketmq.store.unreadable import forgiving, unreadable_files
 
 _EVERYWHERE = (-1 << 62, 1 << 62)
 

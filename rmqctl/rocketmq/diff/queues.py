@@ -9,13 +9,13 @@ from operator import add
 import numpy as np
 
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Ints
-from rmqctl.rocketmq.diff.merge import Part, merge
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
-from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
-from rmqctl.rocketmq.rows.log import is_under
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.diff.logs import Part, merge
+from rmqctl.rocketmq.dump.log import is_under
+from rmqctl.rocketmq.findings.diff import DIFF_QUEUE_ONLY_A, DIFF_QUEUE_ONLY_B, DIFF_QUEUE_UNIT
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
 
 Key = tuple[str, int]
 QueueKey = tuple[str, Key]
@@ -185,7 +185,7 @@ class QueueDiff:
         for a, b in merge(one.pieces(key), two.pieces(key)):
             self._compare(a, b, found, told)
         for kind, parts in found.items():
-            side = two if kind is kinds.DIFF_QUEUE_ONLY_B else one
+            side = two if kind is DIFF_QUEUE_ONLY_B else one
             yield from _ranges(kind, key, side, np.concatenate(parts) if parts else _NONE, told)
 
     def _compare(
@@ -204,10 +204,10 @@ class QueueDiff:
                 other &= self.common.holds(left) | self.common.holds(right)
             self.equal += int((~other).sum())
             self.different += int(other.sum())
-            found[kinds.DIFF_QUEUE_UNIT].append(a.keys[at_a[other]])
+            found[DIFF_QUEUE_UNIT].append(a.keys[at_a[other]])
             for i in np.flatnonzero(other).tolist():
                 told[int(a.keys[at_a[i]])] = f"{_unit(left[i])} / {_unit(right[i])} (A / B)"
-        for part, at, kind in ((a, at_a, kinds.DIFF_QUEUE_ONLY_A), (b, at_b, kinds.DIFF_QUEUE_ONLY_B)):
+        for part, at, kind in ((a, at_a, DIFF_QUEUE_ONLY_A), (b, at_b, DIFF_QUEUE_ONLY_B)):
             self._only(part, at, kind, found)
 
     def _only(self, part: Part[Units], at: Ints, kind: FindingKind, found: dict[FindingKind, list[Ints]]) -> None:
@@ -218,18 +218,18 @@ class QueueDiff:
         if self.common.places:
             rest &= self.common.holds(part.of[part.rows(np.arange(len(part.keys)))])
         found[kind].append(part.keys[rest])
-        if kind is kinds.DIFF_QUEUE_ONLY_A:
+        if kind is DIFF_QUEUE_ONLY_A:
             self.only_a += int(rest.sum())
         else:
             self.only_b += int(rest.sum())
 
 
 _NONE = np.zeros(0, np.int64)
-_KINDS = (kinds.DIFF_QUEUE_UNIT, kinds.DIFF_QUEUE_ONLY_A, kinds.DIFF_QUEUE_ONLY_B)
+_KINDS = (DIFF_QUEUE_UNIT, DIFF_QUEUE_ONLY_A, DIFF_QUEUE_ONLY_B)
 _TEXTS = {
-    kinds.DIFF_QUEUE_UNIT: "",
-    kinds.DIFF_QUEUE_ONLY_A: "units in A, none in B",
-    kinds.DIFF_QUEUE_ONLY_B: "units in B, none in A",
+    DIFF_QUEUE_UNIT: "",
+    DIFF_QUEUE_ONLY_A: "units in A, none in B",
+    DIFF_QUEUE_ONLY_B: "units in B, none in A",
 }
 
 

@@ -14,11 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.tags_code import delivery_time
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.columns import Pairs, TextIds
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.dispatch.queue_units import units_of
+from rmqctl.rocketmq.dispatch.keys import KeyHashes, delayed, tags_codes
 from rmqctl.rocketmq.dispatch.request import (
     INNER_BATCH,
     TRANSACTION,
@@ -28,17 +24,19 @@ from rmqctl.rocketmq.dispatch.request import (
     split_extra,
 )
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.index_keys import KeyHashes
-from rmqctl.rocketmq.queue_files import UNIT, Units
-from rmqctl.rocketmq.queue_numbers import KeyNumbers, signed
-from rmqctl.rocketmq.tags import delayed, tags_codes
+from rmqctl.rocketmq.dispatch.units import units_of
+from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_GAP, LOG_TORN_TAIL
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, signed
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.queues.files import UNIT, Units
 
 Key = tuple[bytes, int]
 Rows = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 NO_EXTENSION = -1
 _MARK = 1
-_LOST = (kinds.LOG_BAD_RECORD, kinds.LOG_BLANK, kinds.LOG_GAP, kinds.LOG_TORN_TAIL)
+_LOST = (LOG_BAD_RECORD, LOG_BLANK, LOG_GAP, LOG_TORN_TAIL)
 
 
 @dataclass(frozen=True, slots=True)

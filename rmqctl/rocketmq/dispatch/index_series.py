@@ -11,10 +11,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmqctl.rocketmq.block import Ints
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
-from rmqctl.rocketmq.dispatch.index_put import IndexHead
-from rmqctl.rocketmq.index_geometry import ENTRY, IndexGeometry
+from rmqctl.rocketmq.dispatch.index import IndexHead
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry
 
 BATCH = 1 << 15
 """Entries put at once: so few that slots hardly repeat in a batch, so many that a call costs little an entry."""

@@ -1,4 +1,7 @@
-"""What a broker's release and settings change about dispatch (spec 3.2 to 3.7, 4.1 to 4.3)."""
+"""What a broker's release and settings change about dispatch (spec 3.2 to 3.7, 4.1 to 4.3).
+
+Delay levels as the queues of a store show them, where no configuration does (spec 2.13).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,46 @@ from typing import Any
 
 from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, parse_delay_levels
 from rmqctl.release import Release
-from rmqctl.rocketmq.broker_conf import flag
-from rmqctl.rocketmq.config_files import read_config, table
-from rmqctl.rocketmq.dispatch.delays import shown_delays
-from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import Queue
+from rmqctl.rocketmq.queues.log_end import last_unit
+from rmqctl.rocketmq.state.config import read_config, table
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.geometry import flag
+
+
+def shown_delays(store: RocketMQStore) -> dict[int, int]:
+    """Delay in ms of each level whose queue has a unit with its record: delivery time less store time.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found: dict[int, int] = {}
+    if store.is_rocksdb:
+        return found
+    directory = f"{QUEUES}/{SCHEDULE_TOPIC}"
+    with LogReader(store.log_files) as log:
+        for entry in store.tree.entries(directory, sizes=False):
+            if entry.is_directory and entry.name.isdigit():
+                where = QueueFiles(QUEUES, SCHEDULE_TOPIC, int(entry.name), entry.path, store.tree)
+                delay = _delay(Queue.open(where), log)
+                if delay is not None:
+                    found[int(entry.name) + 1] = delay
+    return found
+
+
+def _delay(queue: Queue, log: LogReader) -> int | None:
+    unit = last_unit(queue) if queue.files else None
+    if unit is None or not len(unit):
+        return None
+    time = log.store_timestamp(int(unit["physical_offset"][0]))
+    delay = int(unit["tags_code"][0]) - time if time is not None else 0
+    return delay if delay > 0 and delay % 1000 == 0 else None
+
+
+# --- what a broker's release and settings change about dispatch -------------------------------------
+
 
 LMQ_PREFIX = b"%LMQ%"
 _RETRY_PREFIX, _SYSTEM_PREFIX = b"%RETRY%", b"rmq_sys_"

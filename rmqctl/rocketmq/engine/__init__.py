@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.rocketmq.engine.clock import Clock, MadeUpClock, SystemClock
-from rmqctl.rocketmq.engine.config import FlushMode, Host, StoreConfig
+from rmqctl.rocketmq.engine.config import Clock, FlushMode, Host, MadeUpClock, StoreConfig, SystemClock
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
 

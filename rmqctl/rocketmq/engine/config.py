@@ -1,24 +1,121 @@
-"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts."""
+"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts.
+
+Where store times come from: the machine's clock, or made-up times in order.
+
+The dispatch rules that follow from an engine's settings.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import time
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
-from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS
+import numpy as np
+import numpy.typing as npt
+
+from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmqctl.errors import Refused
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine.clock import Clock, SystemClock
-from rmqctl.rocketmq.geometry import (
+from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.engine.topic_table import TopicTable
+from rmqctl.rocketmq.state.releases import NEWEST
+from rmqctl.rocketmq.store.geometry import (
     BATCH_QUEUE_FILE_SIZE,
     COMMIT_LOG_FILE_SIZE,
+    DEFAULT_ENTRIES,
+    DEFAULT_SLOTS,
     QUEUE_EXT_FILE_SIZE,
     QUEUE_FILE_SIZE,
     TIMER_LOG_FILE_SIZE,
 )
-from rmqctl.rocketmq.index_geometry import DEFAULT_ENTRIES, DEFAULT_SLOTS
-from rmqctl.rocketmq.releases import NEWEST
+
+
+class Clock(Protocol):
+    """Gives times in epoch milliseconds."""
+
+    def stamp(self) -> int:
+        """The store time of the next record; asked once a record, or once a batch, under the append lock."""
+        ...
+
+    def stamps(self, count: int) -> npt.NDArray[np.int64]:
+        """Store times of the next records together, shape (count,)."""
+        ...
+
+    def now(self) -> int:
+        """The time now, without moving it."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def stamp(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    now = stamp
+
+    def stamps(self, count: int) -> npt.NDArray[np.int64]:
+        return np.full(count, self.now())
+
+
+@dataclass(slots=True)
+class ForwardClock(SystemClock):
+    """The clock of this machine, but never before a time.
+
+    Attributes:
+        earliest: that time, ms; behind the last record of a store whose clock was ahead.
+    """
+
+    earliest: int = 0
+
+    def now(self) -> int:
+        return max(time.time_ns() // 1_000_000, self.earliest)
+
+    stamp = now
+
+    def not_before(self, last: int) -> bool:
+        """Give times behind this one, ms, if it is later than now; whether it is."""
+        is_later = last > self.now()
+        if is_later:
+            self.earliest = last + 1
+        return is_later
+
+
+@dataclass(slots=True)
+class MadeUpClock:
+    """A clock that stands still but for a fixed step with each record.
+
+    Attributes:
+        time: store time of the next record, ms.
+        interval: ms between one record and the next.
+    """
+
+    time: int
+    interval: int = 0
+
+    def stamp(self) -> int:
+        found, self.time = self.time, self.time + self.interval
+        return found
+
+    def stamps(self, count: int) -> npt.NDArray[np.int64]:
+        first, self.time = self.time, self.time + count * self.interval
+        return first + np.arange(count) * self.interval
+
+    def now(self) -> int:
+        return self.time
+
+    def not_before(self, last: int) -> bool:
+        """Go on behind this time, ms, if it is later than the next; whether it is."""
+        is_later = last > self.time
+        if is_later:
+            self.time = last + max(self.interval, 1)
+        return is_later
+
+
+# --- what an engine needs to know that the files do not say -----------------------------------------
 
 
 class FlushMode(StrEnum):
@@ -183,3 +280,25 @@ _SMALL: dict[str, int] = {
     "index_entries": 1000,
     "max_message_size": 32 << 10,
 }
+
+
+# --- the dispatch rules that follow from an engine's settings ---------------------------------------
+
+
+def dispatch_rules(config: StoreConfig, topics: TopicTable, shown: DispatchRules | None) -> DispatchRules:
+    """Rules for a store that is written as ``config`` says.
+
+    Args:
+        shown: what the store itself shows, where there is one: its batch topics stay so.
+    """
+    batch = frozenset(t.encode("utf-8", "surrogateescape") for t in topics.topics if topics.is_batch(t))
+    if shown is not None:
+        batch |= shown.batch_topics or frozenset()
+    return replace(
+        DispatchRules(config.release),
+        delays=parse_delay_levels(config.delay_levels),
+        multi_dispatch=config.multi_dispatch,
+        lmq=config.multi_dispatch,
+        extension=config.queue_ext,
+        batch_topics=batch,
+    )

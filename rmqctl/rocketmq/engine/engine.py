@@ -1,50 +1,193 @@
 """The store engine: opens a store, takes messages, hands them out again, and closes it as a broker does.
 
 One writer process at a time, held by the broker's own lock; any number of threads.
+
+The dispatching half of an engine: when records get into queues and index, and who does it.
+
+The topics half of an engine: which a broker will know, made by name or on their first message.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rmqctl.errors import IOFailure, Refused, RmqctlError
-from rmqctl.repair.run import Applied
+from rmqctl.files.writing import Disk
+from rmqctl.repair.execute import Applied
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.engine.checkpoint import Checkpoint
-from rmqctl.rocketmq.engine.commit_log import CommitLog
-from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.disk import Disk
-from rmqctl.rocketmq.engine.dispatching import UNDISPATCHED, Dispatches
-from rmqctl.rocketmq.engine.expiry import HOUR_MS, Expired, expire_index, expire_log, expire_queues
+from rmqctl.rocketmq.engine.commit_log import CommitLog, QueueOffsets
+from rmqctl.rocketmq.engine.config import StoreConfig, dispatch_rules
 from rmqctl.rocketmq.engine.flush import FLUSH, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.group_commit import GroupCommit
-from rmqctl.rocketmq.engine.housekeeping import Housekeeping
-from rmqctl.rocketmq.engine.index_writer import IndexWriter
-from rmqctl.rocketmq.engine.known_topics import KnownTopics
-from rmqctl.rocketmq.engine.lifecycle import (
+from rmqctl.rocketmq.engine.housekeeping import HOUR_MS, Expired, Housekeeping, expire_index, expire_log, expire_queues
+from rmqctl.rocketmq.engine.index_writer import Checkpoint, IndexWriter
+from rmqctl.rocketmq.engine.mapped_files import MappedFiles
+from rmqctl.rocketmq.engine.message import Message, PutResult, check_topic
+from rmqctl.rocketmq.engine.opening import (
+    OpenState,
     StoreLock,
+    check_kind,
+    existing,
     make_database_directory,
     process_id_of,
+    recover_before_open,
     remove_abort,
+    settings_of,
+    settled,
     write_abort,
 )
-from rmqctl.rocketmq.engine.mapped_files import MappedFiles
-from rmqctl.rocketmq.engine.message import Message, PutResult
-from rmqctl.rocketmq.engine.opening import OpenState, check_kind, existing, settings_of, settled
 from rmqctl.rocketmq.engine.putting import Puts
-from rmqctl.rocketmq.engine.queue_offsets import QueueOffsets
 from rmqctl.rocketmq.engine.reading import Reading, Reads
-from rmqctl.rocketmq.engine.recovery import recover_before_open
 from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
-from rmqctl.rocketmq.engine.rules import dispatch_rules
-from rmqctl.rocketmq.engine.system_topics import SystemTopics
-from rmqctl.rocketmq.engine.topic_table import TopicTable
-from rmqctl.rocketmq.engine.transaction import Half
-from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.store import COMMIT_LOG, INDEX, RocketMQStore
+from rmqctl.rocketmq.engine.routing import system_queues
+from rmqctl.rocketmq.engine.system_topics import Half, SystemTopics
+from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, RocketMQStore
+from rmqctl.rocketmq.store.geometry import IndexGeometry
+
+UNDISPATCHED = 16 << 10
+"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
+
+
+class Dispatches(ABC):
+    """Runs reput, one thread at a time; an engine has the attributes."""
+
+    log: CommitLog
+    reput: Reput
+    reput_lock: threading.Lock
+    most_undispatched: int
+    _services: list[Service]
+
+    def keep_up(self) -> None:
+        """Dispatch all but the last records if too many bytes of log wait for it (`most_undispatched`).
+
+        Where half as many wait in memory, their writers write them themselves: a disk that stands still would else
+        fill the memory.
+
+        Raises:
+            IOFailure: the log, or a queue or index file, cannot be written.
+        """
+        most, log = self.most_undispatched, self.log
+        if log.wrote - log.committed > most >> 1:
+            log.commit()
+        if log.committed - self.reput.position > most:
+            with self.reput_lock:
+                self.reput.run(log.committed - min(3 * UNDISPATCHED, most >> 1))
+
+    @abstractmethod
+    def check_not_closed(self) -> None:
+        """Refuse what comes behind the end: the files may be somebody else's by then."""
+
+    def dispatch(self) -> int:
+        """Put everything that is committed into queues and index; returns the number of records.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written; the log is not touched by that.
+            Refused: the engine is closed.
+        """
+        self.check_not_closed()
+        with self.reput_lock:
+            return self.reput.run() if self.log.committed > self.reput.position else 0
+
+    @contextmanager
+    def feeding(self) -> Iterator[Callable[[LogBlock], None]]:
+        """While a producer has what it appends in memory: gives what dispatches such records, in log order.
+
+        It raises IOFailure where a queue or index file cannot be written.
+        """
+
+        def dispatch(found: LogBlock) -> None:
+            if self._services:  # else dispatch waits until it is asked for
+                with self.reput_lock:
+                    self.reput.add(found)
+
+        self.reput.is_fed = True
+        try:
+            yield dispatch
+        finally:
+            self.reput.is_fed = False
+
+    def write_index(self) -> None:
+        """Write what of the index is only in memory, so that it can be asked.
+
+        Raises:
+            IOFailure: the file cannot be written.
+            Refused: the engine is closed.
+        """
+        self.check_not_closed()
+        with self.reput_lock:
+            self.reput.write_index()
+
+
+# --- the topics half of an engine -------------------------------------------------------------------
+
+
+class KnownTopics:
+    """Keeps topics.json and the rules that depend on it; an engine has the attributes."""
+
+    root: Path
+    config: StoreConfig
+    disk: Disk
+    topics: TopicTable
+    rules: DispatchRules
+    reput: Reput
+    topics_lock: threading.Lock
+    reput_lock: threading.Lock
+
+    def know(self, topic: str, queue_id: int) -> None:
+        """Make the topic known before its first message, as a broker that creates topics by itself."""
+        if queue_id >= (self.topics.queues(topic) or 0) or self.topics.changed:
+            with self.topics_lock:
+                usual = system_queues(topic, self.config) or self.config.default_queues
+                self.topics.ensure(topic, max(usual, queue_id + 1))
+                self.save_topics()
+
+    def save_topics(self) -> None:
+        """Write topics.json if topics were added.
+
+        Raises:
+            IOFailure: it cannot be written.
+        """
+        self.topics.save(self.root, self.disk, self.config.clock.now())
+
+    def make_topic(self, topic: str, queues: int, *, batch: bool = False) -> None:
+        """Make a topic known, with so many queues at least.
+
+        Args:
+            batch: with batch queues (queue.type=BatchCQ); 5.0.0 and later.
+
+        Raises:
+            MessageRefused: no name for a topic.
+            Refused: the release has no batch queues.
+            IOFailure: topics.json cannot be written.
+        """
+        self.make_topics([topic], queues, batch=batch)
+
+    def make_topics(self, topics: Iterable[str], queues: int, *, batch: bool = False) -> None:
+        """Make several topics known together, as :meth:`make_topic`."""
+        names = list(topics)
+        for topic in names:
+            check_topic(topic, self.config.release)
+        if batch and not self.config.is_5:
+            raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
+        with self.topics_lock:
+            for topic in names:
+                self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
+            self.rules = dispatch_rules(self.config, self.topics, self.rules)
+            with self.reput_lock:
+                self.reput.use_rules(self.rules)
+            self.save_topics()
+
+
+# --- the store engine -------------------------------------------------------------------------------
+
 
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 

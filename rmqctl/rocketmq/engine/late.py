@@ -13,9 +13,8 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.encode import Prepared, prepare
-from rmqctl.rocketmq.engine.limits import RETRY_PREFIX, is_topic_text
-from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
+from rmqctl.rocketmq.engine.message import RETRY_PREFIX, Message, MessageRefused, PutResult, PutStatus, is_topic_text
+from rmqctl.rocketmq.engine.record import Prepared, prepare
 from rmqctl.rocketmq.engine.routing import whole_number
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.errors import IOFailure
-from rmqctl.rocketmq.engine.disk import Buffer, Disk
-from rmqctl.rocketmq.store import OFFSET_DIGITS
+from rmqctl.files.writing import Buffer, Disk
+from rmqctl.rocketmq.store.files import OFFSET_DIGITS
 
 NEARLY_FULL = 0.85
 """diskSpaceCleanForciblyRatio of a broker."""

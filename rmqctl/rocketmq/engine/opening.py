@@ -1,25 +1,172 @@
-"""What an engine takes over from a store that is there: sizes, ends, queues (spec 6.1, 14.1)."""
+"""What an engine takes over from a store that is there: sizes, ends, queues (spec 6.1, 14.1).
+
+Lock and abort file: who may write a store, and whether the last writer ended well (spec 12).
+
+The record that a killed writer left half written, where the rules of the broker do not see it.
+
+The system may stop a write between two pages. The head and the body of a record then prove themselves while
+the properties behind them end in zeros, which nothing in a broker checks. Nobody was told that such a
+record is stored, so it is taken away before the store goes on.
+
+Before a store is taken over: what a broker of its release would recover at its start, by the same code (spec 6).
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 
+from formats.rocketmq.abort_lock import LOCK_TEXT
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE
+from formats.rocketmq.message import decode_record
 from formats.rocketmq.property_crc import stored_property_crc
-from rmqctl.errors import Refused, TooDamaged
-from rmqctl.files.new_directory import MARK
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
-from rmqctl.rocketmq.dispatch.queue_units import QueueState
+from rmqctl.errors import IOFailure, Refused, StoreInUse, TooDamaged
+from rmqctl.files.lock import FileLock, LockHeldError
+from rmqctl.files.new_files import MARK
+from rmqctl.files.writing import Disk
+from rmqctl.release import Release
+from rmqctl.repair.edits import Overwrite, Plan, Step
+from rmqctl.repair.execute import Applied, apply
+from rmqctl.repair.preconditions import refuse_pending
+from rmqctl.rocketmq.dispatch.units import BatchQueueState, QueueState
 from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.lifecycle import ABORT, ABORT_BACKUP, LOCK
-from rmqctl.rocketmq.geometry import geometry_of
-from rmqctl.rocketmq.index_geometry import detect_index_geometry
-from rmqctl.rocketmq.log_end import LogEnd, last_record, last_unit, log_end
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT, Queue, queues_of
-from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.store import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, queues_of
+from rmqctl.rocketmq.queues.log_end import LogEnd, last_record, last_unit, late_start, log_end
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.plan import recovery_plan
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.store.geometry import detect_index_geometry, geometry_of
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.text import number_of
+
+_FIRST_WITH_DATABASE = Release(5, 4, 0)
+ABORT, ABORT_BACKUP, LOCK = "abort", "abort.bak", "lock"
+
+
+class StoreLock:
+    """The lock a broker holds while it runs: an exclusive record lock on byte 0 of ``lock``.
+
+    The root is made where it is missing.
+
+    Raises:
+        StoreInUse: another process, or another engine of this one, holds it.
+        IOFailure: the file cannot be made.
+    """
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        disk.make_directory(root)
+        try:
+            self._lock = FileLock(str(root / LOCK))
+        except LockHeldError as error:
+            raise StoreInUse(root) from error
+        except OSError as error:
+            raise IOFailure.of(error) from error
+
+    def release(self) -> None:
+        """Let go; the file stays, as a broker leaves it."""
+        self._lock.release()
+
+    def give_up(self) -> None:
+        """Let go before anything was written; a file that was missing is gone again."""
+        self._lock.release(remove=self._lock.is_new)
+
+    def fill(self) -> None:
+        """Write what a broker writes into the file, which it does once it has the lock.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        try:
+            self._lock.fill(LOCK_TEXT)
+        except OSError as error:
+            raise IOFailure.of(error) from error
+
+
+def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:
+    """Say that a writer is at work: an empty file in 4.x (None); the process id, and a side file, in 5.x.
+
+    Raises:
+        IOFailure: it cannot be written.
+    """
+    if process_id is not None and not (root / ABORT_BACKUP).exists():
+        disk.write_file(root / ABORT_BACKUP, b"")
+    disk.write_file(root / ABORT, b"" if process_id is None else str(process_id).encode())
+    disk.sync_directory(root)
+
+
+def make_database_directory(root: Path, disk: Disk, release: Release) -> None:
+    """Make the directory of a database that every broker from 5.4.0 on has; it fills it at its own start (spec 10.7).
+
+    Without it the store would look like one of an earlier release, whose index has other entries.
+
+    Raises:
+        IOFailure: it cannot be made.
+    """
+    if release >= _FIRST_WITH_DATABASE:
+        disk.make_directory(root / "rocksdbstore")
+
+
+def remove_abort(root: Path, disk: Disk) -> None:
+    """Say that the writer ended well.
+
+    Raises:
+        IOFailure: it cannot be deleted.
+    """
+    disk.remove(root / ABORT)
+    disk.sync_directory(root)
+
+
+def process_id_of(config: StoreConfig) -> int | None:
+    """What the abort file of the release says."""
+    if not config.is_5:
+        return None
+    return os.getpid() if config.process_id is None else config.process_id
+
+
+# --- the record that a killed writer left half written ----------------------------------------------
+
+
+def torn_record_plan(store: RocketMQStore, end: int) -> Plan | None:
+    """The plan that puts zeros in the place of the last record, if it is torn; None where it is not.
+
+    Args:
+        end: where recovery ends the log.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with LogReader(store.log_files) as log:
+        file = log.file_of(end - 1)
+    context = next((c for c in CommitLog(store.log_files, crashed=True).contexts() if c.file is file), None)
+    if file is None or context is None:
+        return None
+    for part in walk_file(context, LogState(), start=late_start(store, file)):
+        block = part.block
+        if len(block) and int(block.physical[-1] + block.total_size[-1]) == end:
+            raw, position = block.raw(len(block) - 1), int(block.position[-1])
+            if _is_torn(raw):
+                why = "its topic or its properties end in zeros: the write was broken off between two pages"
+                what = f"take the half written record at {end - len(raw)} away"
+                edit = Overwrite(file.name, position, raw, bytes(len(raw)))
+                step = Step(LOG_TORN_TAIL.id, file.name, what, why, (edit,))
+                return Plan(Path(store.root), "take away the record that was being written", (step,))
+    return None
+
+
+def _is_torn(raw: bytes) -> bool:
+    fields = decode_record(raw)[0]
+    return 0 in fields["topic"] or 0 in fields["properties"]
+
+
+# --- what an engine takes over from a store that is there -------------------------------------------
+
 
 WHEEL, LMQ = "timerwheel", "%LMQ%"
 _BEFORE_ALL = {LOCK, ABORT, ABORT_BACKUP, MARK}
@@ -212,4 +359,72 @@ def _batch_state(queue: Queue) -> BatchQueueState:
     )
 
 
-__all__ = ["OpenState", "existing", "settled", "state_of"]
+# --- before a store is taken over -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A store that can be taken over.
+
+    Attributes:
+        store: as it is now.
+        applied: what recovery changed after a crash, with the journal to take it back; None after a clean stop.
+    """
+
+    store: RocketMQStore
+    state: OpenState
+    applied: Applied | None = None
+
+
+def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
+    """Bring a store into the state in which its broker would go on writing; the caller holds its lock.
+
+    After a clean stop nothing is changed. After a crash a half written last record is taken away and the
+    recovery of the release is carried out, each by plan and journal.
+
+    Raises:
+        TooDamaged: the broker would not start, or would give up messages.
+        Refused: its files cannot be changed by a plan, or an earlier run on it was broken off.
+        IOFailure: the system refuses.
+        OSError: a file cannot be read.
+    """
+    refuse_pending(Path(store.root))
+    found = recover(store, config.release, index=store.has_abort)
+    _refuse_damaged(store, found)
+    torn = torn_record_plan(store, found.end) if store.has_abort and found.end else None
+    if torn is not None:
+        apply(torn, lock_is_held=True, outside=store.logs_outside)
+        found = recover(store, config.release, index=True)
+    applied = None
+    if store.has_abort:
+        now = datetime.fromtimestamp(config.clock.now() / 1000).astimezone().replace(tzinfo=None)
+        applied = apply(recovery_plan(store, found, now), lock_is_held=True, outside=store.logs_outside)
+        settings = store.settings
+        store = open_store_at(
+            store.root, commit_log=[t.root for _, t in store.log_trees] if config.commit_log_paths else ()
+        )
+        store.settings = settings
+    state = state_of(store, config)
+    if found.end is not None and state.log_end.offset != found.end:
+        raise TooDamaged(
+            store.root,
+            f"the log ends at {state.log_end.offset}, where a {found.release} broker would end it at {found.end}",
+        )
+    return Opened(store, state, applied)
+
+
+def _refuse_damaged(store: RocketMQStore, found: Recovery) -> None:
+    if found.error is not None:
+        raise TooDamaged(store.root, f"a {found.release} broker does not start on it: {found.error}")
+    if found.missing is not None:
+        raise TooDamaged(store.root, found.missing.message, found.missing.kind.remedy)
+    if found.lost:
+        why = f": {found.stopped_by.message}" if found.stopped_by is not None else ""
+        where = (
+            f"{found.stopped_by.file}, byte {found.stopped_by.offset}" if found.stopped_by is not None else "the log"
+        )
+        raise TooDamaged(
+            store.root,
+            f"a {found.release} broker would stop at {where}{why}, and give up {number_of(len(found.lost), 'message')}",
+            f"type: rmqctl repair {store.root}, or rmqctl salvage {store.root} INTO",
+        )

@@ -11,15 +11,13 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.engine.answers import Answer
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
-from rmqctl.rocketmq.engine.encode import prepare
-from rmqctl.rocketmq.engine.group_commit import GroupCommit
+from rmqctl.rocketmq.engine.group_commit import Answer, GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
-from rmqctl.rocketmq.engine.limits import check_batch, check_topic
-from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus, check_batch, check_topic
+from rmqctl.rocketmq.engine.record import prepare
 from rmqctl.rocketmq.engine.routing import may_move, route
 from rmqctl.rocketmq.engine.topic_table import TopicTable
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.index_files import index_files
-from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.index.files import index_files
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record, RecordReader
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.query.units import Unit
-from rmqctl.rocketmq.store import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 
 @dataclass(slots=True)

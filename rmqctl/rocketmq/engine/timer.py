@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from formats.layout import plan_of
-from formats.rocketmq.index import java_hash
 from formats.rocketmq.timer import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -22,8 +21,9 @@ from formats.rocketmq.timer import (
     TimerMagic,
     TimerWheelSlot,
 )
+from formats.text import java_hash
+from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine.config import StoreConfig
-from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.routing import DELETE_KEY, OUT_MS, REAL_TOPIC
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.errors import IOFailure
+from rmqctl.files.writing import Disk
 from rmqctl.release import Release
-from rmqctl.rocketmq.config_files import read_config, table
-from rmqctl.rocketmq.engine.disk import Disk
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.state.config import read_config, table
+from rmqctl.rocketmq.store.files import RocketMQStore
 
 _IN_PLACE = Release(5, 1, 0)
 READ_WRITE = 6

@@ -2,35 +2,230 @@
 
 The query has left its own steps in a trace. Here the log's say is added: every message with the key,
 where its index entries are, and what kept the broker from them. The last step names the reason.
+
+Whether and where a record stands in the index, whatever headers, slots and chains say of it.
+
+What kept a broker from an index entry that is there, or from making one (spec 4.3 to 4.6).
+
+Why an id leads to no message, or to one that consumers never get.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from formats.rocketmq.index import key_hash
 from rmqctl.findings import Finding
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.checkpoint import read_checkpoint
-from rmqctl.rocketmq.databases import MESSAGES
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import IndexFile, index_files
-from rmqctl.rocketmq.log_reader import LogReader
+from rmqctl.rocketmq.dump.record import host_text, transaction
+from rmqctl.rocketmq.findings.log import LOG_GAP
+from rmqctl.rocketmq.index.files import IndexEntry, IndexFile, index_files
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query import steps
-from rmqctl.rocketmq.query.by_id import clock_ahead
-from rmqctl.rocketmq.query.index_causes import IndexCauses
-from rmqctl.rocketmq.query.index_evidence import places_of
-from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
+from rmqctl.rocketmq.query.ids import IdAnswer, MessageId, NotAMessageId, clock_ahead, parse_message_id
+from rmqctl.rocketmq.query.key import Chain, End, KeyAnswer, KeyQuery, Walk
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
-from rmqctl.rocketmq.query.message_ids import NotAMessageId, parse_message_id
 from rmqctl.rocketmq.query.message_index import DatabaseWalk, open_index, row_keys
+from rmqctl.rocketmq.query.messages import RecordUnit, unit_of
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace
-from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.state.config import did_you_mean, known_topics, read_checkpoint
+from rmqctl.rocketmq.store.databases import MESSAGES
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import index_geometry
+from rmqctl.text import number_of
+
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the wanted hash that leads to the wanted offset."""
+
+    file: IndexFile
+    number: int
+    entry: IndexEntry
+
+
+def places_of(files: Iterable[IndexFile], physical: int, key_hash: int) -> list[Place]:
+    """Entries that name an offset and a hash, newest file first.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return [place for file in reversed(list(files)) for place in _in_file(file, physical, key_hash)]
+
+
+def covers(file: IndexFile, physical: int) -> bool:
+    """Whether an offset lies in what the header says the file holds."""
+    return file.header["begin_phy_offset"] <= physical <= file.header["end_phy_offset"]
+
+
+def _in_file(file: IndexFile, physical: int, key_hash: int) -> Iterator[Place]:
+    """By halving where the header can be believed; else, or where that finds nothing, entry by entry."""
+    if _is_sound(file):
+        if not covers(file, physical):
+            return
+        found = list(_matches(file, file.first_at_or_after(physical), _CHUNK, physical, key_hash))
+        if found:
+            yield from found
+            return
+    for first in range(1, file.geometry.entries, _CHUNK):
+        yield from _matches(file, first, _CHUNK, physical, key_hash)
+        if file.geometry.entry_at(first + _CHUNK) >= file.size:
+            return
+
+
+def _is_sound(file: IndexFile) -> bool:
+    header = file.header
+    return 1 < header["index_count"] <= file.geometry.entries and (
+        0 <= header["begin_phy_offset"] <= header["end_phy_offset"]
+    )
+
+
+def _matches(file: IndexFile, first: int, count: int, physical: int, key_hash: int) -> Iterator[Place]:
+    entries = file.entries(first, count)
+    for row in np.flatnonzero((entries["physical_offset"] == physical) & (entries["key_hash"] == key_hash)).tolist():
+        fields = (int(entries[name][row]) for name in IndexEntry._fields)
+        yield Place(file, first + row, IndexEntry(*fields))
+
+
+# --- what kept a broker from an index entry that is there -------------------------------------------
+
+
+_ROLLBACK = 0xC
+_SECOND = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCauses:
+    """Causes for the messages that one walk through the index did not give.
+
+    Attributes:
+        files: the index files, oldest first; at least one.
+    """
+
+    store: RocketMQStore
+    files: list[IndexFile]
+    query: KeyQuery
+    walk: Walk
+
+    @property
+    def _span(self) -> dict[str, object]:
+        return {"span": steps.span(self.query.begin, self.query.end)}
+
+    def why_not_reached(self, place: Place, record: Record) -> Step:
+        """Why the walk did not take an entry that is there."""
+        file, query = place.file, self.query
+        chain = next((c for c in self.walk.chains if c.file.path == file.path), None)
+        if not query.begin <= record.store_timestamp <= query.end:
+            return self._outside(file, record.store_timestamp)
+        if chain is None:
+            return self._not_looked_into(file)
+        damaged = self._wrong_times(file) if any(file.header.values()) else None
+        if damaged is not None:
+            return damaged
+        if chain.end in {End.NO_ENTRIES, End.TIME}:
+            return self._bad_header(file, record)
+        if not file.is_whole:
+            return self._unreadable(file)
+        return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
+
+    def _bad_header(self, file: IndexFile, record: Record) -> Step:
+        """The header says that the file has no entries, or none of the time asked for."""
+        header = file.header
+        begin, end = header["begin_timestamp"], header["end_timestamp"]
+        if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
+            at = record.physical_offset
+            return steps.INDEX_EMPTY.conclude(file.path, file=file.path, key=self.query.wanted, physical_offset=at)
+        if begin <= end and 0 < begin <= record.store_timestamp + _SECOND and end > 0:
+            return steps.INDEX_TIME.conclude(file.path, **self._span)
+        reason = f"it says that the first entry is of {steps.instant(begin)}, the last of {steps.instant(end)}"
+        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason=reason)
+
+    def _wrong_times(self, file: IndexFile) -> Step | None:
+        """The header has another time than the record it names: all times of the file count from it."""
+        reasons = []
+        with LogReader(self.store.log_files) as log:
+            for side, which in (("begin", "first"), ("end", "last")):
+                said, stored = file.header[f"{side}_timestamp"], log.store_timestamp(file.header[f"{side}_phy_offset"])
+                if stored not in (None, said):
+                    told, right = steps.instant(said), steps.instant(stored or 0)
+                    reasons.append(f"it says that the {which} entry is of {told}, but that record was stored {right}")
+        if not reasons:
+            return None
+        return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason="; ".join(reasons))
+
+    def _outside(self, file: IndexFile, time: int) -> Step:
+        return steps.ENTRY_TIME.conclude(file.path, key=self.query.wanted, time=steps.instant(time), **self._span)
+
+    def _not_looked_into(self, file: IndexFile) -> Step:
+        cut = self.walk.cut_at
+        if cut is not None:
+            return steps.FILES_CUT_BY_TIME.conclude(
+                cut.path, file=cut.path, key=self.query.wanted, begin=steps.instant(self.query.begin)
+            )
+        return self._limit(file)
+
+    def _limit(self, file: IndexFile) -> Step:
+        return steps.LIMIT.conclude(file.path, limit=self.query.index_query().limit, key=self.query.wanted)
+
+    def _unreadable(self, file: IndexFile) -> Step:
+        geometry = file.geometry
+        reason = (
+            f"it has {file.size} bytes, but {geometry.slots} slots and {geometry.entries} entries "
+            f"need {geometry.file_size}"
+        )
+        return steps.INDEX_UNREADABLE.conclude(file.path, file=file.path, reason=reason)
+
+    def _bad_slot(self, chain: Chain) -> Step:
+        path, count = chain.file.path, max(chain.file.header["index_count"] - 1, 0)
+        if chain.end is End.EMPTY:
+            return steps.SLOT_EMPTY.conclude(path, key=self.query.wanted)
+        return steps.SLOT_BAD.conclude(path, slot=chain.slot, file=path, entry=chain.newest, count=count)
+
+    def _broken_chain(self, chain: Chain, place: Place) -> Step:
+        path = chain.file.path
+        time = chain.file.header["begin_timestamp"] + place.entry.time_difference * 1000
+        if not self.query.begin <= time <= self.query.end:
+            return self._outside(chain.file, time)
+        at: dict[str, object] = {"key": self.query.wanted, "entry": chain.last, "file": path}
+        if chain.end is End.LIMIT:
+            return self._limit(chain.file)
+        if chain.end is End.BEFORE:
+            return steps.CHAIN_TIME.conclude(path, **at, begin=steps.instant(self.query.begin), wanted=place.number)
+        reason = "it names no entry before it" if chain.end is End.FIRST else str(chain.end)
+        return steps.CHAIN_BROKEN.conclude(path, **at, reason=reason)
+
+    def never_indexed(self, record: Record) -> Step:
+        """No entry leads to a record: what its place in the log tells of the reason."""
+        lost: dict[str, object] = {"key": self.query.wanted, "physical_offset": record.physical_offset}
+        first, last = self.files[0], self.files[-1]
+        physical = record.physical_offset
+        if record.fields["sys_flag"] & _ROLLBACK == _ROLLBACK:
+            return steps.NEVER_INDEXED.conclude(**lost, reason="rollback records are not indexed")
+        holder = next((f for f in self.files if covers(f, physical)), None)
+        if holder is not None and not holder.is_whole:
+            return self._unreadable(holder)
+        if holder is not None:
+            reason = f"{holder.path} holds what was stored before and after it; the index was off, or lost it"
+            return steps.NEVER_INDEXED.conclude(holder.path, **lost, reason=reason)
+        if physical > last.header["end_phy_offset"] and not self._is_queued(record):
+            reason = "it was not dispatched: it has no queue unit either, and a broker dispatches it when it starts"
+            return steps.NEVER_INDEXED.conclude(last.path, **lost, reason=reason)
+        ends = {"first": first.header["begin_phy_offset"], "last": last.header["end_phy_offset"]}
+        return steps.INDEX_OUTSIDE_FILES.conclude("index", **lost, **ends)
+
+    def _is_queued(self, record: Record) -> bool:
+        return unit_of(self.store, record).is_there
+
+
+# --- why a query by key does not find what it should ------------------------------------------------
+
 
 _LARGEST = 64 << 20
 """Bytes of one damaged place that are searched for the text of a key."""
@@ -165,7 +360,7 @@ class KeyExplanation:
     def _why_absent(self, absence: Absence) -> Step:
         """Why an entry of the index leads to no record: what the scan of the log says of the place."""
         at = absence.physical_offset
-        finding = next((f for f in self.damage if f.kind is not kinds.LOG_GAP and _includes(f, at)), None)
+        finding = next((f for f in self.damage if f.kind is not LOG_GAP and _includes(f, at)), None)
         if finding is not None and absence.miss in {steps.RECORD_GONE, steps.RECORD_DAMAGED}:
             text = f"{absence.found} ({finding.kind.id})"
             absence = replace(absence, miss=steps.RECORD_DAMAGED, found=text)
@@ -211,7 +406,7 @@ class KeyExplanation:
         copies = [r for r in elsewhere if r.real_topic == self.query.topic]
         if copies:
             return self._copy(copies[0])
-        names = topic_names(self.store)
+        names = known_topics(self.store)
         if self.query.topic not in names and not any(r.topic == self.query.topic for r in self.found):
             if elsewhere:
                 return self._elsewhere(elsewhere)
@@ -287,4 +482,97 @@ def _includes(finding: Finding, physical: int) -> bool:
     return begin is not None and begin <= physical < begin + max(finding.size, 1)
 
 
-__all__ = ["absent_step", "copy_word", "explain_key"]
+# --- why an id leads to no message ------------------------------------------------------------------
+
+
+def conclude_id(
+    store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace, progress: Progress | None = None
+) -> Step:
+    """Note what the queues, or the log, say of the message; the last step names the reason.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if answer.messages:
+        return _found(store, wanted, answer, trace)
+    absent = next((a for k in answer.answers.values() for a in k.absent), None)
+    records, end = _in_log(store, wanted, trace, progress)
+    if records:
+        return _hidden(store, wanted, records[0], answer, trace, progress)
+    if absent is not None:
+        return absent_step(absent, f"the index entry of unique key {wanted.text}", store, end)
+    if answer.absence is not None:
+        return _no_record(store, answer.absence, end)
+    return steps.KEY_NOWHERE.conclude(key=f"unique key {wanted.text}", where="under any topic")
+
+
+def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace) -> Step:
+    """What is unusual about a message that was found; else that nothing is."""
+    record = answer.messages[0]
+    if answer.foreign_host:
+        found = f"the record at its offset is a message of topic {record.topic}"
+        host = _store_host(record)
+        return steps.FOREIGN_HOST.conclude(record.file, host=answer.foreign_host, store_host=host, found=found)
+    at: dict[str, object] = {"physical_offset": record.physical_offset}
+    if record.damage:
+        return steps.RECORD_DAMAGED.conclude(record.file, **at, wanted="the id", found=record.damage)
+    unit = unit_of(store, record)
+    trace.add(unit.file, f"queue {unit.topic}/{unit.queue_id}, offset {unit.queue_offset}", unit.found)
+    if not unit.wanted:
+        return steps.NEVER_QUEUED.conclude(record.file, **at, transaction=transaction(record.fields["sys_flag"]))
+    if not unit.is_there:
+        return steps.NO_QUEUE_UNIT.conclude(unit.file, **at, topic=unit.topic, queue_id=unit.queue_id)
+    return _delivered(wanted, answer, unit)
+
+
+def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> Step:
+    """A message that consumers get: whether clients find it by its id, and what it is a copy of."""
+    record = answer.messages[0]
+    if answer.late is not None:
+        made, stored = map(steps.instant, answer.late)
+        return steps.CODE_208.conclude(record.file, made=made, stored=stored)
+    if record.topic != record.real_topic:
+        copy: dict[str, object] = {"copy": copy_word(record.topic), "system_topic": record.topic}
+        return steps.SYSTEM_TOPIC.conclude(
+            record.file, key=f"the message {wanted.text}", **copy, topic=record.real_topic
+        )
+    return steps.NONE.conclude(found=f"the message lies at offset {record.physical_offset}, and {unit.found}")
+
+
+def _in_log(
+    store: RocketMQStore, wanted: MessageId, trace: Trace, progress: Progress | None
+) -> tuple[list[Record], int]:
+    """Messages of the log with the unique key, and the physical offset behind its last record."""
+    search = Search(Filter(key=wanted.text), (UNIQUE_KEY,))
+    found = list(search_log(store, search, progress=progress))
+    records = [r for part in found for r in part.records]
+    trace.add("", "log", f"read from end to end for the unique key: {number_of(len(records), 'message')}")
+    for finding in [f for part in found for f in part.findings][:20]:
+        trace.add(finding.file, f"damage at {finding.offset}", f"{finding.kind.id}: {finding.message}")
+    return records, next((part.end for part in reversed(found) if part.end is not None), 0)
+
+
+def _hidden(
+    store: RocketMQStore, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
+) -> Step:
+    """The log has the message, and the index did not give it."""
+    known = answer.answers.get(record.topic)
+    if known is None:
+        trace.add("", "topic", f"{record.topic} is the message's topic, and was not asked for")
+        return steps.OTHER_TOPIC.conclude(key=f"unique key {wanted.text}", topic=record.topic)
+    return explain_key(store, KeyQuery(record.topic, wanted.text, unique=True), known, trace, progress)
+
+
+def _no_record(store: RocketMQStore, absence: Absence, end: int) -> Step:
+    """Nothing lies where an offsetMsgId says."""
+    if absence.miss is steps.RECORD_GONE and absence.physical_offset >= end > 0:
+        absence = replace(absence, miss=steps.BEYOND_LOG)
+    if absence.miss is not steps.RECORD_GONE:
+        return absent_step(absence, "the id", store, end)
+    at = absence.physical_offset
+    return steps.NO_RECORD_AT_ID.conclude(absence.file, physical_offset=at, found=absence.found)
+
+
+def _store_host(record: Record) -> str:
+    fields = record.fields
+    return host_text(fields["store_ip"] + fields["store_port"].to_bytes(4, "big", signed=True))

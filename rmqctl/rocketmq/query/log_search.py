@@ -2,11 +2,15 @@
 
 The bytes of a key are searched in each window as they stand; only records that hold them are taken
 apart (and inner batches, whose bodies may be compressed).
+
+Bytes found in an array of bytes without copying it, at the speed of the C library.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,14 +19,48 @@ import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
-from rmqctl.processes import Ordered
-from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.query.byte_search import find
+from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.verify.splits import Split, splits_of, unreadable
+from rmqctl.scan.parallel import Ordered
+
+Find = Callable[[Bytes8, bytes, int], int]
+
+
+def _memmem() -> Find | None:
+    """``memmem(3)``, which where it exists passes over a window about twice as fast as ``bytes.find``."""
+    if sys.platform == "win32":
+        return None
+    try:
+        call = ctypes.CDLL(None).memmem
+    except (AttributeError, OSError):
+        return None
+    call.restype = ctypes.c_void_p
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+
+    def find(data: Bytes8, text: bytes, start: int) -> int:
+        begin, left = data.ctypes.data, len(data) - start
+        at = call(begin + start, left, text, len(text)) if left > 0 else None
+        return -1 if at is None else int(at) - begin
+
+    return find
+
+
+def find_in_copy(data: Bytes8, text: bytes, start: int) -> int:
+    """The same by ``bytes.find``, on a copy."""
+    at = data[start:].tobytes().find(text)
+    return at if at < 0 else at + start
+
+
+find: Find = _memmem() or find_in_copy
+"""Index of the first byte of ``text`` in one-dimensional contiguous ``data`` at or behind ``start``, -1 without one."""
+
+
+# --- messages found by reading the log --------------------------------------------------------------
+
 
 Progress = Callable[[int], object]
 MANY_PROCESSES_FROM = 256 << 20
@@ -172,6 +210,3 @@ def _is_in_place(record: Record, key: str, places: tuple[bytes, ...]) -> bool:
     if record.fields["sys_flag"] & _INNER_BATCH:
         return True
     return (KEYS in places and record.has_key(key)) or (UNIQUE_KEY in places and record.has_unique_key(key))
-
-
-__all__ = ["Found", "Progress", "Search", "cores", "search_log", "search_split"]

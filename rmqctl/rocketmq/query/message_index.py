@@ -13,14 +13,14 @@ from functools import cached_property
 from itertools import islice
 
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
-from rmqctl.rocketmq.broker_conf import integer
-from rmqctl.rocketmq.databases import MESSAGES, Database, open_database
-from rmqctl.rocketmq.dispatch.index_rows import index_row_keys
-from rmqctl.rocketmq.log_end import log_end
-from rmqctl.rocketmq.query.index_walk import Candidate, Walk
+from rmqctl.rocketmq.dispatch.index import index_row_keys
+from rmqctl.rocketmq.query.key import Candidate, Walk
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, instant, span
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.queues.log_end import log_end
+from rmqctl.rocketmq.store.databases import MESSAGES, Database, open_database
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import integer
 
 _FAMILY = "default"
 _MOST_HOURS = 720
@@ -114,7 +114,7 @@ class MessageIndex:
         if self._store.state != "crashed":
             return []
         if topic not in self._late:
-            from rmqctl.rocketmq.filters import Filter
+            from rmqctl.rocketmq.log.filters import Filter
             from rmqctl.rocketmq.query.log_search import Search, search_log
 
             wanted = Filter((topic,), from_offset=max(self.mark, 0))

@@ -2,19 +2,74 @@
 
 Sources: DefaultMessageStore.getMessage of 4.5.2 to 5.3.3. A broker gives fewer messages of records that it takes to be
 on disk; here all count as being in memory, as they do for anyone who reads near the end of the log.
+
+The broker's filter by tag: the code in the queue unit, or in the extension unit it leads to (spec 3.2, 3.5).
+
+The answer to a question by queue offset as rows: the broker's status, the messages, and why one is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
+from formats.rocketmq.properties import split_properties
+from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
-from rmqctl.rocketmq.broker_conf import integer
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView
-from rmqctl.rocketmq.query.steps import Trace
-from rmqctl.rocketmq.query.tag_filter import fits_tag
+from rmqctl.rocketmq.query.records import Absence, Record
+from rmqctl.rocketmq.query.steps import Trace, rows_of
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit
+from rmqctl.rocketmq.store.files import QUEUES_EXT, sequence
+from rmqctl.rocketmq.store.geometry import integer
+
+_EXT_HEAD = 10
+
+
+def fits_tag(view: QueueView, unit: Unit, tag: str | None, file: str, trace: Trace) -> bool:
+    """Whether a broker gives the unit to a consumer of the tag: the low 32 bits of the code are those of the tag."""
+    if tag is None or tag == "*":
+        return True
+    code, wanted = real_tags_code(view, unit), tags_code(tag)
+    if code is None or (code ^ wanted) & 0xFFFFFFFF == 0:
+        return True
+    trace.add(file, f"unit {unit.queue_offset}", f"tag code {code}, not {wanted} of {tag}; dropped")
+    return False
+
+
+def real_tags_code(view: QueueView, unit: Unit) -> int | None:
+    """The code of the tag; None where it lies in an extension unit that is not there: a broker lets that pass."""
+    code = unit.tags_code
+    if code is None:
+        fields = view.log.fields(unit.physical_offset) or {"properties": b""}
+        return tags_code(_tag_text(fields["properties"]))
+    return _extended(view, code) if code <= MAX_EXT_ADDRESS and not view.is_batch else code
+
+
+def _tag_text(properties: bytes) -> str | None:
+    tags = dict(split_properties(properties)).get(b"TAGS")
+    return None if tags is None else tags.decode("utf-8", "replace")
+
+
+def _extended(view: QueueView, address: int) -> int | None:
+    """The code in the extension unit at an address (spec 3.5)."""
+    at = address - EXT_ADDRESS_BASE
+    path = f"{QUEUES_EXT}/{view.topic}/{view.queue_id}"
+    for file in sequence(view.store.tree, path, path)[0]:
+        if file.base <= at < file.base + file.size:
+            source = file.open()
+            data = source.read_at(at - file.base, _EXT_HEAD)
+            source.close()
+            sound = len(data) == _EXT_HEAD and int.from_bytes(data[:2], "big", signed=True) > 0
+            return int.from_bytes(data[2:], "big", signed=True) if sound else None
+    return None
+
+
+# --- messages of a queue from an offset on ----------------------------------------------------------
+
 
 FOUND, NO_MATCH, REMOVING = "FOUND", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"
 NULL, EMPTY = "OFFSET_FOUND_NULL", "NO_MESSAGE_IN_QUEUE"
@@ -240,3 +295,68 @@ class _Call:
         file = self.view.log.files[0] if self.view.log.files else None
         size = file.size if file and file.size > 0 else 1
         return physical + size - physical % size
+
+
+# --- the answer to a question by queue offset as rows -----------------------------------------------
+
+
+Wanted = Callable[[Record], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetQuestion:
+    """What is asked.
+
+    Attributes:
+        count: messages wanted; None: one, or with ``one_call`` as many as a consumer asks for.
+        tag: only messages of this tag: by code as the broker compares it, then by text as the consumer does.
+        one_call: answer as one `getMessage` call does, which ends with the queue file.
+        wanted: which records pass besides.
+        explain: add the steps, and the sentence that says what is missing.
+    """
+
+    offset: int
+    count: int | None = None
+    tag: str | None = None
+    one_call: bool = False
+    explain: bool = False
+    show: Show = field(default_factory=Show)
+    wanted: Wanted | None = None
+
+
+def offset_rows(view: QueueView, question: OffsetQuestion) -> Iterator[Row]:
+    """The status, the messages, and with ``explain`` the steps.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    trace = Trace(on=question.explain)
+    answer = _answer(view, question, trace)
+    place = {"topic": view.topic, "queue_id": view.queue_id, "offset": question.offset}
+    yield {**answer.row(), **place}
+    messages = UnitMessages(view, question.show, trace)
+    for unit in answer.units:
+        record = messages.record(unit)
+        if not isinstance(record, Absence) and _passes(record, question, trace):
+            yield messages.row(record)
+    if question.explain:
+        from rmqctl.rocketmq.query.queue_causes import cause_of_offset
+
+        yield from rows_of([*trace, cause_of_offset(answer, question, messages)])
+
+
+def _answer(view: QueueView, question: OffsetQuestion, trace: Trace) -> GetMessage:
+    if question.one_call:
+        return get_message(view, question.offset, question.count or PULL_COUNT, question.tag, trace)
+    return browse(view, question.offset, question.count or 1, question.tag, trace)
+
+
+def _passes(record: Record, question: OffsetQuestion, trace: Trace) -> bool:
+    """The consumer's own test of the tag, and the filters."""
+    if question.tag not in (None, "*") and not record.has_tags(str(question.tag)):
+        trace.add(record.file, f"record {record.physical_offset}", f"its tag is not {question.tag}; dropped")
+        return False
+    if question.wanted is not None and not question.wanted(record):
+        trace.add(record.file, f"record {record.physical_offset}", "does not pass the filters; dropped")
+        return False
+    return True

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dump.rendering import Show
 from rmqctl.rocketmq.query import steps
-from rmqctl.rocketmq.query.messages_of import UnitMessages
-from rmqctl.rocketmq.query.neighbours import TimeAnswer, unit_at
+from rmqctl.rocketmq.query.messages import UnitMessages
 from rmqctl.rocketmq.query.offset import (
     EMPTY,
     NULL,
@@ -16,18 +16,17 @@ from rmqctl.rocketmq.query.offset import (
     OVERFLOW_ONE,
     TOO_SMALL,
     GetMessage,
+    real_tags_code,
 )
 from rmqctl.rocketmq.query.queue_view import QueueView, hole_before, queue_on_disk
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Step, Trace
-from rmqctl.rocketmq.query.tag_filter import real_tags_code
-from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary
+from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeAnswer, unit_at
 from rmqctl.rocketmq.query.units import Unit
-from rmqctl.rocketmq.rows.show import Show
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.rocketmq.query.page import OffsetQuestion
+    from rmqctl.rocketmq.query.offset import OffsetQuestion
 
 _OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
 
@@ -177,8 +176,8 @@ def _empty(view: QueueView) -> Step:
 
 def _records(view: QueueView) -> Iterator[tuple[int, int]]:
     """Physical and queue offset of the queue's records in log order, as the log has them."""
-    from rmqctl.rocketmq.commitlog import CommitLog, LogState, walk_file
-    from rmqctl.rocketmq.filters import Filter
+    from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
+    from rmqctl.rocketmq.log.filters import Filter
 
     wanted, state = Filter(topics=(view.topic,), queue_id=view.queue_id), LogState()
     for context in CommitLog(view.store.log_files, crashed=True).contexts():

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.min_offset import minimum_4, minimum_5
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
 
 RELEASE_5 = Release(5, 0, 0)
 _RECOVERED_FILES = 3
@@ -164,7 +164,7 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     view = queue_on_disk(started, topic, queue_id)
     if not started.replays:
         return view
-    from rmqctl.rocketmq.query.recovered import queue_after_start
+    from rmqctl.rocketmq.query.views import queue_after_start
 
     recovered = queue_after_start(view)
     if recovered is None:
@@ -182,7 +182,7 @@ def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView
     """
     view = QueueView(started, topic, queue_id, log_end=started.log.max_offset)
     if started.store.in_database(topic):
-        from rmqctl.rocketmq.query.rocksdb_view import fill_from_database
+        from rmqctl.rocketmq.query.views import fill_from_database
 
         fill_from_database(view)
     else:

@@ -5,17 +5,27 @@ on files are chosen by the times of their first and last message, and a boundary
 Sources: ConsumeQueue.getOffsetInQueueByTime, MappedFileQueue.getMappedFileByTime and
 getConsumeQueueMappedFileByTime, DefaultMessageStore.getOffsetInQueueByTime (which limits the answer to
 [min, max] from 5.0.0 on).
+
+Which offset of a batch queue belongs to a time (BatchConsumeQueue.getOffsetInQueueByTime, spec 8.2).
+
+The answers to a question by time, queue by queue: the offset, the message there, the times of its neighbours.
 """
 
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.query.queue_view import QueueView
-from rmqctl.rocketmq.query.steps import Trace
-from rmqctl.rocketmq.query.units import UNIT_SIZE, UnitFile
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.query.messages import Row, UnitMessages
+from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
+from rmqctl.rocketmq.query.records import Record
+from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.query.steps import Trace, rows_of
+from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile
 
 BOUNDARIES_SINCE = Release(5, 1, 1)
 """First release with boundary types; before it the nearer neighbour is the answer."""
@@ -40,12 +50,10 @@ def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOW
     """
     trace = trace or Trace(on=False)
     if view.store.in_database(view.topic):
-        from rmqctl.rocketmq.query.rocksdb_view import offset_by_time_in_database
+        from rmqctl.rocketmq.query.views import offset_by_time_in_database
 
         return offset_by_time_in_database(view, time, boundary, trace)
     if view.is_batch:
-        from rmqctl.rocketmq.query.batch_time import batch_offset_by_time
-
         found = batch_offset_by_time(view, time, boundary, trace)
     elif view.release < BOUNDARIES_SINCE:
         found = _nearest(view, time, trace)
@@ -214,3 +222,158 @@ def _told(trace: Trace, file: UnitFile, offset: int, stored: int, time: int) -> 
     way = "cannot be read: the answer is 0" if stored < 0 else "equal" if stored == time else "goes right"
     way = "goes left" if stored > time else way
     trace.add(file.name, f"unit {offset}", f"stored at {stored}; {way}")
+
+
+# --- which offset of a batch queue belongs to a time ------------------------------------------------
+
+
+def batch_offset_by_time(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> int:
+    """The base offset of the batch that a broker answers, -1 where nothing fits; not limited yet.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    file = _file(view, time)
+    if file is None:
+        return -1
+    last = file.unit(len(file) - 1)
+    trace.add(file.name, f"batch {last.queue_offset}", f"the last one of the file is stored at {_time(file, -1)}")
+    if time >= _time(file, -1):
+        return last.queue_offset
+    found = _search(file, time, boundary)
+    return -1 if found is None else file.unit(found).queue_offset
+
+
+def _file(view: QueueView, time: int) -> UnitFile | None:
+    """The last file that begins at the time or before it, else the first."""
+    filled = [file for file in view.files if len(file)]
+    fits = [file for file in filled if _time(file, 0) <= time]
+    return fits[-1] if fits else filled[0] if filled else None
+
+
+def _time(file: UnitFile, number: int) -> int:
+    return file.unit(number % len(file)).store_timestamp or 0
+
+
+def _search(file: UnitFile, time: int, boundary: Boundary) -> int | None:
+    """``binarySearchRight`` as it is; it can give a batch on the wrong side of the time."""
+    left, right = 0, len(file) - 1
+    while left <= right:
+        middle = (left + right) // 2
+        stored = _time(file, middle)
+        if middle == right:
+            return middle if stored >= time else None
+        if middle == left:
+            if stored >= time:
+                return middle
+            left = middle + 1
+        elif boundary is Boundary.LOWER:
+            left, right = (middle + 1, right) if stored < time else (left, middle)
+        else:
+            left, right = (middle, right) if stored <= time else (left, middle - 1)
+    return None
+
+
+# --- the answers to a question by time --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TimeQuestion:
+    """What is asked.
+
+    Attributes:
+        time: epoch ms.
+        boundary: counts from 5.1.1 on.
+        explain: add the steps, and the sentence that says why the answer is what it is.
+    """
+
+    time: int
+    boundary: Boundary = Boundary.LOWER
+    explain: bool = False
+    show: Show = field(default_factory=Show)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAnswer:
+    """One queue's answer.
+
+    Attributes:
+        queue_offset: as the broker answers it; the end of the queue where all messages are older.
+        unit: of the message there, None where there is none.
+        previous, stored, next: store times of the message in front of it, its own and the one behind, ms.
+    """
+
+    view: QueueView
+    question: TimeQuestion
+    queue_offset: int
+    unit: Unit | None
+    previous: int | None
+    stored: int | None
+    next: int | None
+
+    def row(self) -> Row:
+        """The JSON object of the contract."""
+        bounded = self.view.release >= BOUNDARIES_SINCE
+        return {
+            "kind": "time_answer",
+            "topic": self.view.topic,
+            "queue_id": self.view.queue_id,
+            "time": self.question.time,
+            "queue_offset": self.queue_offset,
+            "boundary": str(self.question.boundary) if bounded else "nearest",
+            "min_offset": self.view.min_offset,
+            "max_offset": self.view.max_offset,
+            "previous_store_timestamp": self.previous,
+            "store_timestamp": self.stored,
+            "next_store_timestamp": self.next,
+        }
+
+
+def time_rows(started: StartedStore, topic: str, queues: Iterable[int], question: TimeQuestion) -> Iterator[Row]:
+    """For each queue its answer and the message there; with ``explain`` the steps behind them.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    for queue_id in queues:
+        with open_queue(started, topic, queue_id) as view:
+            trace = Trace(on=question.explain)
+            answer = answer_of(view, question, trace)
+            yield answer.row()
+            messages = UnitMessages(view, question.show, trace)
+            record = messages.record(answer.unit) if answer.unit is not None else None
+            if isinstance(record, Record):
+                yield messages.row(record)
+            if question.explain:
+                from rmqctl.rocketmq.query.queue_causes import cause_of_time
+
+                yield from rows_of([*trace, cause_of_time(answer, messages)])
+
+
+def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = None) -> TimeAnswer:
+    """The answer of one queue, with what lies around it.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    offset = offset_by_time(view, question.time, question.boundary, trace)
+    unit = unit_at(view, offset)
+    behind = offset + (unit.count if unit else 1)
+    around = (unit_at(view, offset - 1), unit, unit_at(view, behind))
+    previous, stored, after = (None if u is None else _stored(view, u) for u in around)
+    return TimeAnswer(view, question, offset, unit, previous, stored, after)
+
+
+def unit_at(view: QueueView, offset: int) -> Unit | None:
+    """The unit of a message; None outside the queue and for fillers."""
+    if not view.min_offset <= offset < view.max_offset:
+        return None
+    place = view.at(offset)
+    unit = place[0].unit(place[1]) if place else None
+    return None if unit is None or unit.is_filler else unit
+
+
+def _stored(view: QueueView, unit: Unit) -> int | None:
+    stored = view.store_time(unit)
+    return stored if stored >= 0 else None

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit
-from rmqctl.files.source import ByteSource
-from rmqctl.rocketmq.store import StoreFile
+from rmqctl.files.local import ByteSource
+from rmqctl.rocketmq.store.files import StoreFile
 
 _SIMPLE = plan_of(ConsumeQueueUnit).runs[0].packer
 _BATCH = plan_of(BatchConsumeQueueUnit).runs[0].packer

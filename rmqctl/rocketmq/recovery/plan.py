@@ -10,13 +10,12 @@ from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, read_all
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step
-from rmqctl.repair.overwrites import changes
-from rmqctl.rocketmq.checkpoint import PATH as CHECKPOINT
-from rmqctl.rocketmq.index_files import index_entries
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step, changes
+from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery
-from rmqctl.rocketmq.recovery.queue_image import FileImage, QueueImage
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]

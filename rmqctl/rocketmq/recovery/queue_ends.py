@@ -14,16 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.block import Ints
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, is_pre_blank
+from rmqctl.rocketmq.dispatch.queue_ends import QueueRow, queue_rows
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, is_pre_blank
+from rmqctl.rocketmq.recovery.images import QueueImage, RocksQueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery
-from rmqctl.rocketmq.recovery.queue_image import QueueImage
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage
-from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.store import QUEUES, RocketMQStore
-from rmqctl.rocketmq.topics import QueueRow, queue_rows
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
 
 
 @dataclass(frozen=True, slots=True)

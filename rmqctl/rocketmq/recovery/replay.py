@@ -10,32 +10,30 @@ import numpy as np
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
 from rmqctl.release import Release
-from rmqctl.rocketmq.broker_conf import flag
-from rmqctl.rocketmq.checkpoint import read_checkpoint
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.databases import DatabaseDamaged
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.geometry import geometry_of
-from rmqctl.rocketmq.index_files import IndexFile, index_entries
-from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.missing_log import missing_log
-from rmqctl.rocketmq.recovery.batch_queue_image import BatchQueueImage
-from rmqctl.rocketmq.recovery.index_image import IndexImage
-from rmqctl.rocketmq.recovery.load import Loaded, LoadFailure, load_store
-from rmqctl.rocketmq.recovery.log_replay import LogWalk, replay_log
-from rmqctl.rocketmq.recovery.losses import find_losses, find_undispatched, stop_finding
-from rmqctl.rocketmq.recovery.message_check import Verdict
+from rmqctl.rocketmq.index.files import IndexFile, index_entries
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.queues.rocksdb import open_queues
+from rmqctl.rocketmq.recovery.images import (
+    BatchQueueImage,
+    CutFile,
+    IndexImage,
+    QueueImage,
+    RocksQueueImage,
+    rocksdb_images,
+)
+from rmqctl.rocketmq.recovery.log_replay import Known, LogWalk, Verdict, replay_log, start_index
 from rmqctl.rocketmq.recovery.outcome import Recovery
-from rmqctl.rocketmq.recovery.proof import LEAST, Job, proven
-from rmqctl.rocketmq.recovery.queue_image import CutFile, QueueImage
-from rmqctl.rocketmq.recovery.rocksdb_image import RocksQueueImage, rocksdb_images
-from rmqctl.rocketmq.recovery.rules import RecoveryRules
-from rmqctl.rocketmq.recovery.start_file import Known, start_index
-from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.rocksdb_queues import open_queues
-from rmqctl.rocketmq.store import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, can_have_queues
+from rmqctl.rocketmq.recovery.proof import LEAST, Job, find_losses, find_undispatched, proven, stop_finding
+from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store
+from rmqctl.rocketmq.state.config import read_checkpoint
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.databases import DatabaseDamaged
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, can_have_queues
+from rmqctl.rocketmq.store.geometry import IndexGeometry, flag, geometry_of
+from rmqctl.rocketmq.store.unreadable import missing_log
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")
 _TAKE_EVERY = 1 << 18

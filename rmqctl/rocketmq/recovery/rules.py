@@ -1,14 +1,22 @@
 """What recovery does in each family of releases, as a table of policies (spec 6, 15).
 
 The boundaries were found in the released sources; each field names the method that decides it.
+
+The load step of a broker's start: which files it takes, and what makes it give up (spec 1.2, 6.1, 9.1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rmqctl.files.tree import Entry, Tree, read_all
 from rmqctl.release import Release
+from rmqctl.rocketmq.state.config import read_config, table
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, is_queue_id
+from rmqctl.rocketmq.store.geometry import Geometry
 
 
 class Start(StrEnum):
@@ -114,3 +122,128 @@ def _by(release: Release, *steps: object) -> Start:
     last = steps[-1]
     assert isinstance(last, Start)
     return last
+
+
+# --- the load step of a broker's start --------------------------------------------------------------
+
+
+_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_STOPPING_CONFIG = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
+Key = tuple[str, str, int]
+
+
+class LoadFailure(Exception):
+    """The broker does not start; the text says why. Never leaves `rmqctl.rocketmq.recovery`."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a broker has after its load step.
+
+    Attributes:
+        log: files of the commit log in the order of the broker's list.
+        queues: files of each queue by (directory kind, topic, queue id).
+        deleted: files that loading deletes; dispatch may make those of queues anew.
+    """
+
+    log: list[StoreFile] = field(default_factory=list)
+    queues: dict[Key, list[StoreFile]] = field(default_factory=dict)
+    deleted: list[StoreFile] = field(default_factory=list)
+
+
+def load_store(store: RocketMQStore, rules: RecoveryRules, geometry: Geometry) -> Loaded:
+    """Take the files as ``DefaultMessageStore.load`` does.
+
+    Raises:
+        LoadFailure: the broker does not start.
+        OSError: a directory cannot be read, or a file of the log cannot be opened: a broker maps them all.
+    """
+    _load_config(store)
+    loaded = Loaded()
+    loaded.log = _load_files(_log_entries(store), geometry.commit_log_file_size, rules, loaded.deleted)
+    for file in loaded.log:
+        _open(file)
+    _load_queues(store, QUEUES, geometry.queue_file_size, rules, loaded)
+    if rules.batch_queues:
+        _load_queues(store, BATCH_QUEUES, geometry.batch_queue_file_size, rules, loaded)
+    return loaded
+
+
+def _open(file: StoreFile) -> None:
+    """Raise what keeps a file from being read."""
+    source = file.open()
+    try:
+        source.read_at(0, 1)
+    finally:
+        source.close()
+
+
+def _log_entries(store: RocketMQStore) -> list[tuple[str, Entry, Tree]]:
+    """Entries of all log directories by name, each with the name to show and the directory it lies in."""
+    entries = [
+        (f"{name}/{e.name}" if name else e.name, e, tree) for name, tree in store.log_trees for e in tree.entries("")
+    ]
+    return sorted(entries, key=lambda item: item[1].name)
+
+
+def _load_queues(store: RocketMQStore, kind: str, size: int, rules: RecoveryRules, loaded: Loaded) -> None:
+    for topic in store.tree.entries(kind, sizes=False):
+        if not topic.is_directory:
+            continue
+        for queue in store.tree.entries(topic.path, sizes=False):
+            if not is_queue_id(queue.name):
+                continue
+            entries = store.tree.entries(queue.path) if queue.is_directory else []
+            ordered = sorted(((e.path, e, store.tree) for e in entries), key=lambda item: item[1].name)
+            files = _load_files(ordered, size, rules, loaded.deleted)
+            loaded.queues[kind, topic.name, int(queue.name)] = files
+    if rules.batch_queues:
+        _check_types(store, kind, {topic for found, topic, _ in loaded.queues if found == kind})
+
+
+def _load_files(
+    entries: Iterable[tuple[str, Entry, Tree]], size: int, rules: RecoveryRules, deleted: list[StoreFile]
+) -> list[StoreFile]:
+    """``MappedFileQueue.doLoad`` over one directory, entries in the order of their names."""
+    entries, files = list(entries), []
+    for number, (shown, entry, tree) in enumerate(entries):
+        if entry.is_directory and rules.skips_directories:
+            continue
+        if entry.size <= 0 and not entry.is_directory and number == len(entries) - 1 and rules.drops_empty_last:
+            deleted.append(StoreFile(shown, 0, 0, tree, entry.path, entry.mtime_ms))
+            continue
+        if entry.is_directory or entry.size != size:
+            if rules.wrong_length is WrongLength.IGNORE_REST:
+                break
+            raise LoadFailure(f"{shown} {_wrong(entry, size)}")
+        if not _NUMBER.fullmatch(entry.name) or int(entry.name) >= 1 << 63:
+            raise LoadFailure(f"the name of {shown} is no offset")
+        files.append(StoreFile(shown, int(entry.name), entry.size, tree, entry.path, entry.mtime_ms))
+    return files
+
+
+def _wrong(entry: Entry, size: int) -> str:
+    """What is wrong with the length of a file; a link that leads nowhere has none (``File.length`` gives 0)."""
+    if entry.is_directory:
+        return "is a directory"
+    return f"has {entry.size} bytes, not {size}" if entry.size >= 0 else "is a link that leads nowhere"
+
+
+def _load_config(store: RocketMQStore) -> None:
+    """``ConfigManager.load``: an unreadable file stops the broker only if its ``.bak`` cannot be read either."""
+    for name in _STOPPING_CONFIG:
+        found = read_config(store, name)
+        if found.error is not None and not found.fallback and read_all(store.tree, found.path + ".bak"):
+            raise LoadFailure(f"neither {found.path} nor its .bak can be read")
+
+
+def _check_types(store: RocketMQStore, kind: str, topics: Iterable[str]) -> None:
+    """``ConsumeQueueStore.queueTypeShouldBe``: topics.json must name the kind of queue that the directory holds."""
+    actual = "BatchCQ" if kind == BATCH_QUEUES else "SimpleCQ"
+    entries = table(read_config(store, "topics.json").document, "topicConfigTable")
+    for topic in topics:
+        entry = entries.get(topic)
+        attributes = entry.get("attributes") if isinstance(entry, dict) else None
+        wanted = attributes.get("queue.type", "SimpleCQ") if isinstance(attributes, dict) else "SimpleCQ"
+        if wanted != actual:
+            raise LoadFailure(f"topics.json says that the queues of {topic} are {wanted}, but {kind}/{topic} is there")

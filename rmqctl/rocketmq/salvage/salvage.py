@@ -1,4 +1,7 @@
-"""Every readable message of one or several damaged stores into a new store that brokers start on."""
+"""Every readable message of one or several damaged stores into a new store that brokers start on.
+
+The configuration of a salvaged store: the source's files, with offsets that its queues have.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,82 @@ from typing import Any
 
 from formats.rocketmq.property_crc import stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
-from rmqctl.files.new_directory import check_new_directory, making
-from rmqctl.files.ownership import Ownership
+from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree, join
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.config_files import read_config, table
+from rmqctl.repair.edits import Create, Overwrite
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.geometry import geometry_of
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.misplaced import homecoming, misplaced_files
-from rmqctl.rocketmq.releases import release_range
-from rmqctl.rocketmq.salvage.config import bring_back_offsets, copy_config
-from rmqctl.rocketmq.salvage.gather import Gathered, Names, gather
-from rmqctl.rocketmq.salvage.merge import Merged, merge
+from rmqctl.rocketmq.log.misplaced import homecoming, misplaced_files
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.repair.config import config_steps
+from rmqctl.rocketmq.salvage.gather import Gathered, Merged, Names, gather, merge
 from rmqctl.rocketmq.salvage.write import Writer, Written
-from rmqctl.rocketmq.store import RocketMQStore
-from rmqctl.rocketmq.unreadable import forgiving, unreadable_files
+from rmqctl.rocketmq.state.config import CONFIG, read_config, table
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import geometry_of
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.store.unreadable import forgiving, unreadable_files
+from rmqctl.rocketmq.verify import state
+from rmqctl.rocketmq.verify.context import LogContext
+
+_OFFSETS = ("consumerOffset.json", "delayOffset.json")
+_FILES = ("topics.json", "subscriptionGroup.json", *_OFFSETS)
+
+
+def copy_config(store: RocketMQStore, into: Path, *, renumbered: bool) -> list[str]:
+    """Copy the files that can be read; offsets only where queues keep theirs.
+
+    Returns:
+        Their names.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    copied = []
+    for name in _FILES:
+        file = read_config(store, name)
+        if file.document is None or (renumbered and name in _OFFSETS):
+            continue
+        source = f"{file.path}.bak" if file.fallback else file.path
+        target = into / CONFIG / name
+        target.parent.mkdir(exist_ok=True)
+        opened = store.tree.open(source)
+        try:
+            target.write_bytes(opened.read_at(0, opened.size()))
+        finally:
+            opened.close()
+        copied.append(name)
+    return copied
+
+
+def bring_back_offsets(into: Path) -> list[str]:
+    """Set offsets that stand behind the end of their queue to that end, as ``repair`` does.
+
+    A consumer that stands there would pass over the messages that the queue gets next.
+
+    Returns:
+        What was done, a sentence for each file.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    return list(_brought_back(open_store_at(str(into)), into))
+
+
+def _brought_back(store: RocketMQStore, into: Path) -> Iterator[str]:
+    findings = state.check_config(store, LogContext.of(store, None))
+    for step in config_steps(store, findings, 0):
+        for edit in step.edits:
+            if isinstance(edit, (Create, Overwrite)):
+                (into / edit.file).write_bytes(edit.content if isinstance(edit, Create) else edit.after)
+                yield f"{edit.file}: {step.what}"
+
+
+# --- every readable message of one or several damaged stores into a new sto -------------------------
+
 
 _SPARE = 1.25
 _LIGHT = "%LMQ%"

@@ -10,12 +10,12 @@ from formats.rocketmq.message import decode_record, encode_record, record_plan
 from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.limits import BLANK_ROOM
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.mend.claims import Claim
-from rmqctl.rocketmq.mend.placeholder import Setting, placeholder
+from rmqctl.rocketmq.engine.message import BLANK_ROOM
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
+from rmqctl.rocketmq.repair.queue_references import Claim
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Records
-from rmqctl.rocketmq.store import StoreFile
+from rmqctl.rocketmq.store.files import StoreFile
 
 _QUEUE_OFFSET_AT, _PHYSICAL_AT = 20, 28
 _LONG = struct.Struct(">q")

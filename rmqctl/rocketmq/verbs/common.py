@@ -10,8 +10,8 @@ from rmqctl.errors import Refused
 from rmqctl.explain import step_lines
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.rows.show import Show
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.store.files import RocketMQStore
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.query.records import Record
@@ -45,7 +45,7 @@ def pending_remark(store: RocketMQStore, answer: Answer) -> None:
 def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
     """Name each file of a forgiving store that could not be read; the answer is a "no" if there is one."""
     from rmqctl.findings import Severity
-    from rmqctl.rocketmq.unreadable import unreadable_files
+    from rmqctl.rocketmq.store.unreadable import unreadable_files
 
     for finding in unreadable_files(store):
         if finding.level is not Severity.NOTE:
@@ -67,7 +67,7 @@ def show_of(rendering: Rendering, release: Release | None = None) -> Show:
 
 def message_rows(records: Iterable[Record], show: Show) -> Iterator[Row]:
     """Records as the objects that `dump` shows."""
-    from rmqctl.rocketmq.rows.record import RecordRows
+    from rmqctl.rocketmq.dump.record import RecordRows
 
     rows = RecordRows(show)
     return (rows.row(record.fields, record.file, record.position) for record in records)

@@ -10,16 +10,16 @@ from rmqctl.answer import Answer, HexAnswer, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.rows.dump import Dump
-from rmqctl.rocketmq.rows.one_file import Request, configured_index, identify
-from rmqctl.rocketmq.rows.places import selected_files
-from rmqctl.rocketmq.store import RocketMQStore, StoreFile
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.sources import Request, configured_index, identify, selected_files
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verbs.common import LAYOUT, begin, show_of
 from rmqctl.store import LoneFile
 
 if TYPE_CHECKING:
-    from rmqctl.hexview import Annotation, FileKind
+    from rmqctl.hexview.annotation import Annotation
+    from rmqctl.rocketmq.store.files import FileKind
 
 Found = RocketMQStore | LoneFile
 
@@ -83,7 +83,7 @@ def _dump(found: Found, request: Request) -> Dump:
 
 
 def _compile(form: str) -> Callable[[Row], bytes]:
-    from rmqctl.rocketmq.rows.format_string import compile_format
+    from rmqctl.rocketmq.dump.rendering import compile_format
 
     return compile_format(form)
 
@@ -102,7 +102,8 @@ def _finish(found: Found, dump: Dump, filters: Filters, answer: Answer, *, follo
 
 def _unknown_topic(found: Found, topic: str | None) -> str:
     """The end of the sentence where it is the name of the topic that is wrong."""
-    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+    from rmqctl.rocketmq.state.config import did_you_mean
+    from rmqctl.rocketmq.state.config import known_topics as topic_names
 
     if topic is None or isinstance(found, LoneFile):
         return ""
@@ -145,7 +146,7 @@ class _Hex:
         _finish(self.found, dump, filters, self.answer, follow=False)
 
     def _notes(self, file: StoreFile, start: int, stop: int | None) -> Iterator[Annotation]:
-        from rmqctl.hexview import annotate
+        from rmqctl.rocketmq.hexview.annotate import annotate
 
         source = file.open()
         try:
@@ -172,15 +173,16 @@ def _files(found: Found) -> Iterable[StoreFile]:
 
 def _kind(file: StoreFile) -> FileKind:
     """The kind by the file's place in a store, else by its content."""
-    from rmqctl.hexview import FileKind, kind_of
-    from rmqctl.rocketmq.rows import guess
+    from rmqctl.rocketmq.dump import kinds
+    from rmqctl.rocketmq.hexview.annotate import kind_of
+    from rmqctl.rocketmq.store.files import FileKind
 
     by_place = kind_of(file.name)
     if "/" in file.name and by_place is not FileKind.OTHER:
         return by_place
     source: Any = file.open()
     try:
-        found = guess.kind_of(file.name.rpartition("/")[2], source)
+        found = kinds.kind_of(file.name.rpartition("/")[2], source)
     finally:
         source.close()
     return by_place if found is None else found

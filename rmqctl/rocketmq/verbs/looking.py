@@ -8,8 +8,8 @@ from typing import Any
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
 from rmqctl.release import Release
-from rmqctl.rocketmq.store import RocketMQStore
-from rmqctl.rocketmq.unreadable import forgiving
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.unreadable import forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")
@@ -29,8 +29,8 @@ _LAG_COLUMNS = (
 
 def info(store: RocketMQStore, *, explain: bool) -> Answer:
     """Say what is here; with ``explain`` what each fact says about the release."""
-    from rmqctl.rocketmq.info import store_info
-    from rmqctl.rocketmq.releases import release_range
+    from rmqctl.rocketmq.query.info import store_info
+    from rmqctl.rocketmq.state.releases import release_range
 
     found, answer = forgiving(store), Answer()
     pending_remark(found, answer)
@@ -57,8 +57,8 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
 
 def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found: bool) -> Answer:
     """List queues, or topics with their queues added up."""
+    from rmqctl.rocketmq.dispatch.queue_ends import by_topic as add_up
     from rmqctl.rocketmq.recovery.queue_ends import queue_ends
-    from rmqctl.rocketmq.topics import by_topic as add_up
 
     found = forgiving(store)
     answer = begin(found, Answer(columns=None if by_topic else _QUEUE_COLUMNS))
@@ -80,7 +80,8 @@ def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found:
 
 
 def _no_queue(store: RocketMQStore, topic: str | None) -> str:
-    from rmqctl.rocketmq.query.topic_names import nearest, topic_names
+    from rmqctl.rocketmq.state.config import known_topics as topic_names
+    from rmqctl.rocketmq.state.config import nearest
 
     names = topic_names(store)
     if topic is None:
@@ -95,9 +96,9 @@ def lag(
     store: RocketMQStore, *, group: str | None, topic: str | None, as_release: Release | None, as_found: bool
 ) -> Answer:
     """List consumer groups with what they have not consumed."""
-    from rmqctl.rocketmq.lag import lag_rows
-    from rmqctl.rocketmq.query.started import StartedStore
-    from rmqctl.rocketmq.releases import release_range
+    from rmqctl.rocketmq.query.lag import lag_rows
+    from rmqctl.rocketmq.query.recovered_store import StartedStore
+    from rmqctl.rocketmq.state.releases import release_range
 
     answer = begin(store, Answer(columns=_LAG_COLUMNS))
 
@@ -115,8 +116,8 @@ def lag(
 
 
 def _no_offset(started: Any, group: str | None, topic: str | None) -> Iterator[str]:
-    from rmqctl.rocketmq.lag import progress_of
-    from rmqctl.rocketmq.query.topic_names import nearest
+    from rmqctl.rocketmq.query.lag import progress_of
+    from rmqctl.rocketmq.state.config import nearest
 
     stored = progress_of(started)
     for word, name, names in (

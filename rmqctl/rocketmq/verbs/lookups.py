@@ -10,13 +10,12 @@ from rmqctl.answer import Answer, Row
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.verbs.common import answer_messages, begin, message_rows, show_of
 
 if TYPE_CHECKING:
-    from rmqctl.rocketmq.query.by_id import IdAnswer
+    from rmqctl.rocketmq.query.ids import IdAnswer, MessageId
     from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
-    from rmqctl.rocketmq.query.message_ids import MessageId
     from rmqctl.rocketmq.query.records import Record
     from rmqctl.rocketmq.query.steps import Step, Trace
 
@@ -100,8 +99,8 @@ def _looked_up(
     answer = by_key(store, query, trace)
     records: Sequence[Record] = answer.raw if asked.raw else answer.messages
     if not asked.rest.is_empty:
-        from rmqctl.rocketmq.filters import Filter
-        from rmqctl.rocketmq.query.record_filter import passing
+        from rmqctl.rocketmq.log.filters import Filter
+        from rmqctl.rocketmq.query.messages import passing
 
         kept = passing(records, Filter.of(asked.rest, strict=query.strict))
         for record in records:
@@ -129,7 +128,8 @@ def _explained(store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: 
 
 def _nothing(store: RocketMQStore, topic: str | None, scan: str) -> str:
     """Why the answer may be empty, as far as that is known without reading the log."""
-    from rmqctl.rocketmq.query.topic_names import did_you_mean, topic_names
+    from rmqctl.rocketmq.state.config import did_you_mean
+    from rmqctl.rocketmq.state.config import known_topics as topic_names
 
     names = topic_names(store)
     if topic is not None and topic not in names:
@@ -138,7 +138,7 @@ def _nothing(store: RocketMQStore, topic: str | None, scan: str) -> str:
 
 
 def _scanned(store: RocketMQStore, asked: KeyQuestion, said: Answer, *, strict: bool) -> list[Record]:
-    from rmqctl.rocketmq.filters import Filter
+    from rmqctl.rocketmq.log.filters import Filter
     from rmqctl.rocketmq.query.log_search import Search, search_log
     from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY
 
@@ -173,7 +173,7 @@ def query_id(
     explain: bool,
 ) -> Answer:
     """Find the message with an offsetMsgId or a unique key."""
-    from rmqctl.rocketmq.query.message_ids import NotAMessageId, parse_message_id
+    from rmqctl.rocketmq.query.ids import NotAMessageId, parse_message_id
 
     try:
         wanted = parse_message_id(message_id)
@@ -215,7 +215,7 @@ def _of_id(
     explain: bool,
     strict: bool,
 ) -> tuple[list[Record], list[Step]]:
-    from rmqctl.rocketmq.query.by_id import by_id
+    from rmqctl.rocketmq.query.ids import by_id
     from rmqctl.rocketmq.query.steps import Trace
 
     if scan:
@@ -225,7 +225,7 @@ def _of_id(
     said.remarks += _unusual(answer)
     if not explain:
         return answer.messages, []
-    from rmqctl.rocketmq.query.explain_id import conclude_id
+    from rmqctl.rocketmq.query.explain import conclude_id
 
     last = conclude_id(store, wanted, answer, trace, said.advance)  # adds steps of its own
     return answer.messages, [*trace, last]
@@ -242,8 +242,8 @@ def _unusual(answer: IdAnswer) -> Iterator[str]:
 def _scanned_id(
     store: RocketMQStore, wanted: MessageId, topic: str | None, said: Answer, *, strict: bool
 ) -> list[Record]:
-    from rmqctl.rocketmq.filters import Filter
-    from rmqctl.rocketmq.query.by_id import rank
+    from rmqctl.rocketmq.log.filters import Filter
+    from rmqctl.rocketmq.query.ids import rank
     from rmqctl.rocketmq.query.log_search import Search, search_log
     from rmqctl.rocketmq.query.records import UNIQUE_KEY
 

@@ -10,12 +10,12 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.explain import step_lines
 from rmqctl.filters import Filters, Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.verbs.common import LAYOUT, begin, show_of
 
 if TYPE_CHECKING:
     from rmqctl.rocketmq.query.records import Record
-    from rmqctl.rocketmq.query.started import StartedStore
+    from rmqctl.rocketmq.query.recovered_store import StartedStore
     from rmqctl.rocketmq.query.steps import Step
 
 _TIME_COLUMNS = (
@@ -41,7 +41,7 @@ def query_offset(
     as_found: bool,
 ) -> Answer:
     """Give the status, then messages of a queue from an offset on."""
-    from rmqctl.rocketmq.query.page import OffsetQuestion, offset_rows
+    from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
     from rmqctl.rocketmq.query.queue_view import open_queue
 
     show = show_of(rendering, as_release)
@@ -80,8 +80,7 @@ def query_time(
     as_found: bool,
 ) -> Answer:
     """Give for each queue the offset that a broker answers for a time, and the message there."""
-    from rmqctl.rocketmq.query.neighbours import TimeQuestion, time_rows
-    from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary
+    from rmqctl.rocketmq.query.time import BOUNDARIES_SINCE, Boundary, TimeQuestion, time_rows
 
     question = TimeQuestion(time, Boundary(boundary), explain, show_of(rendering, as_release))
     answer = begin(store)
@@ -109,14 +108,14 @@ def query_time(
 
 def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> StartedStore:
     """The store as a broker of the release, or of the one the store shows, has it."""
-    from rmqctl.rocketmq.query.started import StartedStore
-    from rmqctl.rocketmq.releases import release_range
+    from rmqctl.rocketmq.query.recovered_store import StartedStore
+    from rmqctl.rocketmq.state.releases import release_range
 
     return StartedStore(store, release or release_range(store).highest, as_found=as_found)
 
 
 def _queues_meant(started: StartedStore, topic: str, queue: int | None) -> list[int] | Step:
-    from rmqctl.rocketmq.query.names import wanted_queues
+    from rmqctl.rocketmq.query.lag import wanted_queues
 
     return wanted_queues(started, topic, queue)
 
@@ -135,8 +134,8 @@ def _filter(filters: Filters, *, strict: bool) -> Callable[[Record], bool] | Non
     rest = replace(filters, tag=None, limit=None)
     if rest.is_empty:
         return None
-    from rmqctl.rocketmq.filters import Filter
-    from rmqctl.rocketmq.query.record_filter import passing
+    from rmqctl.rocketmq.log.filters import Filter
+    from rmqctl.rocketmq.query.messages import passing
 
     wanted = Filter.of(rest, strict=strict)
     return lambda record: bool(passing([record], wanted))

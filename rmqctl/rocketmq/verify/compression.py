@@ -12,11 +12,11 @@ import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block
-from rmqctl.rocketmq.body import why_not_inflated
-from rmqctl.rocketmq.columns import rows_of
-from rmqctl.rocketmq.crc import body_crcs
+from rmqctl.rocketmq.findings.log import LOG_COMPRESSION
+from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.columns import rows_of
+from rmqctl.rocketmq.log.crc import body_crcs
+from rmqctl.rocketmq.log.record import why_not_inflated
 from rmqctl.text import number_of
 
 _COMPRESSED, _TYPE = int(SysFlag.COMPRESSED), 0x700
@@ -140,9 +140,7 @@ def _finding(block: Block, row: int, message: str, severity: Severity | None = N
     at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
     topic = block.topic(row).decode("utf-8", "replace")
     physical = int(block.physical[row])
-    return Finding(
-        kinds.LOG_COMPRESSION, block.file, at, size, message, severity, physical_offset=physical, topic=topic
-    )
+    return Finding(LOG_COMPRESSION, block.file, at, size, message, severity, physical_offset=physical, topic=topic)
 
 
 __all__ = ["Unflagged", "compressing_topics", "compression_findings", "unflagged_bodies"]

@@ -1,4 +1,7 @@
-"""What the checks of a store know of each other's ground: its state, its ends, its damaged ranges."""
+"""What the checks of a store know of each other's ground: its state, its ends, its damaged ranges.
+
+Entry headers of a DLedger log against the records behind them (spec 2.14).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from formats.layout import plan_of
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry
+from rmqctl.findings import Finding
 from rmqctl.release import Release
-from rmqctl.rocketmq.block import Ints
-from rmqctl.rocketmq.releases import ReleaseRange, release_range
-from rmqctl.rocketmq.store import RocketMQStore, StoreFile
+from rmqctl.rocketmq.findings.log import LOG_DLEDGER_ENTRY
+from rmqctl.rocketmq.log.block import Block, Ints, gather
+from rmqctl.rocketmq.state.releases import ReleaseRange, release_range
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +95,32 @@ class LogContext:
         behind = (at < len(ranges)) & (np.append(ranges[:, 0], 0)[at] < end)
         found: npt.NDArray[np.bool_] = before | behind
         return found
+
+
+# --- entry headers of a dledger log against the records behind them ---------------------------------
+
+
+_RUN = plan_of(DLedgerEntry).runs[0]
+_OFFSETS = {field.name: field.offset for field in _RUN.fields}
+
+
+def entry_findings(block: Block) -> list[Finding]:
+    """Entries whose size or position does not fit the record they hold."""
+    start = block.at - ENTRY_SIZE
+    size = gather(block.data, start + _OFFSETS["size"], _RUN.dtype["size"])
+    position = gather(block.data, start + _OFFSETS["position"], _RUN.dtype["position"])
+    held = block.total_size + ENTRY_SIZE
+    real = block.physical - ENTRY_SIZE
+    return [
+        _finding(block, int(i), int(size[i]), int(position[i]))
+        for i in np.flatnonzero((size != held) | (position != real))
+    ]
+
+
+def _finding(block: Block, row: int, size: int, position: int) -> Finding:
+    at, real = int(block.position[row]) - ENTRY_SIZE, int(block.physical[row])
+    message = (
+        f"the entry says size {size} and position {position}, but it lies at {real - ENTRY_SIZE} "
+        f"and its record needs {int(block.total_size[row]) + ENTRY_SIZE} bytes"
+    )
+    return Finding(LOG_DLEDGER_ENTRY, block.file, at, ENTRY_SIZE, message, physical_offset=real)

@@ -12,20 +12,18 @@ from typing import Any
 from rmqctl.errors import MissingExtra
 from rmqctl.files.forgiving import Refusals
 from rmqctl.findings import Finding, Severity
-from rmqctl.processes import Ordered
 from rmqctl.release import Release
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.broker_conf import integer
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.databases import can_read
-from rmqctl.rocketmq.geometry import Geometry, geometry_of
-from rmqctl.rocketmq.index_files import index_entries
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.message_index import is_written
-from rmqctl.rocketmq.misplaced import STRAY, homecoming, misnamed, misplaced_files
-from rmqctl.rocketmq.store import RocketMQStore, StoreFile
-from rmqctl.rocketmq.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
-from rmqctl.rocketmq.verify import config, file_checks, index, queues, state, timer
+from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
+from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.index.rocksdb import is_written
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.log.misplaced import STRAY, homecoming, misnamed, misplaced_files
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.store.databases import can_read
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
+from rmqctl.rocketmq.store.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
+from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
@@ -36,6 +34,7 @@ from rmqctl.rocketmq.verify.splits import (
     SplitPartials,
     splits_of,
 )
+from rmqctl.scan.parallel import Ordered
 
 _HEADER = 8
 Progress = Callable[[int], object]
@@ -128,7 +127,7 @@ class Verification:
         if self.options.level is not Level.QUICK:
             yield from self._renamed(geometry.commit_log_file_size)
         context = LogContext.of(self.store, self.options.as_release)
-        checked = file_checks.FileCheck(self.store, geometry, Release(*context.highest_release))
+        checked = files.FileCheck(self.store, geometry, Release(*context.highest_release))
         yield from checked.findings()
         self.files, self.bytes = checked.files, sum(f.size for f in self.store.log_files)
         if self.options.level is not Level.QUICK:
@@ -141,9 +140,9 @@ class Verification:
             if self.options.cross and self.store.log_files:  # without it all that points to it is wrong: one finding
                 yield from queues.finish(self.store, geometry, checked.queues, said.queues, context)
                 yield from index.finish(self.store, geometry, said.index, context, self._chains)
-        yield from state.check(self.store, context)
-        yield from config.check(self.store, context)
-        yield from timer.check(self.store, context)
+        yield from state.check_state(self.store, context)
+        yield from state.check_config(self.store, context)
+        yield from state.check_timer(self.store, context)
         yield from unreadable_files(self.store)
 
     def _renamed(self, file_size: int) -> Iterator[Finding]:
@@ -170,7 +169,7 @@ class Verification:
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         splits = splits_of(log.contexts(), self.options.split_size)
         numbers = {file.name: number for number, file in enumerate(log.files)}
-        lost = {file.name: gap for file, gap in file_checks.cut_files(log.files, log.file_size)}
+        lost = {file.name: gap for file, gap in files.cut_files(log.files, log.file_size)}
         ended = False
         for split, result in self._results(job, splits):
             if split.start == 0:
@@ -230,8 +229,8 @@ def _is_told(finding: Finding, file: StoreFile, lost: Mapping[str, tuple[int, in
     """Whether a finding only says that a file of the log was cut: its last record, or its blank, is not there."""
     if file.name not in lost or finding.file != file.name:
         return False
-    if finding.kind is not kinds.LOG_BAD_RECORD:
-        return finding.kind is kinds.LOG_BLANK
+    if finding.kind is not LOG_BAD_RECORD:
+        return finding.kind is LOG_BLANK
     with LogReader([file]) as log:  # a record begins where damage ends, or only zeros follow it
         return not any(log.read(file.base + finding.offset + finding.size, _HEADER))
 
@@ -248,7 +247,7 @@ class _Said:
     def noted(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """The findings as they are; where one says that a store time looks damaged, that is kept."""
         for finding in findings:
-            wrong = finding.kind is kinds.LOG_STORE_TIME and finding.level is not Severity.NOTE
+            wrong = finding.kind is LOG_STORE_TIME and finding.level is not Severity.NOTE
             if wrong and finding.physical_offset is not None:
                 self.odd_times.add(finding.physical_offset)
             yield finding

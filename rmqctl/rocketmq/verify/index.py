@@ -13,20 +13,24 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.broker_conf import flag
-from rmqctl.rocketmq.columns import TextIds
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.index_files import IndexFile, index_files
-from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.index_keys import KeyColumns, KeyHashes
-from rmqctl.rocketmq.message_index import is_written
-from rmqctl.rocketmq.store import INDEX, RocketMQStore
+from rmqctl.rocketmq.dispatch.keys import KeyColumns, KeyHashes
+from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, INDEX_MISSING
+from rmqctl.rocketmq.index.files import IndexFile, index_files
+from rmqctl.rocketmq.index.rocksdb import is_written
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.columns import TextIds
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.store.files import INDEX, RocketMQStore
+from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry, flag
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.index_file import chain_findings, check_file, header_problem, is_unsettled
-from rmqctl.rocketmq.verify.index_times import FileTimes, compare_times
+from rmqctl.rocketmq.verify.index_file import (
+    FileTimes,
+    chain_findings,
+    check_file,
+    compare_times,
+    header_problem,
+    is_unsettled,
+)
 
 _TAG_ENTRIES = (5, 4, 0)
 _CHUNK = 1 << 14
@@ -270,9 +274,7 @@ def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Findi
     for stranger in strangers:
         if not context.is_damaged(stranger.physical, stranger.physical + 1):
             message = f"the entry points to {stranger.physical}, where no record has a key with its hash"
-            yield Finding(
-                kinds.INDEX_ENTRY, stranger.file, stranger.offset, 20, message, physical_offset=stranger.physical
-            )
+            yield Finding(INDEX_ENTRY, stranger.file, stranger.offset, 20, message, physical_offset=stranger.physical)
 
 
 def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
@@ -312,7 +314,7 @@ def _coverage(
         if is_written(store) is not False:  # rows in RocksDB are compared with the log on their own
             return
         message = f"{keyed} messages have keys, but there is no index file"
-        yield Finding(kinds.INDEX_MISSING, INDEX, 0, 0, message)
+        yield Finding(INDEX_MISSING, INDEX, 0, 0, message)
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
     unknown = list(_without_header(files, context))
@@ -323,4 +325,4 @@ def _coverage(
         tail = run.begin >= last and run.first_end >= context.dispatched and (context.crashed or context.running)
         message = f"{run.count} messages with keys, from {run.begin} to {run.end} in the log, are in no index file"
         severity = Severity.NOTE if tail else None
-        yield Finding(kinds.INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)
+        yield Finding(INDEX_COVERAGE, INDEX, 0, 0, message, severity, physical_offset=run.begin)

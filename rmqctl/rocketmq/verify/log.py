@@ -16,29 +16,33 @@ import numpy as np
 
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.columns import TextIds, Texts
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.crc import body_crcs
+from rmqctl.rocketmq.dispatch.continuity import Continuity, ContinuityJoin, ContinuityPartial
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.queue_numbers import KeyNumbers
-from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
-from rmqctl.rocketmq.verify.compression import Unflagged, compressing_topics, compression_findings, unflagged_bodies
-from rmqctl.rocketmq.verify.continuity import (
-    Continuity,
-    ContinuityJoin,
-    ContinuityPartial,
+from rmqctl.rocketmq.findings.log import (
+    LOG_BODY_CRC,
+    LOG_EMPTY_BODY,
+    LOG_PHYSICAL_OFFSET,
+    LOG_PROPERTIES_LOST,
+    LOG_QUEUE_OFFSET,
+    LOG_SIZE,
+    LOG_STORE_TIME,
+    LOG_TOPIC,
+    LOG_V2,
 )
-from rmqctl.rocketmq.verify.property_crc import property_crc_findings, reserved_findings
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, Texts
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.log.crc import body_crcs, property_crc_findings, reserved_findings
+from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
+from rmqctl.rocketmq.verify.compression import Unflagged, compressing_topics, compression_findings, unflagged_bodies
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin, TimesPartial
 from rmqctl.text import number_of
 
 DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
 FIRST_WITH_V2 = Release(5, 1, 0)
-MISPLACING = (kinds.LOG_QUEUE_OFFSET, kinds.LOG_PHYSICAL_OFFSET, kinds.LOG_TOPIC)
-_HARMLESS = (kinds.LOG_STORE_TIME, kinds.LOG_SIZE)
+MISPLACING = (LOG_QUEUE_OFFSET, LOG_PHYSICAL_OFFSET, LOG_TOPIC)
+_HARMLESS = (LOG_STORE_TIME, LOG_SIZE)
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
 
 
@@ -179,7 +183,7 @@ def _record_finding(
 def topic_finding(block: Block, row: int, text: bytes) -> Finding:
     """The finding for a topic that no broker accepts; offset and size are those of the topic."""
     at = int(block.topic_at[row]) + block.start
-    return _record_finding(kinds.LOG_TOPIC, block, row, at, len(text), f"the topic is {text!r}")
+    return _record_finding(LOG_TOPIC, block, row, at, len(text), f"the topic is {text!r}")
 
 
 def _body_crc(block: Block) -> list[Finding]:
@@ -191,14 +195,14 @@ def _body_crc(block: Block) -> list[Finding]:
 def body_crc_finding(block: Block, row: int, stored: int, computed: int) -> Finding:
     """The finding for a body that does not match its CRC; offset and size are those of the body."""
     at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
-    return _record_finding(kinds.LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
+    return _record_finding(LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
 
 
 def _sizes(block: Block, max_message: int) -> list[Finding]:
     large = np.flatnonzero((block.body_size > max_message) | (block.total_size > max_message + RECORD_MARGIN))
     return [
         _record_finding(
-            kinds.LOG_SIZE,
+            LOG_SIZE,
             block,
             int(i),
             int(block.position[i]),
@@ -225,7 +229,7 @@ def damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
         text, at = texts[row], int(block.properties_at[row]) + block.start
         first = text.find(0)
         message = f"the properties text of {len(text)} bytes holds zero bytes from byte {first} on"
-        yield _record_finding(kinds.LOG_PROPERTIES_LOST, block, row, at + first, len(text) - first, message)
+        yield _record_finding(LOG_PROPERTIES_LOST, block, row, at + first, len(text) - first, message)
 
 
 def gap_range(gap: Finding) -> tuple[int, int]:
@@ -310,11 +314,11 @@ class LogJoin:
             reader = as_release or written_by
             unreadable = reader is not None and reader < FIRST_WITH_V2
             severity = Severity.WARNING if unreadable else None
-            yield Finding(kinds.LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
+            yield Finding(LOG_V2, self._v2[0], self._v2[1], 0, message, severity, physical_offset=self._v2[2])
         if self._empty:
             message = f"{number_of(self._empty_count, 'message')} without a body, the first one here"
             release = as_release or written_by
             stalls = release is not None and release < FIRST_WITH_EMPTY_BODIES
             file, position, physical = self._empty
             severity = Severity.WARNING if stalls else None
-            yield Finding(kinds.LOG_EMPTY_BODY, file, position, 0, message, severity, physical_offset=physical)
+            yield Finding(LOG_EMPTY_BODY, file, position, 0, message, severity, physical_offset=physical)

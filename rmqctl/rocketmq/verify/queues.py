@@ -18,26 +18,28 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.block import Block, Ints
-from rmqctl.rocketmq.columns import Pairs, TextIds
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.database_queue import DatabaseQueue
-from rmqctl.rocketmq.databases import DatabaseDamaged
+from rmqctl.rocketmq.dispatch.keys import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.queue_files import UNIT, Queue, Units
-from rmqctl.rocketmq.queue_numbers import KeyNumbers, run_starts, signed
-from rmqctl.rocketmq.rocksdb_queues import QueueDatabase, open_queues
-from rmqctl.rocketmq.store import LIGHT, QUEUES, QueueFiles, RocketMQStore
-from rmqctl.rocketmq.tags import DelayLevels, delayed, tags_codes
-from rmqctl.rocketmq.unit_pages import UnitPages
-from rmqctl.rocketmq.verify.batch_queues import BatchClaim, BatchMatch, finish_batches
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, run_starts, signed
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import UNIT, Queue, UnitPages, Units
+from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, open_queues
+from rmqctl.rocketmq.store.databases import DatabaseDamaged
+from rmqctl.rocketmq.store.files import LIGHT, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.even_queues import Claim
-from rmqctl.rocketmq.verify.queue_ext import ExtensionProblem, Extensions, extension_findings
-from rmqctl.rocketmq.verify.queue_rest import FileQueues, Missing, finish_queues
-from rmqctl.rocketmq.verify.rocksdb_queues import finish_database
+from rmqctl.rocketmq.verify.rocksdb import DatabaseQueue, finish_database
+from rmqctl.rocketmq.verify.unit_kinds import (
+    BatchClaim,
+    BatchMatch,
+    ExtensionProblem,
+    Extensions,
+    extension_findings,
+    finish_batches,
+)
+from rmqctl.rocketmq.verify.unmatched import Claim, FileQueues, Missing, finish_queues
 
 _MAX_EXT = -(1 << 31) - 1
 _SAMPLE = 64

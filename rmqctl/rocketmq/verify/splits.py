@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqctl.findings import Finding
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.columns import TextIds
-from rmqctl.rocketmq.commitlog import FileContext, LogState, resume_state, walk_file
-from rmqctl.rocketmq.geometry import Geometry
-from rmqctl.rocketmq.queue_numbers import KeyNumbers
-from rmqctl.rocketmq.store import RocketMQStore
-from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.dledger import entry_findings
+from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
+from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds
+from rmqctl.rocketmq.log.commitlog import FileContext, LogState, resume_state, walk_file
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import Geometry
+from rmqctl.rocketmq.verify.context import LogContext, entry_findings
 from rmqctl.rocketmq.verify.index import IndexChecker
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogPartial
 from rmqctl.rocketmq.verify.queues import QueueChecker
@@ -105,4 +103,4 @@ class SplitCheck:
 
 def unreadable(file: str, error: OSError) -> Finding:
     """The finding for a file that cannot be read."""
-    return Finding(kinds.FILE_UNREADABLE, file, 0, 0, f"cannot be read: {error.strerror or error}")
+    return Finding(FILE_UNREADABLE, file, 0, 0, f"cannot be read: {error.strerror or error}")

@@ -1,17 +1,69 @@
-"""Checkpoint, abort and lock against what the log shows (spec 5, 12)."""
+"""Checkpoint, abort and lock against what the log shows (spec 5, 12).
+
+Configuration against the queues: files that cannot be read, offsets outside, unknown topics (spec 9).
+
+The timer log and the timer wheel: units that cannot be, slots that point nowhere (spec 11).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+
+from formats.errors import DecodeError
+from formats.layout import plan_of
 from formats.rocketmq.abort_lock import abort_pid
+from formats.rocketmq.config_json import parse_config
+from formats.rocketmq.timer import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    UNIT_SIZE,
+    WHEEL_SLOTS,
+    TimerCheck,
+    TimerLogUnit,
+    TimerWheelSlot,
+)
 from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, FindingKind, Severity
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.checkpoint import PATH, read_checkpoint
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
+from rmqctl.rocketmq.findings.derived import QUEUE_ORPHAN
+from rmqctl.rocketmq.findings.state import (
+    CHECKPOINT_AHEAD,
+    CHECKPOINT_BEHIND,
+    CHECKPOINT_LENGTH,
+    CHECKPOINT_MISSING,
+    CHECKPOINT_OFFSET,
+    CHECKPOINT_ZERO,
+    CONFIG_BACKUP,
+    CONFIG_CONSUMER_OFFSET,
+    CONFIG_DELAY_OFFSET,
+    CONFIG_FALLBACK,
+    CONFIG_UNKNOWN_TOPIC,
+    CONFIG_UNREADABLE,
+    STORE_ABORT,
+    STORE_RUNNING,
+    TIMER_CHECK,
+    TIMER_LOG,
+)
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import Queue, Units
+from rmqctl.rocketmq.state.config import (
+    CONFIG,
+    PATH,
+    ConfigFile,
+    ConsumerOffset,
+    config_files,
+    consumer_offsets,
+    delay_offsets,
+    has_stored_config,
+    read_checkpoint,
+    topic_names,
+)
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile, sequence
+from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.text import number_of
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
@@ -27,18 +79,18 @@ _INDEX_FLUSH_MS = 2_000
 """Of a full index file, which a thread of its own flushes."""
 
 
-def check(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+def check_state(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     """Findings about the store's state.
 
     Raises:
         OSError: a file cannot be read.
     """
     if context.running:
-        yield Finding(kinds.STORE_RUNNING, "lock", 0, 0, "a broker holds the lock; what was read may be changing")
+        yield Finding(STORE_RUNNING, "lock", 0, 0, "a broker holds the lock; what was read may be changing")
     elif context.crashed:
         pid = abort_pid(read_all(store.tree, "abort") or b"")
         who = f" (process {pid})" if pid else ""
-        yield Finding(kinds.STORE_ABORT, "abort", 0, 0, f"the last broker{who} did not stop cleanly")
+        yield Finding(STORE_ABORT, "abort", 0, 0, f"the last broker{who} did not stop cleanly")
     yield from _checkpoint(store, context)
 
 
@@ -47,11 +99,11 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     has_log = bool(store.log_files)
     if found is None:
         if has_log:
-            yield _finding(kinds.CHECKPOINT_MISSING, 0, "there is no checkpoint, but a commit log")
+            yield _finding(CHECKPOINT_MISSING, 0, "there is no checkpoint, but a commit log")
         return
     fields, length = found
     if length < _FIELDS_SIZE:
-        yield _finding(kinds.CHECKPOINT_LENGTH, length, f"{length} bytes, at least {_FIELDS_SIZE} expected")
+        yield _finding(CHECKPOINT_LENGTH, length, f"{length} bytes, at least {_FIELDS_SIZE} expected")
         return
     yield from _offsets(fields, context)
     yield from _times(fields, context, store)
@@ -68,7 +120,7 @@ def _offsets(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
             message = f"{name} is {value}, but the log ends at {context.limit if end is None else end}"
             is_master_s = name == _OFFSETS[0] and value >= 0
             severity = Severity.NOTE if is_master_s else None
-            yield Finding(kinds.CHECKPOINT_OFFSET, PATH, at, 8, message, severity)
+            yield Finding(CHECKPOINT_OFFSET, PATH, at, 8, message, severity)
 
 
 def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) -> Iterator[Finding]:
@@ -76,7 +128,7 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
     names = [n for n in _TIMES if fields[n] > max(last, context.newest_store_timestamp)]
     if names and last:
         values = ", ".join(f"{n} {fields[n]}" for n in names)
-        yield _finding(kinds.CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but the last record was stored at {last}")
+        yield _finding(CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but the last record was stored at {last}")
         return
     if not last:
         return
@@ -88,7 +140,7 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
         rocksdb, some = store.is_rocksdb, any(fields[n] for n in _TIMES)
         normal = rocksdb or (expected and (some or _is_young(store, context)))
         severity = Severity.NOTE if normal else None
-        yield _finding(kinds.CHECKPOINT_ZERO, _FIELDS_SIZE, message, severity)
+        yield _finding(CHECKPOINT_ZERO, _FIELDS_SIZE, message, severity)
         return
     names = [_TIMES[0]] if lazy else list(_TIMES[:2])
     behind = [n for n in names if fields[n] < last]
@@ -97,9 +149,7 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
         settled = not (context.crashed or context.running)  # a clean stop writes logics with the last dispatched record
         late = _TIMES[1] in behind and last - fields[_TIMES[1]] > _FLUSH_MS
         severity = Severity.WARNING if settled and late else None
-        yield _finding(
-            kinds.CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity
-        )
+        yield _finding(CHECKPOINT_BEHIND, _FIELDS_SIZE, f"{values}, the last record was stored at {last}", severity)
 
 
 def _is_young(store: RocketMQStore, context: LogContext) -> bool:
@@ -118,3 +168,269 @@ def _is_young(store: RocketMQStore, context: LogContext) -> bool:
 
 def _finding(kind: FindingKind, size: int, message: str, severity: Severity | None = None) -> Finding:
     return Finding(kind, PATH, 0, size, message, severity)
+
+
+# --- configuration against the queues ---------------------------------------------------------------
+
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_OWN_PREFIXES = ("rmq_sys_", "%RETRY%", "%DLQ%", "%LMQ%", "RMQ_SYS_")
+_OWN_TOPICS = {
+    SCHEDULE_TOPIC,
+    "TBW102",
+    "BenchmarkTest",
+    "CHECKPOINT_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "SELF_TEST_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+}
+_IN_PLACE = (5, 1, 0)
+Key = tuple[str, int]
+Ranges = Mapping[Key, tuple[int, int]]
+
+
+def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+    """Findings about config/.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    yield from _unreadable(store, context)
+    if store.is_rocksdb or has_stored_config(store):
+        return  # the databases count, not the files (spec 10.3)
+    consumers, delays = consumer_offsets(store), delay_offsets(store)
+    ranges = _ranges(store, context, {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(n) for n in delays})
+    known = topic_names(store)
+    read = _is_read(store)
+    yield from _consumers([c for c in consumers if read((c.topic, c.queue_id))], ranges, known)
+    yield from _delays({level: n for level, n in delays.items() if read(_delay_queue(level))}, ranges)
+    if known is not None:
+        yield from _orphans(store, known)
+
+
+def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+    for file in config_files(store):
+        if file.error is None:
+            yield from _backup(store, file, context)
+            continue
+        kind = CONFIG_FALLBACK if file.fallback else CONFIG_UNREADABLE
+        helped = "its .bak is good" if file.fallback else "its .bak does not help"
+        yield Finding(kind, file.path, file.error.offset, 0, f"the file {file.error}; {helped}")
+
+
+def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iterator[Finding]:
+    """A ``.bak`` that no broker could load, beside a good file that 5.1.0 and later write in place."""
+    path = f"{file.path}.bak"
+    data = read_all(store.tree, path)
+    if data is None:
+        return
+    why = ""
+    try:
+        document = parse_config(data)
+        why = "" if document is None or isinstance(document, dict) else "it holds no object"
+    except DecodeError as error:
+        why = f"it {error}"
+    if why:
+        severity = None if context.highest_release >= _IN_PLACE else Severity.NOTE
+        message = f"no broker can load this copy: {why}; the file itself is good"
+        yield Finding(CONFIG_BACKUP, path, 0, 0, message, severity)
+
+
+def _is_read(store: RocketMQStore) -> Callable[[Key], bool]:
+    """Whether the files of a queue could be read, or are not there; else nobody knows where it ends."""
+    refusals = refusals_of(store.tree)
+    return lambda key: not any(is_unread(refusals, f"{kind}/{key[0]}/{key[1]}") for kind in (QUEUES, BATCH_QUEUES))
+
+
+def _ranges(store: RocketMQStore, context: LogContext, wanted: set[Key]) -> Ranges:
+    """Smallest and next offset of the queues that are there."""
+    wanted = {key for key in wanted if key[0] and "/" not in key[0] and key[0] not in (".", "..")}
+    if not wanted:
+        return {}
+    dispatched = context.dispatched if context.dispatched >= 0 else None
+    return {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store, wanted, dispatched)}
+
+
+def _consumers(consumers: list[ConsumerOffset], ranges: Ranges, known: set[str] | None) -> Iterator[Finding]:
+    for own in consumers:
+        key = own.topic, own.queue_id
+        limit = ranges.get(key, (0, 0))[1]
+        if known is not None and own.topic not in known and not _is_own(own.topic) and key not in ranges:
+            message = (
+                f"group {own.group} has an offset of queue {own.queue_id} of a topic that topics.json does not know"
+            )
+            yield _config_finding(CONFIG_UNKNOWN_TOPIC, own, message)
+        elif own.offset < 0:
+            message = f"group {own.group} stands at {own.offset}, and queue offsets begin at 0"
+            yield _config_finding(CONFIG_CONSUMER_OFFSET, own, message)
+        elif own.offset > limit:
+            message = f"group {own.group} stands at {own.offset}, but the queue ends at {limit}"
+            yield _config_finding(CONFIG_CONSUMER_OFFSET, own, message)
+
+
+def _config_finding(kind: FindingKind, own: ConsumerOffset, message: str) -> Finding:
+    return Finding(kind, own.file, 0, 0, message, topic=own.topic, queue_id=own.queue_id)
+
+
+def _delay_queue(level: int) -> Key:
+    return SCHEDULE_TOPIC, level - 1
+
+
+def _delays(delays: Mapping[int, int], ranges: Ranges) -> Iterator[Finding]:
+    for level, offset in delays.items():
+        low, high = ranges.get(_delay_queue(level), (0, 0))
+        if not low <= offset <= high:
+            message = f"level {level} stands at {offset}, but its queue holds {low} to {high}"
+            yield Finding(
+                CONFIG_DELAY_OFFSET, f"{CONFIG}/delayOffset.json", 0, 0, message, topic=SCHEDULE_TOPIC,
+                queue_id=level - 1,
+            )  # fmt: skip
+
+
+def _orphans(store: RocketMQStore, known: set[str]) -> Iterator[Finding]:
+    own = {store.settings.get(name) for name in ("brokerName", "brokerClusterName")}
+    for kind in (QUEUES, BATCH_QUEUES):
+        for entry in store.tree.entries(kind, sizes=False):
+            topic = entry.name
+            if entry.is_directory and topic not in known and topic not in own and not _is_own(topic):
+                message = f"topic {topic} has queues, but topics.json does not know it"
+                yield Finding(QUEUE_ORPHAN, entry.path, 0, 0, message, topic=topic)
+
+
+def _is_own(topic: str) -> bool:
+    """Topics that brokers make or use without an entry in topics.json."""
+    return topic in _OWN_TOPICS or topic.startswith(_OWN_PREFIXES)
+
+
+# --- the timer log and the timer wheel --------------------------------------------------------------
+
+
+UNIT = plan_of(TimerLogUnit).runs[0].dtype
+SLOT = plan_of(TimerWheelSlot).runs[0].dtype
+_CHECK = plan_of(TimerCheck).runs[0]
+WHEEL, CHECK = "timerwheel", "config/timercheck"
+_TOPIC = "rmq_sys_wheel_timer"
+_LOOKED_UP = 4096
+_CLOCK_MS = 86_400_000
+_CHUNK = 1 << 15
+_MAGIC_BITS = 0xF
+
+
+def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
+    """Findings of the timer files; none where there are no such files.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files, _ = sequence(store.tree, "timerlog", "timerlog")
+    end = files[0].base if files else 0
+    for file in files:
+        end, problem, units = _units(file)
+        if problem is not None:
+            yield problem
+        yield from _references(file, units, context)
+    yield from _wheel(store, end, context)
+    yield from _progress(store, end, context)
+
+
+def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[Finding]:
+    """Units whose message lies behind the end of the log, or is not there any more: the log was cut (#10668).
+
+    Of the others the last are looked up in the log: those that a cut leaves.
+    """
+    if context.end is None or not len(units):
+        return
+    physical = units["physical_offset"].astype(np.int64)
+    wrong = physical + units["message_size"] > context.end
+    with LogReader(context.log_files) as log:
+        for row in range(max(len(units) - _LOOKED_UP, 0), len(units)):
+            begin, size = int(physical[row]), int(units["message_size"][row])
+            if wrong[row] or begin < context.min_offset or context.is_damaged(begin, begin + max(size, 1)):
+                continue
+            head = log.head(begin)
+            wrong[row] = head is None or int.from_bytes(head[1][:4], "big", signed=True) != size
+    rows = np.flatnonzero(wrong)
+    if len(rows):
+        first = int(rows[0])
+        message = (
+            f"{number_of(len(rows), 'unit')} of the timer log for messages that the log does not hold, the first of "
+            f"{int(units['message_size'][first])} bytes at {int(physical[first])}; the log ends at {context.end}"
+        )
+        yield Finding(TIMER_LOG, file.name, first * UNIT_SIZE, UNIT_SIZE, message, physical_offset=int(physical[first]))
+
+
+def _progress(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
+    """What config/timercheck says against the timer log and the timer queue."""
+    data = read_all(store.tree, CHECK)
+    if not data:
+        return
+    fields = dict(
+        zip(
+            _CHECK.names, _CHECK.packer.unpack(data[: _CHECK.packer.size].ljust(_CHECK.packer.size, b"\0")), strict=True
+        )
+    )
+    limits = {"last_timer_log_flush_pos": (end, "the timer log ends at")}
+    if context.end is not None:
+        queue = Queue.open(QueueFiles(QUEUES, _TOPIC, 0, f"{QUEUES}/{_TOPIC}/0", store.tree))
+        if queue.files:
+            limits["last_timer_queue_offset"] = queue.end() // queue.dtype.itemsize, "the timer queue ends at"
+    found = store.tree.stat(CHECK)
+    written = max(found.mtime_ms if found else 0, context.newest_store_timestamp)
+    if written:
+        limits["last_read_time"] = written + _CLOCK_MS, "the file was written before"
+    for name, (limit, what) in limits.items():
+        if not 0 <= fields[name] <= limit and not (fields[name] > limit and (context.crashed or context.running)):
+            at = 8 * _CHECK.names.index(name)
+            yield Finding(TIMER_CHECK, CHECK, at, 8, f"{name} is {fields[name]}, but {what} {limit}")
+
+
+def _units(file: StoreFile) -> tuple[int, Finding | None, Units]:
+    """Where the units of a file end (offset in the timer log), the first that cannot be, and those in front of it."""
+    source = file.open()
+    try:
+        data = source.read_at(0, file.size)
+    finally:
+        source.close()
+    units = np.frombuffer(data, UNIT, len(data) // UNIT_SIZE)
+    fine = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~_MAGIC_BITS) == 0) & (units["magic"] != 0)
+    count = int(np.argmin(fine)) if not fine.all() else len(units)
+    at = count * UNIT_SIZE
+    rest = data[at:]
+    if not any(rest) or _is_blank(rest):
+        return file.base + (file.size if rest and any(rest) else at), None, units[:count]
+    message = f"size {int.from_bytes(rest[:4], 'big')} where a unit of {UNIT_SIZE} bytes or a blank should be"
+    problem = Finding(TIMER_LOG, file.name, at, min(UNIT_SIZE, len(rest)), message)
+    return file.base + at, problem, units[:count]
+
+
+def _is_blank(rest: bytes) -> bool:
+    return int.from_bytes(rest[12:BLANK_SIZE], "big", signed=True) == BLANK_MAGIC
+
+
+def _wheel(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
+    entry = store.tree.stat(WHEEL)
+    if entry is None or entry.is_directory:
+        return
+    size = WHEEL_SLOTS * SLOT.itemsize
+    if entry.size not in (0, size):
+        yield Finding(TIMER_LOG, WHEEL, 0, 0, f"{entry.size} bytes, {size} expected")
+        return
+    source = store.tree.open(WHEEL)
+    try:
+        for start, stop in source.data_ranges(0, entry.size):
+            yield from _slots(
+                source.read_at(start - start % 32, stop - start + start % 32), start - start % 32, end, context
+            )
+    finally:
+        source.close()
+
+
+def _slots(data: bytes, start: int, end: int, context: LogContext) -> Iterator[Finding]:
+    """Slots that point behind the end of the timer log; the wheel may be ahead of it after a crash."""
+    slots = np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)
+    wrong = (slots["time"] > 0) & (slots["last"] >= end) & (slots["count"] > 0)
+    if context.crashed or context.running:
+        return
+    for row in np.flatnonzero(wrong).tolist():
+        message = f"the slot's last unit lies at {int(slots['last'][row])}, but the timer log ends at {end}"
+        yield Finding(TIMER_LOG, WHEEL, start + row * SLOT.itemsize, SLOT.itemsize, message)

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq import finding_kinds as kinds
-from rmqctl.rocketmq.block import Block, head_offsets
+from rmqctl.rocketmq.findings.log import LOG_STORE_TIME
+from rmqctl.rocketmq.log.block import Block, head_offsets
 
 _IN_FRONT, _EDGE = 2, 3
 _LOCK_MS = 1000
@@ -163,7 +163,7 @@ def _judge(second: int | None, front: int | None, time: int, behind: int | None)
 def _finding(found: _Break, spot: Spot) -> Finding:
     message, severity = f"the store time is {found.text}", Severity.NOTE if found.is_normal else None
     return Finding(
-        kinds.LOG_STORE_TIME, spot.file, spot.position, 8, message, severity, physical_offset=spot.physical,
+        LOG_STORE_TIME, spot.file, spot.position, 8, message, severity, physical_offset=spot.physical,
         topic=spot.topic,
     )  # fmt: skip
 

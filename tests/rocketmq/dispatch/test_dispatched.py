@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from fixtures import golden
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.tags_code import tags_code
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.commitlog import CommitLog
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.queue_units import units_of
 from rmqctl.rocketmq.dispatch.request import DispatchRequest, request_of, request_of_fields
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.dispatch.units import units_of
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.log_files import log_of, record
 
 OLD, NEW = DispatchRules(Release(4, 9, 8)), DispatchRules(Release(5, 5, 0))

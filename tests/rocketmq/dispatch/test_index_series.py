@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rmqctl.rocketmq.dispatch import index_series
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
-from rmqctl.rocketmq.dispatch.index_put import HEADER_SIZE, IndexHead, put_key
+from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead, put_key
 from rmqctl.rocketmq.dispatch.index_series import IndexSeries, chain
-from rmqctl.rocketmq.index_geometry import IndexGeometry
-from rmqctl.rocketmq.rebuild.staging import IndexFilesWriter
+from rmqctl.rocketmq.rebuild.build import IndexFilesWriter
+from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 Record = tuple[int, int, list[int]]
 """Physical offset, store time (ms), hashes of its keys."""

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
-from rmqctl.rocketmq.dispatch.batch_units import BatchQueueState
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Piece
-from rmqctl.rocketmq.dispatch.ext_units import ExtState
-from rmqctl.rocketmq.dispatch.queue_series import MAX_HOLE, QueueSeries, QueueSizes
-from rmqctl.rocketmq.dispatch.queue_units import Appended, QueueState, units_of
 from rmqctl.rocketmq.dispatch.request import DispatchRequest
+from rmqctl.rocketmq.dispatch.series import MAX_HOLE, QueueSeries, QueueSizes
+from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, ExtState, QueueState, units_of
 
 FILE = 100
 

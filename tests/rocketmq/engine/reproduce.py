@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fixtures import golden
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.config_files import read_config, table
 from rmqctl.rocketmq.engine import Host, Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.property_text import client_text, java_map_order, property_text
-from rmqctl.rocketmq.engine.stamping import batch_item
+from rmqctl.rocketmq.engine.record import client_text, java_map_order, property_text
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.producer.drafts import batch_item
+from rmqctl.rocketmq.state.config import read_config, table
+from rmqctl.rocketmq.store.locate import open_store_at
 
 _SET_BY_CLIENT_FIRST, _SET_BY_CLIENT_LAST = ("TAGS", "KEYS", "WAIT"), ("UNIQ_KEY",)
 _ADDED = ("MSG_REGION", "TRACE_ON", "CLUSTER", "REAL_TOPIC", "REAL_QID", "INNER_BASE", "INNER_NUM", "TIMER_DEQUEUE_MS")

@@ -18,15 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.errors import IOFailure
+from rmqctl.files.writing import Buffer, Disk
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine, bulk_encode
-from rmqctl.rocketmq.engine import bulk as bulk_module
-from rmqctl.rocketmq.engine.bulk import can_bulk, produce_bulk
-from rmqctl.rocketmq.engine.bulk_encode import Encoder
-from rmqctl.rocketmq.engine.disk import Buffer, Disk
-from rmqctl.rocketmq.engine.drafts import Template, counted
+from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.flush import Pauses
-from rmqctl.rocketmq.engine.produce import ProduceOptions, produce
+from rmqctl.rocketmq.producer import bulk as bulk_module
+from rmqctl.rocketmq.producer import bulk_encode
+from rmqctl.rocketmq.producer.bulk import can_bulk, produce_bulk
+from rmqctl.rocketmq.producer.bulk_encode import Encoder
+from rmqctl.rocketmq.producer.drafts import Template, counted
+from rmqctl.rocketmq.producer.produce import ProduceOptions, produce
 from tests.rocketmq.engine.test_engine import START, complaints
 
 RELEASES = [Release(4, 5, 2), Release(4, 9, 0), Release(4, 9, 8), Release(5, 1, 4), Release(5, 5, 0)]

@@ -11,8 +11,8 @@ from click.testing import Result
 from fixtures import golden
 from fixtures.damaged import ALL_KINDS, damaged_store, sound_store
 from rmqctl.errors import Refused
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.engine.damage import damage
+from rmqctl.rocketmq.producer.damage import damage
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 Rmqctl = Callable[..., Result]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from fixtures import golden
 from rmqctl.errors import NotAStore, Refused, StoreInUse, TooDamaged
 from rmqctl.findings import Severity
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.query.key import KeyQuery
-from rmqctl.rocketmq.releases import FIRST_WITH_EMPTY_BODIES
+from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 START = 1_700_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import Message, StoreEngine
-from rmqctl.rocketmq.engine.expiry import HOUR_MS
+from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
 from tests.rocketmq.engine.test_engine import START, complaints, put_some, small
 
 DAYS = 24 * HOUR_MS

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import IOFailure, RmqctlError
+from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, PutResult, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from tests.rocketmq.engine.test_engine import complaints
 
 MESSAGES = 40

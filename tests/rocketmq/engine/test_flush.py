@@ -10,8 +10,8 @@ from time import sleep
 import pytest
 
 from rmqctl.errors import IOFailure
+from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from rmqctl.rocketmq.engine.flush import has_pages
 from tests.rocketmq.engine.test_engine import complaints
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.bulk import produce_bulk
-from rmqctl.rocketmq.engine.drafts import Template
-from rmqctl.rocketmq.engine.produce import ProduceOptions
+from rmqctl.rocketmq.producer.bulk import produce_bulk
+from rmqctl.rocketmq.producer.drafts import Template
+from rmqctl.rocketmq.producer.produce import ProduceOptions
 from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.engine.test_engine import START, complaints
 
 RELEASES = ["4.9.8", "5.3.3", "5.4.0", "5.5.0"]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.damaged import sound_store
-from rmqctl.open import open_store_at
 from rmqctl.rocketmq.engine import Host, MadeUpClock, Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import FAMILIES
-from rmqctl.rocketmq.store import QUEUES_EXT
+from rmqctl.rocketmq.store.files import QUEUES_EXT
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.engine.test_engine import START, complaints, put_some, small
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.disk import Disk
 from rmqctl.rocketmq.query.key import KeyQuery
 from tests.rocketmq.engine.test_engine import complaints
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, MessageRefused, PutResult, PutStatus, StoreConfig
 from rmqctl.rocketmq.engine import StoreEngine as Engine
-from rmqctl.rocketmq.engine.drafts import Draft
-from rmqctl.rocketmq.engine.produce import ProduceOptions, produce
+from rmqctl.rocketmq.producer.drafts import Draft
+from rmqctl.rocketmq.producer.produce import ProduceOptions, produce
 from tests.rocketmq.engine.test_engine import complaints
 from tests.rocketmq.engine.test_flush import SlowDisk
 

@@ -12,8 +12,8 @@ from time import monotonic, process_time, sleep
 import pytest
 
 from rmqctl.errors import IOFailure, Refused
+from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.disk import Buffer, Disk
 from tests.rocketmq.engine.test_engine import complaints
 
 _UNWAITED = {"WAIT": "false"}
@@ -322,7 +322,7 @@ def test_callbacks_that_put_again_do_not_wait_for_their_own_thread(tmp_path: Pat
 
 @pytest.mark.parametrize("dsync", [0, 1 << 30], ids=["none", "EOPNOTSUPP"])
 def test_systems_that_cannot_write_and_sync_in_one(dsync: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.rocketmq.engine.disk._DSYNC", dsync)
+    monkeypatch.setattr("rmqctl.files.writing._DSYNC", dsync)
     with StoreEngine.open(tmp_path, config(commit_log_file_size=4096, max_message_size=2000)) as engine:
         results = [engine.put(Message("T", b"%d" % n * 100)) for n in range(50)]
         assert engine.log.flushed == results[-1].end

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from formats.rocketmq.tags_code import parse_delay_levels
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.config_files import delay_offsets
 from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.routing import dead_letter_topic, retry_topic, sent_back
+from rmqctl.rocketmq.state.config import delay_offsets
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.engine.test_engine import START, complaints, small
 
 SCHEDULE, HALF, OP, TIMER = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.engine.expiry import HOUR_MS
+from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
 from tests.rocketmq.engine.test_engine import START, complaints
 from tests.rocketmq.engine.test_system_topics import TIMER, bodies
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.rocketmq.query.byte_search import find, find_in_copy
+from rmqctl.rocketmq.query.log_search import find, find_in_copy
 
 _FEW = st.lists(st.sampled_from([0, 1, 255]), max_size=40).map(bytes)
 

@@ -14,17 +14,15 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import index_files
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.query.by_id import by_id
-from rmqctl.rocketmq.query.explain import explain_key
-from rmqctl.rocketmq.query.explain_id import conclude_id
+from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.query.explain import conclude_id, explain_key
+from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key, by_key_in
-from rmqctl.rocketmq.query.message_ids import parse_message_id
 from rmqctl.rocketmq.query.steps import Step, Trace
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import index_geometry
+from rmqctl.rocketmq.store.locate import open_store_at
 
 BY_KEY = {
     "totalsize-flip-mid": "miss.record-damaged",

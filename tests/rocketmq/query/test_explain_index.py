@@ -11,11 +11,11 @@ import pytest
 
 from fixtures import golden as stores
 from formats.rocketmq.index import index_key, key_hash
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.index_geometry import ENTRY, IndexGeometry
 from rmqctl.rocketmq.query.explain import explain_key
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
 from rmqctl.rocketmq.query.steps import Step, Trace, misses
+from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry
+from rmqctl.rocketmq.store.locate import open_store_at
 
 NAME = "5.5.0-clean"
 GEOMETRY = IndexGeometry(500, 1000)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.query.page import OffsetQuestion, offset_rows
+from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.store.locate import open_store_at
 
 GONE, DAMAGED, UNQUEUED = "record-gone", "record-damaged", "no-queue-unit"
 CAUSES = {

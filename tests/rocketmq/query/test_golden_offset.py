@@ -9,14 +9,14 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.log_end import last_unit
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
-from rmqctl.rocketmq.query.started import StartedStore
-from rmqctl.rocketmq.queue_files import UNIT, Queue
-from rmqctl.rocketmq.store import QueueFiles, StoreFile
+from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.queues.files import UNIT, Queue
+from rmqctl.rocketmq.queues.log_end import last_unit
+from rmqctl.rocketmq.store.files import QueueFiles, StoreFile
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.query.test_golden_time import release_of
 
 GROWS = {"RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}

@@ -13,18 +13,17 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import IndexFile, index_files
-from rmqctl.rocketmq.log_reader import LogReader
-from rmqctl.rocketmq.query.by_id import by_id
+from rmqctl.rocketmq.index.files import IndexFile, index_files
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key, by_key_in
 from rmqctl.rocketmq.query.log_search import Search, search_log
-from rmqctl.rocketmq.query.message_ids import parse_message_id
 from rmqctl.rocketmq.query.records import KEYS, Record
 from rmqctl.rocketmq.query.steps import Trace
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import index_geometry
+from rmqctl.rocketmq.store.locate import open_store_at
 
 Question = dict[str, Any]
 

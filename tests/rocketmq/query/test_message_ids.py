@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import golden
-from rmqctl.rocketmq.query.message_ids import NotAMessageId, UniqueKey, parse_message_id
+from rmqctl.rocketmq.query.ids import NotAMessageId, UniqueKey, parse_message_id
 
 
 @pytest.mark.parametrize("name", golden.BROKER_STORES)

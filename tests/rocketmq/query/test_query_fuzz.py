@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden as stores
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.query.by_id import by_id
-from rmqctl.rocketmq.query.explain import explain_key
-from rmqctl.rocketmq.query.explain_id import conclude_id
+from rmqctl.rocketmq.query.explain import conclude_id, explain_key
+from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
-from rmqctl.rocketmq.query.message_ids import parse_message_id
 from rmqctl.rocketmq.query.steps import Trace, misses
+from rmqctl.rocketmq.store.locate import open_store_at
 
 NAME = "4.9.8-crash"
 IDS = {miss.id for miss in misses()}

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.query.page import OffsetQuestion, offset_rows
+from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.test_rare_stores import KINDS, rare, truth
 
 __all__ = ["rare"]  # a fixture

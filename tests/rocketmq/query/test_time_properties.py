@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.rocketmq.consumequeue import ConsumeQueueUnit
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.query.units import UNIT_SIZE, Unit, UnitFile, valid_prefix
-from rmqctl.rocketmq.queue_files import UNIT, is_valid
+from rmqctl.rocketmq.queues.files import UNIT, is_valid
 
 RECORD = 100
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl.open import open_store_at
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.rocketmq.damage_table import Variant, variants
 

@@ -15,14 +15,14 @@ import pytest
 from fixtures import bulk, golden
 from formats.rocketmq.checkpoint import Checkpoint
 from rmqctl.files.local import LocalFile
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.repair.run import apply, undo
-from rmqctl.rocketmq.queue_files import BATCH_UNIT, UNIT
-from rmqctl.rocketmq.rebuild.differences import Change, first_difference, written
+from rmqctl.repair.execute import apply, undo
+from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT
+from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
+from rmqctl.rocketmq.rebuild.compare import Change, first_difference, written
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
-from rmqctl.rocketmq.rocksdb_queues import rocksdb_units
-from rmqctl.rocketmq.topics import queue_rows
+from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.log_files import ended, log_of, record
 
 RARE = Path(__file__).parents[3] / "fixtures" / "rare"

@@ -17,9 +17,9 @@ import pytest
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
-from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.test_recorded_shapes import DIRECTORY, said
 
 

@@ -9,11 +9,11 @@ import pytest
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.family import RocketMQ
-from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.query.queue_view import open_queue
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.releases import release_range
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.damage_table import Variant, variants
 
 ALL = [variant for release in golden.RELEASES for variant in variants(release)]

@@ -10,9 +10,9 @@ import pytest
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
-from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.damage_table import Variant, variants
 
 ALL = [variant for release in golden.RELEASES for variant in variants(release)]

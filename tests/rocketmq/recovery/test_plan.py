@@ -14,11 +14,11 @@ import pytest
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
-from rmqctl.repair.run import apply, undo
-from rmqctl.rocketmq.locate import open_store
+from rmqctl.repair.execute import apply, undo
 from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 _SCHEDULE = "SCHEDULE_TOPIC_XXXX"  # the recording store of 4.9.8 had no table of delay levels

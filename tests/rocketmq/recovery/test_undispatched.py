@@ -15,10 +15,9 @@ import pytest
 from fixtures import damage, golden
 from fixtures.damaged import sound_store
 from rmqctl.files.tree import LocalTree
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.locate import open_store
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.locate import open_store, open_store_at
 
 FILES, MESSAGES = 10, 2600
 """How many files of the log 5.4.0 and later look at when they choose where to

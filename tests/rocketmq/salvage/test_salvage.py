@@ -11,12 +11,12 @@ import pytest
 
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.commitlog import CommitLog
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.mend.placeholder import MARK
+from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.repair.placeholder import MARK
 from rmqctl.rocketmq.salvage.salvage import Salvaged, SalvageOptions, salvage
-from rmqctl.rocketmq.store import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store
 
 DAMAGED = (
     "clean/body-flip-mid",

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.findings import Finding
-from rmqctl.open import open_store_at
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 QUEUE = "batchconsumequeue/LabBatchCq/0"

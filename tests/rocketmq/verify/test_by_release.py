@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial
 from tests.rocketmq.verify.test_compression import record

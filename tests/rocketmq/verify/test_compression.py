@@ -14,12 +14,12 @@ from lz4.frame import compress as lz4_compress
 from zstandard import ZstdCompressor
 
 from formats.rocketmq.message import body_crc, decode_record, encode_record
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.filters import DEFAULT_MAX_BODY
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.body import open_body, why_not_inflated
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.log.record import open_body, why_not_inflated
+from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin
 from tests.rocketmq.test_scan import log
 

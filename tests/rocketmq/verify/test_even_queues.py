@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.verify.even_queues import Claim, uneven_queues
+from rmqctl.rocketmq.verify.unmatched import Claim, uneven_queues
 
 MIN_OFFSET = 1000
 UNIT = struct.Struct(">qiq")

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from formats.rocketmq.index import INT_MIN, java_hash, key_hash
-from rmqctl.files.source import BytesSource
+from formats.rocketmq.index import INT_MIN, key_hash
+from formats.text import java_hash
+from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.commitlog import LogBlock
-from rmqctl.rocketmq.java_hash import index_hashes
-from rmqctl.rocketmq.scan import Extent, scan
+from rmqctl.rocketmq.dispatch.keys import index_hashes
+from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.verify.log import LogChecker
 from tests.rocketmq.verify.test_compression import record
 

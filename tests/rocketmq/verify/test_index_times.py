@@ -11,12 +11,11 @@ import pytest
 
 from fixtures import golden
 from rmqctl.findings import Finding
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.geometry import index_geometry
-from rmqctl.rocketmq.index_files import IndexFile, index_files
-from rmqctl.rocketmq.index_geometry import IndexGeometry
+from rmqctl.rocketmq.index.files import IndexFile, index_files
+from rmqctl.rocketmq.store.geometry import IndexGeometry, index_geometry
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
-from rmqctl.rocketmq.verify.index_times import FileTimes, WrongRun, compare_times
+from rmqctl.rocketmq.verify.index_file import FileTimes, WrongRun, compare_times
 
 BEGIN, END, COUNT = 0, 8, 36
 STORES = ["4.5.2-clean", "4.9.8-crash", "5.5.0-clean"]

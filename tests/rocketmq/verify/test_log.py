@@ -11,11 +11,11 @@ import pytest
 from fixtures import bulk, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
-from rmqctl.rocketmq.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.store import StoreFile, sequence
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.store.files import StoreFile, sequence
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial
 

@@ -8,8 +8,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.findings import Finding
-from rmqctl.open import open_store_at
 from rmqctl.release import Release
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 
 SIZE = 131072

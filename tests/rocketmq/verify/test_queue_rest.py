@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.locate import open_store
-from rmqctl.rocketmq.verify import queue_rest
+from rmqctl.rocketmq.store.locate import open_store
+from rmqctl.rocketmq.verify import unmatched
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
@@ -31,7 +31,7 @@ def test_the_count_leaves_nothing_out(base: str, tmp_path: Path, monkeypatch: py
             damage.apply(variant["recipe"], root)
             by_count = rows(root)
             with monkeypatch.context() as patch:
-                patch.setattr(queue_rest._Rest, "_known", lambda _: -1)
+                patch.setattr(unmatched._Rest, "_known", lambda _: -1)
                 assert by_count == rows(root), name
             damage.undo(variant["recipe"], golden.pristine(base), root)
 

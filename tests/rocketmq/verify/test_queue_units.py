@@ -10,8 +10,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.findings import Finding
-from rmqctl.open import open_store_at
-from rmqctl.rocketmq.tags import DelayLevels, likely_delay
+from rmqctl.rocketmq.dispatch.keys import DelayLevels, likely_delay
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 FIRST = f"{0:020d}"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.block import Block
+from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.verify.store_times import StoreTimes, TimesJoin
 
 _TIMES = st.lists(st.sampled_from([0, 1000, 1700, 2800, 4500, 4600, 9000]), max_size=14)

@@ -1,0 +1,150 @@
+"""Plans and their edits as rows of JSON values.
+
+The changes of a journal as rows, for people who want to know before they type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rmqctl.repair.changes import STORE, FileChange
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.repair.journal import Journal
+from rmqctl.text import number_of
+
+
+def step_row(step: Step) -> dict[str, Any]:
+    """One step with its edits, without the bytes that they write."""
+    return {
+        "kind": "step",
+        "id": step.id,
+        "file": step.file,
+        "what": step.what,
+        "why": step.why,
+        "loses": step.loses,
+        "edits": [edit_row(edit) for edit in step.edits],
+    }
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """A whole plan as one document."""
+    return {
+        "kind": "plan",
+        "title": plan.title,
+        "root": str(plan.root),
+        "loses": sum(step.loses for step in plan.steps),
+        "steps": [step_row(step) for step in plan.steps],
+    }
+
+
+def edit_row(edit: Edit) -> dict[str, Any]:
+    """One edit: what it does to which bytes; sizes in bytes, times in nanoseconds since the epoch."""
+    match edit:
+        case Overwrite(file, offset, before, _):
+            return {"edit": "overwrite", "file": file, "offset": offset, "size": len(before)}
+        case Extend(file, low, high):
+            return {"edit": "extend", "file": file, "from": low, "to": high}
+        case Cut(file, low, high):
+            return {"edit": "cut", "file": file, "from": low, "to": high}
+        case Create(file):
+            return {"edit": "create", "file": file, "size": created_size(edit)}
+        case Quarantine(file):
+            return {"edit": "quarantine", "file": file}
+        case SetTimes(file, mtime_ns):
+            return {"edit": "set-times", "file": file, "mtime_ns": mtime_ns}
+
+
+def edit_text(edit: Edit) -> str:
+    """One edit in words."""
+    match edit:
+        case Overwrite(_, offset, before, _):
+            return f"overwrite {number_of(len(before), 'byte')} at {offset:,}"
+        case Extend(_, low, high):
+            return f"extend from {low:,} to {high:,} bytes"
+        case Cut(_, low, high):
+            return f"cut from {low:,} to {high:,} bytes"
+        case Create():
+            return f"create with {number_of(created_size(edit), 'byte')}"
+        case Quarantine():
+            return "move to quarantine"
+        case SetTimes(_, mtime_ns):
+            return f"set the modification time to {mtime_ns // 1_000_000} ms"
+
+
+def created_size(edit: Create) -> int:
+    """Length of a file that is to be made."""
+    if edit.size is not None:
+        return edit.size
+    return len(edit.content) if edit.source is None else edit.source.stat().st_size
+
+
+def edits_text(step: Step) -> str:
+    """All edits of a step in a few words; those of a kind in one file are counted."""
+    groups: dict[tuple[type[Edit], str], list[Edit]] = {}
+    for edit in step.edits:
+        groups.setdefault((type(edit), edit.file), []).append(edit)
+    return "; ".join(_group_text(step, edits) for edits in groups.values())
+
+
+def _group_text(step: Step, edits: list[Edit]) -> str:
+    where = "" if edits[0].file == step.file else f"{edits[0].file}: "
+    first = edits[0]
+    if len(edits) == 1 or not isinstance(first, Overwrite):
+        return where + ", ".join(edit_text(edit) for edit in edits)
+    size = sum(len(edit.after) for edit in edits if isinstance(edit, Overwrite))
+    return f"{where}overwrite {number_of(size, 'byte')} in {number_of(len(edits), 'place')} from {first.offset:,} on"
+
+
+def weight(plan: Plan) -> int:
+    """About how many bytes carrying out a plan writes, to journal and store."""
+    return sum(_weight(edit) for edit in plan.edits)
+
+
+def _weight(edit: Edit) -> int:
+    match edit:
+        case Overwrite():
+            return 3 * len(edit.after)
+        case Create():
+            return created_size(edit)
+        case Cut(_, low, high):
+            return low - high
+        case _:
+            return 0
+
+
+# --- the changes of a journal as rows ---------------------------------------------------------------
+
+
+def change_rows(journal: Journal, *, after: bool) -> Iterator[dict[str, Any]]:
+    """One row a file or directory that is driven to one side; sizes in bytes.
+
+    Args:
+        after: to the state after the plan, else to the one before it.
+    """
+    for file in journal.changes.files:
+        target, origin = file.side(after=after), file.side(after=not after)
+        yield {
+            "file": file.name,
+            "does": ", ".join(_does(file, after=after)),
+            "size": origin.size if origin.place == STORE else None,
+            "to_size": target.size if target.place == STORE else None,
+            "bytes": sum(size for _, size, _ in file.payloads(after=after)),
+            "mtime_ns": target.mtime_ns,
+        }
+    for directory in journal.changes.directories:
+        does = "make the directory" if directory.side(after=after) else "remove the empty directory"
+        yield {"file": f"{directory.name}/", "does": does, "size": None, "to_size": None, "bytes": 0}
+
+
+def _does(file: FileChange, *, after: bool) -> Iterator[str]:
+    target, origin = file.side(after=after), file.side(after=not after)
+    if file.moves:
+        yield f"bring in from {origin.place}" if target.place == STORE else f"move out to {target.place}"
+    if target.size != origin.size:
+        yield f"{'extend' if target.size > origin.size else 'cut'} to {target.size:,} bytes"
+    places = sum(1 for _ in file.payloads(after=after))
+    if places:
+        yield f"write {places:,} {'piece' if places == 1 else 'pieces'}"
+    if target.mtime_ns != origin.mtime_ns:
+        yield "set the modification time"

@@ -1,0 +1,374 @@
+"""Index files as rows: the header, each used slot with its chain, and every entry (spec 4).
+
+Timer files of 5.x as rows: wheel slots in use, log units, the progress file (spec 11).
+
+Small files as rows: checkpoint, abort, lock, epochs, identity, configuration (spec 1.5, 5, 9, 12).
+
+DLedger files as rows: entries with the messages in them, and the entry index (spec 2.14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.errors import DecodeError
+from formats.layout import plan_of
+from formats.rocketmq.abort_lock import abort_pid
+from formats.rocketmq.checkpoint import Checkpoint
+from formats.rocketmq.config_json import parse_config
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit, parse_text
+from formats.rocketmq.epoch import parse_epochs, parse_identity
+from formats.rocketmq.index import IndexSlot
+from formats.rocketmq.timer import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    UNIT_SIZE,
+    TimerCheck,
+    TimerLogBlank,
+    TimerLogUnit,
+    TimerMagic,
+    TimerWheelSlot,
+)
+from rmqctl.files.local import ByteSource
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.rocketmq.dump.log import LogDump
+from rmqctl.rocketmq.dump.queues import Records, chunks, unit_rows, used
+from rmqctl.rocketmq.dump.record import Row
+from rmqctl.rocketmq.findings.derived import INDEX_CHAIN, INDEX_FILE_LENGTH
+from rmqctl.rocketmq.findings.state import CHECKPOINT_LENGTH, CONFIG_UNREADABLE, FILE_STRAY, TIMER_LOG
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.columns import rows_of
+from rmqctl.rocketmq.store.files import StoreFile
+from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry
+from rmqctl.text import text_or_base64
+
+_SLOT = plan_of(IndexSlot).runs[0].dtype
+Numbers = npt.NDArray[np.int32]
+
+
+def index_rows(source: ByteSource, file: str, geometry: IndexGeometry | None) -> Iterator[Row]:
+    """Header, used slots by number, entries by number.
+
+    Args:
+        geometry: slots and entries; None when nothing tells them, then only the header is shown.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    raw = source.read_at(0, HEADER.packer.size)
+    if len(raw) < HEADER.packer.size:
+        message = f"{len(raw)} bytes are too few for the header of {HEADER.packer.size}"
+        yield Finding(INDEX_FILE_LENGTH, file, 0, len(raw), message).row()
+        return
+    header = dict(zip(HEADER.names, HEADER.packer.unpack(raw), strict=True))
+    slots, entries = (geometry.slots, geometry.entries) if geometry else (None, None)
+    yield {"kind": "index_header", "file": file, **header, "slots": slots, "entries": entries}
+    if geometry is not None:
+        index = _Index(source, file, geometry, header)
+        yield from index.slots()
+        yield from index.entries()
+
+
+class _Index:
+    """The slots and entries of one file."""
+
+    def __init__(self, source: ByteSource, file: str, geometry: IndexGeometry, header: dict[str, Any]) -> None:
+        self.source, self.file, self.geometry, self.header = source, file, geometry, header
+        self.size = min(source.size(), geometry.file_size)
+        self.count = min(max(header["index_count"], 1), geometry.entries)
+
+    def slots(self) -> Iterator[Row]:
+        """Used slots, each with the numbers of its entries from the newest on, as far as they lead."""
+        hashes, previous = self._chain_columns()
+        first = HEADER.packer.size
+        for position, units in chunks(self.source, _SLOT, first, min(self.geometry.entries_at, self.size)):
+            newest = units["newest"]
+            for i in np.flatnonzero(newest).tolist():
+                slot = (position - first) // _SLOT.itemsize + i
+                chain, broken = self._chain(slot, int(newest[i]), hashes, previous)
+                yield {"kind": "index_slot", "file": self.file, "slot": slot, "newest": int(newest[i]), "chain": chain}
+                if broken:
+                    at = position + i * _SLOT.itemsize
+                    yield Finding(INDEX_CHAIN, self.file, at, 4, f"slot {slot}: {broken}").row()
+
+    def _chain_columns(self) -> tuple[Numbers, Numbers]:
+        """Hash and predecessor of every entry by number; memory is taken only for entries in use."""
+        hashes, previous = np.zeros(self.geometry.entries, np.int32), np.zeros(self.geometry.entries, np.int32)
+        for number, units in self._entry_chunks():
+            hashes[number : number + len(units)] = units["key_hash"]
+            previous[number : number + len(units)] = units["previous"]
+            last = np.flatnonzero(used(units))
+            if len(last):  # after a crash entries can be ahead of the header
+                self.count = max(self.count, number + int(last[-1]) + 1)
+        return hashes, previous
+
+    def _entry_chunks(self) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+        begin = self.geometry.entry_at(0)
+        for position, units in chunks(self.source, ENTRY.dtype, begin, self.size):
+            yield (position - begin) // ENTRY.packer.size, units
+
+    def _chain(self, slot: int, newest: int, hashes: Numbers, previous: Numbers) -> tuple[list[int], str]:
+        """Entries of a slot, newest first, and what broke the chain ("" when it ends at 0)."""
+        chain: list[int] = []
+        number, limit = newest, self.count
+        while number:
+            if not 0 < number < self.count:
+                return chain, f"points at entry {number}, the file has {self.count - 1}"
+            if number >= limit:
+                return chain, f"entry {chain[-1] if chain else newest} points forward or in a circle, at {number}"
+            if int(hashes[number]) % self.geometry.slots != slot:
+                return [*chain, number], f"entry {number} has hash {int(hashes[number])}, which belongs to another slot"
+            chain.append(number)
+            number, limit = int(previous[number]), number
+        return chain, ""
+
+    def entries(self) -> Iterator[Row]:
+        """Entries by number, as far as there are any behind the header's count."""
+        for first, units in self._entry_chunks():
+            numbers = first + np.arange(len(units))
+            keep = np.flatnonzero((numbers > 0) & (numbers < self.count))
+            yield from self._rows(numbers[keep], units[keep])
+
+    def _rows(self, numbers: npt.NDArray[np.int64], units: npt.NDArray[np.void]) -> Iterator[Row]:
+        begin = self.header["begin_timestamp"]
+        hashes = units["key_hash"].astype(np.int64)
+        # the first entry's difference is measured from another time (spec 4.4), its own time is the begin
+        times = np.where(numbers == 1, begin, begin + units["time_difference"].astype(np.int64) * 1000)
+        columns = {
+            "number": numbers,
+            "slot": hashes % self.geometry.slots,
+            "key_hash": hashes,
+            "physical_offset": units["physical_offset"],
+            "time_difference": units["time_difference"],
+            "store_timestamp": times,
+            "previous": units["previous"],
+        }
+        for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+            yield {"kind": "index_entry", "file": self.file, **dict(zip(columns, values, strict=True))}
+
+
+# --- timer files of 5 -------------------------------------------------------------------------------
+
+
+DEFAULT_PRECISION = 1000
+"""ms a slot of the wheel stands for (timerPrecisionMs)."""
+
+_SLOT_NAMES = {"time": "slot_time"}  # counts slots, which no reader of a key "time" would expect
+_WHEEL_SLOT = plan_of(TimerWheelSlot).runs[0].dtype
+_UNIT = plan_of(TimerLogUnit).runs[0].dtype
+_BLANK = plan_of(TimerLogBlank).runs[0].packer
+_CHECK = plan_of(TimerCheck).runs[0]
+_ALL_FLAGS = int(TimerMagic.DEFAULT | TimerMagic.ROLL | TimerMagic.DELETE)
+_MAGIC_BITS = 0xF
+
+
+def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION) -> Iterator[Row]:
+    """Slots that hold anything, by number.
+
+    Args:
+        precision: ms a slot stands for.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for position, slots in chunks(source, _WHEEL_SLOT, 0, source.size()):
+        rows = np.flatnonzero(used(slots))
+        positions = position + rows * _WHEEL_SLOT.itemsize
+        numbers = (positions // _WHEEL_SLOT.itemsize).tolist()
+        before = {"slot": numbers}
+        for row in unit_rows("timer_slot", file, positions.tolist(), slots[rows], before=before, names=_SLOT_NAMES):
+            row["delivery_timestamp"] = row["slot_time"] * precision
+            yield row
+
+
+def timer_log_rows(file: StoreFile) -> Iterator[Row]:
+    """Units of one timer log file up to its blank or the room behind it; what is no unit is a finding in its place.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    source = file.open()
+    try:
+        size = source.size()
+        for position, units in chunks(source, _UNIT, 0, size):
+            for row in _log_chunk(file, position, units, size):
+                yield row
+                if row["kind"] != "timer_log_unit":
+                    return
+        rest = size % UNIT_SIZE
+        if rest >= BLANK_SIZE:
+            yield from _blank(file, size - rest, source.read_at(size - rest, BLANK_SIZE))
+    finally:
+        source.close()
+
+
+def _log_chunk(file: StoreFile, position: int, units: Records, size: int) -> Iterator[Row]:
+    good = (units["size"] == UNIT_SIZE) & (units["magic"] & ~_MAGIC_BITS == 0)
+    count = len(units) if good.all() else int(np.argmin(good))
+    positions = range(position, position + count * UNIT_SIZE, UNIT_SIZE)
+    for row in unit_rows("timer_log_unit", file.name, positions, units[:count]):
+        row["flags"] = [flag.name.lower() for flag in TimerMagic if row["magic"] & flag and flag.name]
+        row["delivery_timestamp"] = row["write_time"] + row["delay"]
+        yield row
+    if count < len(units):
+        at = position + count * UNIT_SIZE
+        found = list(_blank(file, at, units[count].tobytes()[:BLANK_SIZE]))
+        yield from found
+        if not found and units[count:].tobytes().strip(b"\0"):
+            message = f"size {int(units['size'][count])} and magic {int(units['magic'][count])} are those of no unit"
+            yield Finding(TIMER_LOG, file.name, at, size - at, message).row()
+
+
+def _blank(file: StoreFile, position: int, data: bytes) -> Iterator[Row]:
+    """The blank that closes a file, if it lies there."""
+    size, _, magic = _BLANK.unpack(data)
+    if magic == BLANK_MAGIC:
+        yield {"kind": "timer_log_blank", "file": file.name, "position": position, "size": size}
+
+
+def check_rows(data: bytes, file: str) -> Iterator[Row]:
+    """The progress of the timer; a file too short for its fields is read as zeros behind its end."""
+    values = _CHECK.packer.unpack(data[: _CHECK.packer.size].ljust(_CHECK.packer.size, b"\0"))
+    yield {"kind": "timer_check", "file": file, **dict(zip(_CHECK.names, values, strict=True))}
+
+
+# --- small files as rows ----------------------------------------------------------------------------
+
+
+_CHECKPOINT = plan_of(Checkpoint).runs[0]
+
+
+def checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
+    """The checkpoint; a file too short for its fields is read as zeros behind its end."""
+    size = _CHECKPOINT.packer.size
+    values = _CHECKPOINT.packer.unpack(data[:size].ljust(size, b"\0"))
+    yield {"kind": "checkpoint", **dict(zip(_CHECKPOINT.names, values, strict=True))}
+    if len(data) < size:
+        yield _finding(CHECKPOINT_LENGTH, file, len(data), f"{len(data)} bytes, the fields take {size}")
+
+
+def abort_rows(data: bytes, file: str) -> Iterator[Row]:
+    """The mark of an unclean exit, with the process id of a 5.x broker."""
+    yield {"kind": "abort", "file": file, "size": len(data), "pid": abort_pid(data)}
+
+
+def lock_rows(data: bytes, file: str, *, held: bool | None) -> Iterator[Row]:
+    """The lock file.
+
+    Args:
+        held: a broker holds it now; None where nobody can tell.
+    """
+    yield {"kind": "lock", "file": file, "size": len(data), "text": text_or_base64(data), "held": held}
+
+
+def epoch_rows(data: bytes, file: str) -> Iterator[Row]:
+    """Entries of an epoch file; if they cannot be read, a finding."""
+    try:
+        for entry in parse_epochs(data):
+            yield {"kind": "epoch", "file": file, "epoch": entry.epoch, "start_offset": entry.start_offset}
+    except DecodeError as error:
+        yield _finding(FILE_STRAY, file, len(data), f"no epoch file: {error}", error.offset)
+
+
+def identity_rows(data: bytes, file: str) -> Iterator[Row]:
+    """Names a broker in controller mode goes by."""
+    yield {"kind": "broker_identity", "file": file, **parse_identity(data.decode("utf-8", "replace"))}
+
+
+def config_rows(data: bytes, file: str) -> Iterator[Row]:
+    """A JSON configuration file, parsed as fastjson parses it; if it cannot be read, a finding."""
+    try:
+        yield {"kind": "config", "file": file, "content": parse_config(data)}
+    except DecodeError as error:
+        yield _finding(CONFIG_UNREADABLE, file, len(data), str(error), error.offset)
+
+
+def text_rows(data: bytes, file: str, kind: str) -> Iterator[Row]:
+    """A file of ``name=value`` lines; whole numbers become integers."""
+    pairs = parse_text(data.decode("utf-8", "replace"))
+    yield {"kind": kind, "file": file, "content": {name: _number(value) for name, value in pairs.items()}}
+
+
+def unknown_rows(data: bytes, size: int, file: str) -> Iterator[Row]:
+    """A file that belongs to no format: its size and how it begins."""
+    yield {"kind": "file", "file": file, "size": size, "head": text_or_base64(data[:64])}
+
+
+def _number(text: str) -> Any:
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() else text
+
+
+def _finding(kind: FindingKind, file: str, size: int, message: str, offset: int = 0) -> Row:
+    return Finding(kind, file, offset, max(size - offset, 0), message).row()
+
+
+# --- dledger files as rows --------------------------------------------------------------------------
+
+
+_ENTRY = plan_of(DLedgerEntry).runs[0].dtype
+_INDEX = plan_of(DLedgerIndexUnit).runs[0].dtype
+_NAMES = {"position": "entry_position"}
+
+
+@dataclass(slots=True)
+class DLedgerDump(LogDump):
+    """A pass over a DLedger log: in front of each message the header of its entry; entries without a message too."""
+
+    _seen: str = ""
+    _end: int = 0
+
+    def between(self, block: Block) -> Iterator[tuple[int, Row]]:
+        """What stands between the messages of a block, headers of entries included, with its position in the file."""
+        yield from LogDump.between(self, block)
+        if self.wanted.damaged or self.wanted.looks_at_content:
+            return
+        starts = block.position - ENTRY_SIZE
+        yield from self._rows(block, starts, rows_of(block.data, block.at - ENTRY_SIZE, ENTRY_SIZE).view(_ENTRY)[:, 0])
+        empty = np.array(self._empty_entries(block, starts), np.int64)
+        if len(empty):
+            yield from self._rows(block, empty, self._read(block.file, empty))
+
+    def _rows(self, block: Block, positions: Ints, headers: Records) -> Iterator[tuple[int, Row]]:
+        rows = unit_rows("dledger_entry", block.file, positions.tolist(), headers, names=_NAMES)
+        for position, row in zip(positions.tolist(), rows, strict=True):
+            if self.wanted.includes_offset(block.base + position):
+                yield position, row
+
+    def _empty_entries(self, block: Block, starts: Ints) -> list[int]:
+        """Positions of entries without a message: where the chain, which passes them in silence, left no trace."""
+        spans = [*zip(starts.tolist(), (block.position + block.total_size).tolist(), strict=True)]
+        spans = sorted(spans + [(g.position, g.end) for g in block.gaps] + [(b.position, b.end) for b in block.blanks])
+        if block.file != self._seen:
+            self._seen = block.file
+            self._end = 0 if self.wanted.from_offset is None else spans[0][0]
+        found: list[int] = []
+        for start, end in spans:
+            found += range(self._end, start, ENTRY_SIZE)
+            self._end = end
+        return found
+
+    def _read(self, file: str, positions: Ints) -> Records:
+        source = next(f for f in self.log.files if f.name == file).open()
+        try:
+            raw = b"".join(source.read_at(at, ENTRY_SIZE).ljust(ENTRY_SIZE, b"\0") for at in positions.tolist())
+        finally:
+            source.close()
+        return np.frombuffer(raw, _ENTRY)
+
+
+def entry_index_rows(source: ByteSource, file: str) -> Iterator[Row]:
+    """Units of one file of the entry index that are not all zeros.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for position, units in chunks(source, _INDEX, 0, source.size()):
+        rows = np.flatnonzero(used(units))
+        places = (position + rows * _INDEX.itemsize).tolist()
+        yield from unit_rows("dledger_index_entry", file, places, units[rows], names=_NAMES)

@@ -1,0 +1,161 @@
+"""What kind of file lies somewhere, from its name and its first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from formats.layout import plan_of
+from formats.rocketmq.consumequeue_ext import HEAD_SIZE
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit
+from formats.rocketmq.message import Magic
+from formats.rocketmq.timer import UNIT_SIZE, WHEEL_SLOTS, TimerWheelSlot
+from rmqctl.files.local import ByteSource
+from rmqctl.rocketmq.log.measure import MAX_RECORD, PEEK, candidates
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, is_pre_blank, is_valid, is_valid_batch
+from rmqctl.rocketmq.store.files import FileKind, is_offset
+
+HEAD = 4096
+_SEARCHED = 1 << 20
+_ENTRY = plan_of(DLedgerEntry).runs[0].packer
+_ENTRY_INDEX = plan_of(DLedgerIndexUnit).runs[0].packer
+_INDEX_DIGITS = 17
+_DLEDGER_MAGICS = (1, 2, 3)
+_MAGICS = {int(m) for m in Magic}
+_TIMES = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099 in ms
+_CHECKPOINT_SIZE = 4096
+
+
+_NAMES = {
+    "abort": FileKind.ABORT,
+    "lock": FileKind.LOCK,
+    "timerwheel": FileKind.TIMER_WHEEL,
+    "timercheck": FileKind.TIMER_CHECK,
+    "epochFileCheckpoint": FileKind.EPOCH,
+    "brokerIdentity": FileKind.IDENTITY,
+    "brokerIdentity-temp": FileKind.IDENTITY,
+    "currterm": FileKind.DLEDGER_TERM,
+    "timermetrics": FileKind.CONFIG,
+    "transactionMetrics": FileKind.CONFIG,
+    "position-checkpoint": FileKind.CONFIG,
+}
+
+
+def kind_of(name: str, source: ByteSource) -> FileKind | None:
+    """The kind of a file; None when neither name nor content is that of a store's file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    stem = name.removesuffix(".bak").removesuffix(".tmp")
+    if stem in _NAMES:
+        return _NAMES[stem]
+    if stem.endswith(".json"):
+        return FileKind.CONFIG
+    head, size = source.read_at(0, HEAD), source.size()
+    if stem == "checkpoint":
+        return FileKind.DLEDGER_CHECKPOINT if _is_properties(head) else FileKind.CHECKPOINT
+    if len(name) == _INDEX_DIGITS and name.isascii() and name.isdigit():
+        return FileKind.INDEX
+    found = next((kind for kind, test in _TESTS if test(head, size)), None)
+    if found is None and (_holds_magic(source) or (is_offset(name) and not any(head))):
+        return FileKind.COMMIT_LOG
+    return found
+
+
+def first_offset(source: ByteSource) -> int:
+    """Physical offset of the first byte of a log file, as its first readable record states it; 0 without one."""
+    data = np.frombuffer(source.read_at(0, _SEARCHED), np.uint8)
+    for at in candidates(data)[:1].tolist() if len(data) >= PEEK else []:
+        return max(int.from_bytes(data[at + 28 : at + 36].tobytes(), "big", signed=True) - at, 0)
+    return 0
+
+
+def _int(head: bytes, at: int, size: int = 4) -> int:
+    return int.from_bytes(head[at : at + size], "big", signed=True)
+
+
+def _is_log(head: bytes, size: int) -> bool:
+    return _int(head, 4) in _MAGICS and 0 < _int(head, 0) <= max(size, 8)
+
+
+def _is_dledger_log(head: bytes, size: int) -> bool:
+    if len(head) < ENTRY_SIZE:
+        return False
+    magic, total, *_, position, _channel, _chain, _crc, body = _ENTRY.unpack_from(head)
+    if magic == -1:
+        return bool(total == size)
+    return magic in _DLEDGER_MAGICS and total == ENTRY_SIZE + body and body >= 0 and position >= 0
+
+
+def _is_dledger_index(head: bytes, _: int) -> bool:
+    units = [_ENTRY_INDEX.unpack_from(head, at) for at in range(0, len(head) - _ENTRY_INDEX.size, _ENTRY_INDEX.size)]
+    units = [u for u in units if any(u)][:2]
+    sound = [u[0] in _DLEDGER_MAGICS and u[1] >= 0 and u[2] >= ENTRY_SIZE and u[3] >= 0 <= u[4] for u in units]
+    return bool(units) and all(sound) and (len(units) < 2 or units[1][3] == units[0][3] + 1)
+
+
+def _is_timer_log(head: bytes, _: int) -> bool:
+    return len(head) >= UNIT_SIZE and _int(head, 0) == UNIT_SIZE and 0 <= _int(head, 12) <= 0xF
+
+
+def _is_timer_wheel(_: bytes, size: int) -> bool:
+    return size == WHEEL_SLOTS * plan_of(TimerWheelSlot).runs[0].packer.size
+
+
+def _is_batch_queue(head: bytes, _: int) -> bool:
+    units = np.frombuffer(head, BATCH_UNIT, min(len(head) // BATCH_UNIT.itemsize, 2))
+    if not len(units) or not (units["reserved"] == 0).all():
+        return False
+    return bool(is_valid_batch(units[:1])[0] and units["compacted_offset"][0] == -1)
+
+
+def _is_queue(head: bytes, _: int) -> bool:
+    units = np.frombuffer(head, UNIT, min(len(head) // UNIT.itemsize, 8))
+    sound = (is_valid(units) & (units["size"] <= MAX_RECORD)) | is_pre_blank(units)
+    empty = (units["physical_offset"] == 0) & (units["size"] == 0) & (units["tags_code"] == 0)
+    return bool(len(units) and sound[0] and (sound | empty).all())
+
+
+def _is_extension(head: bytes, _: int) -> bool:
+    return len(head) >= HEAD_SIZE and _int(head, 18, 2) >= 0 and _int(head, 0, 2) == HEAD_SIZE + _int(head, 18, 2)
+
+
+def _is_json(head: bytes, _: int) -> bool:
+    return head.lstrip()[:1] in {b"{", b"["}
+
+
+def _is_checkpoint(head: bytes, size: int) -> bool:
+    return size == _CHECKPOINT_SIZE and _int(head, 0, 8) in _TIMES and not any(head[48:])
+
+
+def _is_index(head: bytes, _: int) -> bool:
+    return len(head) >= 40 and _int(head, 0, 8) in _TIMES and _int(head, 8, 8) in _TIMES and _int(head, 36) > 1
+
+
+def _is_properties(head: bytes) -> bool:
+    text = head.rstrip(b"\0")
+    return b"=" in text and text.isascii() and b"\0" not in text
+
+
+def _holds_magic(source: ByteSource) -> bool:
+    """Whether a message begins in the first mebibyte: a log whose first bytes are damaged."""
+    data = np.frombuffer(source.read_at(0, _SEARCHED), np.uint8)
+    return len(data) >= PEEK and len(candidates(data)) > 0
+
+
+_TESTS: tuple[tuple[FileKind, Callable[[bytes, int], bool]], ...] = (
+    (FileKind.COMMIT_LOG, _is_log),
+    (FileKind.TIMER_WHEEL, _is_timer_wheel),
+    (FileKind.DLEDGER_DATA, _is_dledger_log),
+    (FileKind.DLEDGER_INDEX, _is_dledger_index),
+    (FileKind.TIMER_LOG, _is_timer_log),
+    (FileKind.BATCH_QUEUE, _is_batch_queue),
+    (FileKind.CHECKPOINT, _is_checkpoint),
+    (FileKind.QUEUE_EXT, _is_extension),
+    (FileKind.QUEUE, _is_queue),
+    (FileKind.INDEX, _is_index),
+    (FileKind.CONFIG, _is_json),
+)
+"""Tests of the first bytes and the length, the most particular first."""

@@ -1,0 +1,176 @@
+"""One record as the object that ``dump`` shows, for lookups that read few records (CLI contract, ``dump``).
+
+No NumPy is imported on the way: it takes longer than the whole of a lookup.
+
+The properties of messages as JSON-ready values, with the three that have keys of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from formats.errors import DecodeError
+from formats.rocketmq.message import Magic, body_crc
+from formats.rocketmq.message_id import offset_message_id
+from formats.rocketmq.properties import split_properties
+from rmqctl.rocketmq.dump.rendering import Show, head_of, name_of
+from rmqctl.rocketmq.log.record import Body, compression, inner_messages, is_inner_batch, open_body
+from rmqctl.text import Text, text_or_base64
+
+TAGS, KEYS, UNIQUE_KEY = b"TAGS", b"KEYS", b"UNIQ_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What the properties text of one message says.
+
+    Attributes:
+        tags: the TAGS property, None when absent.
+        keys: the parts of KEYS between single spaces, empty ones dropped.
+        unique_key: the UNIQ_KEY property, None when absent.
+        all: every property by name; of repeated names the last value.
+    """
+
+    tags: Text | None
+    keys: list[Text]
+    unique_key: Text | None
+    all: dict[str, Text]
+
+
+def show_properties(raw: bytes, show: Show) -> Properties:
+    """Decode a properties text as the wanted release does and show its values as wanted; never raises on bytes."""
+    found = dict(split_properties(raw, strict=show.strict))
+    value = show.value
+    tags, unique_key = found.get(TAGS), found.get(UNIQUE_KEY)
+    return Properties(
+        None if tags is None else value(tags),
+        [value(key) for key in split_keys(found.get(KEYS, b""))],
+        None if unique_key is None else value(unique_key),
+        {name_of(name): value(text) for name, text in found.items()},
+    )
+
+
+def split_keys(keys: bytes) -> list[bytes]:
+    """The parts of a KEYS property between single spaces, without the empty ones."""
+    return [key for key in keys.split(b" ") if key]
+
+
+# --- one record as the object that dump shows -------------------------------------------------------
+
+
+Row = dict[str, Any]
+
+VERSIONS = ("V1", "V2")
+TRANSACTIONS = ("none", "prepared", "commit", "rollback")
+ROW_KEYS = (
+    "kind", "file", "position", "physical_offset", "size", "magic", "body_crc", "body_crc_ok", "queue_id", "flag",
+    "queue_offset", "sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times",
+    "prepared_transaction_offset", "topic", "tags", "keys", "unique_key", "message_id", "properties", "transaction",
+    "compression", "body_size",
+)  # fmt: skip
+"""Keys of a message, in the order of the contract."""
+_V4_BYTES = 8
+
+
+def transaction(sys_flag: int) -> str:
+    """``none``, ``prepared``, ``commit`` or ``rollback`` (spec 2.3)."""
+    return TRANSACTIONS[sys_flag >> 2 & 3]
+
+
+def host_text(raw: bytes) -> str:
+    """``ip:port`` of a stored host, IPv6 addresses in brackets; the port as the signed number it is stored as."""
+    port = int.from_bytes(raw[-4:], "big", signed=True)
+    if len(raw) == _V4_BYTES:
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
+    from ipaddress import IPv6Address
+
+    return f"[{IPv6Address(raw[:16]).compressed}]:{port}"
+
+
+class RecordRows:
+    """Turns decoded records into rows."""
+
+    def __init__(self, show: Show) -> None:
+        self.show = show
+
+    def row(self, fields: dict[str, Any], file: str, position: int) -> Row:
+        """The object of one record, with the keys of the contract; body and inner messages behind them.
+
+        Args:
+            fields: of `formats.rocketmq.message.decode_record`.
+            file, position: where it lies, bytes into the file.
+        """
+        row = dict(zip(ROW_KEYS, self._values(fields, file, position), strict=True))
+        if self.show.body or self.show.raw_body or is_inner_batch(fields["sys_flag"]):
+            self.add_body(row, fields["body"])
+        return row
+
+    def _values(self, fields: dict[str, Any], file: str, position: int) -> tuple[Any, ...]:
+        """The values of :data:`KEYS`, in their order."""
+        body, flags = fields["body"], fields["sys_flag"]
+        shown = show_properties(fields["properties"], self.show)
+        return (
+            "message", file, position, fields["physical_offset"], fields["total_size"],
+            VERSIONS[fields["magic"] == int(Magic.MESSAGE_V2)],
+            fields["body_crc"], not body or fields["body_crc"] == body_crc(body),
+            *(fields[name] for name in ("queue_id", "flag", "queue_offset", "sys_flag", "born_timestamp")),
+            _host(fields, "born"), fields["store_timestamp"], _host(fields, "store"),
+            fields["reconsume_times"], fields["prepared_transaction_offset"],
+            text_or_base64(fields["topic"]), shown.tags, shown.keys, shown.unique_key,
+            offset_message_id(fields["store_ip"], fields["store_port"], fields["physical_offset"]),
+            shown.all, transaction(flags), compression(flags), len(body),
+        )  # fmt: skip
+
+    def add_body(self, row: Row, stored: bytes) -> None:
+        """Add the body as wanted, and the messages of an inner batch."""
+        show = self.show
+        opened = open_body(stored, row["sys_flag"], show.max_body)
+        if show.body:
+            row["body_size_decompressed"] = None if opened.data is None else len(opened.data)
+            self._add(row, "body", opened)
+        if show.raw_body:
+            self._add(row, "raw_body", Body(stored))
+        if is_inner_batch(row["sys_flag"]):
+            row["inner"] = self._inner(row, opened)
+
+    def _add(self, row: Row, key: str, body: Body) -> None:
+        row[key] = None if body.data is None else self._shown(body.data)
+        if body.error:
+            row[f"{key}_error"] = body.error
+        limit = self.show.body_limit
+        if body.data is not None and limit is not None and len(body.data) > limit and not self.show.redact:
+            row[f"{key}_truncated"] = True
+
+    def _shown(self, body: bytes) -> Text:
+        return self.show.value(body if self.show.redact else head_of(body, self.show.body_limit))
+
+    def _inner(self, row: Row, opened: Body) -> list[Row]:
+        """Messages of an inner batch, as many as can be read."""
+        found: list[Row] = []
+        try:
+            for offset, fields in enumerate(inner_messages(opened.data or b""), row["queue_offset"]):
+                found.append(self._inner_message(offset, fields))
+        except DecodeError as error:
+            row["inner_error"] = f"byte {error.offset} of the body: {error.field}: {error}"
+        return found
+
+    def _inner_message(self, queue_offset: int, fields: dict[str, Any]) -> Row:
+        properties = show_properties(fields["properties"], self.show)
+        inner: Row = {
+            "queue_offset": queue_offset,
+            "size": fields["total_size"],
+            "flag": fields["flag"],
+            "tags": properties.tags,
+            "keys": properties.keys,
+            "unique_key": properties.unique_key,
+            "properties": properties.all,
+            "body_size": len(fields["body"]),
+        }
+        if self.show.body or self.show.raw_body:
+            self._add(inner, "body" if self.show.body else "raw_body", Body(fields["body"]))
+        return inner
+
+
+def _host(fields: dict[str, Any], side: str) -> str:
+    return host_text(fields[f"{side}_ip"] + fields[f"{side}_port"].to_bytes(4, "big", signed=True))

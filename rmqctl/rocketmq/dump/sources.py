@@ -1,0 +1,388 @@
+"""What lies at a path inside a store, as sources of rows: the log for the root, else what the path leads to.
+
+One file of any kind as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from formats.rocketmq.dledger import ENTRY_SIZE
+from rmqctl.errors import NotAStore
+from rmqctl.files.local import ByteSource
+from rmqctl.files.lock import is_locked
+from rmqctl.files.tree import Entry, LocalTree, Tree, read_all
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.dump import files
+from rmqctl.rocketmq.dump.files import DLedgerDump, entry_index_rows, index_rows
+from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
+from rmqctl.rocketmq.dump.log import LogDump, is_under
+from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, database_rows, extension_rows, queue_rows
+from rmqctl.rocketmq.dump.record import Row
+from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.findings.state import FILE_STRAY
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    DLEDGER,
+    INDEX,
+    QUEUES,
+    QUEUES_EXT,
+    FileKind,
+    RocketMQStore,
+    StoreFile,
+    is_offset,
+    is_queue_id,
+    log_sequence,
+    sequence,
+)
+from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, integer
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asks of a dump.
+
+    Attributes:
+        limit: rows to show at most; findings count only where nothing but damage is wanted.
+        settings: broker.conf, for what files do not tell.
+    """
+
+    wanted: Filter = field(default_factory=Filter)
+    show: Show = field(default_factory=Show)
+    limit: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+RowMaker = Callable[[], Iterator[Row]]
+Source = LogDump | RowMaker
+"""Where rows come from: a log with filters of its own, or a function that yields all rows."""
+
+
+def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
+    """The rows of one file, whatever it is.
+
+    Args:
+        shown: what rows call the file.
+
+    Raises:
+        NotAStore: neither name nor content is that of a store's file.
+        OSError: the file cannot be read.
+    """
+    file, kind = identify(tree, path, shown)
+    if kind is None:
+        raise NotAStore(shown, "neither its name nor its first bytes are those of any file of a store")
+    return source_of(file, kind, request)
+
+
+def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | None]:
+    """A file and its kind; its base is the offset in its name, or what the records in it say.
+
+    Raises:
+        OSError: the file is not there or cannot be read.
+    """
+    if tree.stat(path) is None:
+        raise FileNotFoundError(2, "no such file or directory", path)
+    name = path.rpartition("/")[2]
+    with opened(tree.open(path)) as source:
+        kind = kind_of(name, source)
+        base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.COMMIT_LOG else 0
+        return StoreFile(shown, base, source.size(), tree, path), kind
+
+
+def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
+    """The rows of a file of a known kind."""
+    if kind is FileKind.COMMIT_LOG:
+        return log_source(lambda: [file], request)
+    if kind is FileKind.DLEDGER_DATA:
+        return dledger_source(lambda: [replace(file, lead=ENTRY_SIZE)], request)
+    return lambda: _ROWS[kind](file, request)
+
+
+ListFiles = Callable[[], list[StoreFile]]
+
+
+def log_source(list_files: ListFiles, request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
+    """The rows of a log of messages."""
+    log = CommitLog(list_files(), crashed=crashed)
+    return LogDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
+
+
+def dledger_source(list_files: ListFiles, request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
+    """The rows of a log of DLedger entries."""
+    log = CommitLog(list_files(), crashed=crashed, lead=ENTRY_SIZE)
+    return DLedgerDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
+
+
+@contextmanager
+def opened(source: ByteSource) -> Iterator[ByteSource]:
+    """A source that is closed at the end."""
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def configured_index(settings: Mapping[str, str]) -> IndexGeometry | None:
+    """Slots and entries of index files by broker.conf; None when it does not say."""
+    slots, entries = integer(settings, "maxHashSlotNum"), integer(settings, "maxIndexNum")
+    return IndexGeometry(slots, entries) if slots and entries else None
+
+
+def _index(file: StoreFile, request: Request) -> Iterator[Row]:
+    entry = Entry(file.path.rpartition("/")[2], file.path, is_directory=False, size=file.size)
+    geometry = configured_index(request.settings) or detect_index_geometry(file.tree, [entry])
+    with opened(file.open()) as source:
+        yield from index_rows(source, file.name, geometry)
+
+
+def _entry_index(file: StoreFile, _: Request) -> Iterator[Row]:
+    with opened(file.open()) as source:
+        yield from entry_index_rows(source, file.name)
+
+
+def _wheel(file: StoreFile, request: Request) -> Iterator[Row]:
+    precision = integer(request.settings, "timerPrecisionMs") or files.DEFAULT_PRECISION
+    with opened(file.open()) as source:
+        yield from files.wheel_rows(source, file.name, precision)
+
+
+def _lock(file: StoreFile, _: Request) -> Iterator[Row]:
+    held = is_locked(file.tree.full(file.path)) if isinstance(file.tree, LocalTree) else None
+    yield from files.lock_rows(_bytes(file), file.name, held=held)
+
+
+def _whole(rows: Callable[[bytes, str], Iterator[Row]]) -> Callable[[StoreFile, Request], Iterator[Row]]:
+    """Rows of a small file that is read at once."""
+    return lambda file, _: rows(_bytes(file), file.name)
+
+
+def _bytes(file: StoreFile) -> bytes:
+    return read_all(file.tree, file.path) or b""
+
+
+_NOWHERE = QueueName(None, None)
+_ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
+    FileKind.QUEUE: lambda file, _: queue_rows(file, _NOWHERE),
+    FileKind.BATCH_QUEUE: lambda file, _: batch_rows(file, _NOWHERE),
+    FileKind.QUEUE_EXT: lambda file, _: extension_rows(file, _NOWHERE),
+    FileKind.INDEX: _index,
+    FileKind.CHECKPOINT: _whole(files.checkpoint_rows),
+    FileKind.CONFIG: _whole(files.config_rows),
+    FileKind.ABORT: _whole(files.abort_rows),
+    FileKind.LOCK: _lock,
+    FileKind.EPOCH: _whole(files.epoch_rows),
+    FileKind.IDENTITY: _whole(files.identity_rows),
+    FileKind.TIMER_WHEEL: _wheel,
+    FileKind.TIMER_LOG: lambda file, _: files.timer_log_rows(file),
+    FileKind.TIMER_CHECK: _whole(files.check_rows),
+    FileKind.DLEDGER_INDEX: _entry_index,
+    FileKind.DLEDGER_CHECKPOINT: _whole(lambda data, name: files.text_rows(data, name, "dledger_checkpoint")),
+    FileKind.DLEDGER_TERM: _whole(lambda data, name: files.text_rows(data, name, "dledger_term")),
+}
+
+
+# --- what lies at a path inside a store -------------------------------------------------------------
+
+
+_COMPACTED_LOG, _COMPACTED_QUEUE = "compactionLog", "compactionCq"
+_MOST_DEPTH = 8
+
+
+def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
+    """Sources of what the store's selection means, in the order of names.
+
+    Raises:
+        NotAStore: the selection leads to nothing that belongs to a store.
+        OSError: a directory or file cannot be read.
+    """
+    path = store.selection
+    top = path.partition("/")[0]
+    if not path:
+        yield from _root(store, request)
+    elif top.startswith(DLEDGER):
+        yield from _dledger(store, path, request)
+    elif any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
+        yield from _log(store, path, request)
+    elif top in {QUEUES, BATCH_QUEUES, QUEUES_EXT} and not _is_file(store.tree, path, depth=4):
+        yield from _queues(store, path, request)
+    elif top == "compaction":
+        yield from _compaction(store, path, request)
+    else:
+        yield from _files(store.tree, path, request)
+
+
+def _is_file(tree: Tree, path: str, depth: int) -> bool:
+    """Whether a path is a file that does not lie so deep."""
+    return path.count("/") + 1 < depth and not (tree.stat(path) or _DIRECTORY).is_directory
+
+
+_DIRECTORY = Entry("", "", is_directory=True)
+
+
+def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
+    """The log: messages alone, also of a DLedger log; entries are shown when the path leads into the group."""
+    if store.log_trees:
+        yield log_source(partial(_log_files, store), request, crashed=store.has_abort)
+    elif sequence(store.tree, "data", "data")[0]:  # the root is a DLedger group
+        yield dledger_source(partial(_entry_files, store.tree, "data"), request)
+    else:
+        raise NotAStore(
+            store.root, "it has no commitlog/", "give a directory inside it, such as consumequeue/ or config/"
+        )
+
+
+def _log_files(store: RocketMQStore) -> list[StoreFile]:
+    """The files of the log from all its paths, as they are now."""
+    files = [file for name, tree in store.log_trees for file in log_sequence(tree, name)[0]]
+    return sorted(files, key=lambda file: (file.base, file.name))
+
+
+def _entry_files(tree: Tree, path: str) -> list[StoreFile]:
+    """The files of a DLedger log as they are now."""
+    return [replace(file, lead=ENTRY_SIZE) for file in sequence(tree, path, path)[0]]
+
+
+def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    if any(is_under(file.name, path) for file in store.log_files):
+        yield log_source(partial(_log_files, store), request, crashed=store.has_abort, under=path)
+    elif path.count("/"):
+        yield from _files(store.tree, path, request)
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def _queues(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    """Files of the queues at or below a path ``<kind>[/<topic>[/<queue>[/<file>]]]``."""
+    kind, *rest = path.split("/")
+    if kind == QUEUES and store.is_rocksdb:
+        yield partial(database_rows, store, request.wanted)
+    for topic in _names(store.tree, kind, rest[:1]):
+        for queue in _names(store.tree, f"{kind}/{topic}", rest[1:2]):
+            if is_queue_id(queue):
+                yield from _queue(store.tree, kind, QueueName(topic, int(queue)), f"{kind}/{topic}/{queue}", path)
+
+
+def _names(tree: Tree, directory: str, given: list[str]) -> list[str]:
+    return given or [e.name for e in tree.entries(directory, sizes=False) if e.is_directory]
+
+
+def _queue(tree: Tree, kind: str, queue: QueueName, directory: str, path: str) -> Iterator[Source]:
+    files = [f for f in sequence(tree, directory, directory)[0] if is_under(f.name, path)]
+    if kind == BATCH_QUEUES:
+        yield from (partial(batch_rows, file, queue) for file in files)
+    elif kind == QUEUES_EXT:
+        yield from (partial(extension_rows, file, queue) for file in files)
+    else:
+        beside = f"{QUEUES_EXT}{directory.removeprefix(kind)}"
+        yield partial(_queue_rows, files, queue, sequence(tree, beside, beside)[0])
+
+
+def _queue_rows(files: list[StoreFile], queue: QueueName, extension_files: list[StoreFile]) -> Iterator[Row]:
+    extension = ExtensionFiles(extension_files)
+    try:
+        for file in files:
+            yield from queue_rows(file, queue, extension)
+    finally:
+        extension.close()
+
+
+# --- DLedger, compacted topics, and the rest --------------------------------------------------------
+
+
+def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    """A DLedger group's directory, its ``data``, or files in it."""
+    group, _, rest = path.partition("/")
+    data, index = f"{group}/data", f"{group}/{INDEX}"
+    if not rest or is_under(path, data):
+        files = partial(_entry_files, store.tree, data)
+        yield dledger_source(files, request, crashed=store.has_abort, under=path if rest else "")
+    if not rest or is_under(path, index):
+        for file in sequence(store.tree, index, index)[0]:
+            if not rest or is_under(file.name, path):
+                yield source_of(file, FileKind.DLEDGER_INDEX, request)
+    for name in ("checkpoint", "currterm"):
+        if rest in {"", name} and store.tree.stat(f"{group}/{name}"):
+            yield file_source(store.tree, f"{group}/{name}", f"{group}/{name}", request)
+
+
+def _compaction(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
+    """Logs and queues of compacted topics, and their progress."""
+    entry = store.tree.stat(path)
+    if entry is not None and not entry.is_directory and path.count("/") < 2:
+        yield file_source(store.tree, path, path, request)
+        return
+    directory = path if entry is None or entry.is_directory else path.rpartition("/")[0]
+    for below in _directories(store.tree, directory):
+        for file in sequence(store.tree, below, below)[0]:
+            if is_under(file.name, path):
+                yield from _compacted(file, request)
+    if path == "compaction" and store.tree.stat("compaction/position-checkpoint"):
+        yield file_source(store.tree, "compaction/position-checkpoint", "compaction/position-checkpoint", request)
+
+
+def _compacted(file: StoreFile, request: Request) -> Iterator[Source]:
+    """A file of a compacted topic; its log may end anywhere, so each file stands alone."""
+    parts = file.name.split("/")
+    name = QueueName(parts[2], int(parts[3])) if len(parts) > 4 and is_queue_id(parts[3]) else QueueName(None, None)
+    if _COMPACTED_QUEUE in parts:
+        yield partial(batch_rows, file, name)
+    elif _COMPACTED_LOG in parts:
+        yield LogDump(CommitLog([file]), request.wanted, request.show, request.limit)
+
+
+def _directories(tree: Tree, path: str, depth: int = 0) -> Iterator[str]:
+    """A directory and all below it; links in a circle end at a depth no store has."""
+    yield path
+    if depth < _MOST_DEPTH:
+        for entry in tree.entries(path, sizes=False):
+            if entry.is_directory:
+                yield from _directories(tree, entry.path, depth + 1)
+
+
+def _files(tree: Tree, path: str, request: Request) -> Iterator[Source]:
+    """A file, or the files of a directory; directories in it hold databases, which no dump reads."""
+    entry = tree.stat(path)
+    if entry is None or not entry.is_directory:
+        yield file_source(tree, path, path, request)
+        return
+    for found in tree.entries(path, sizes=False):
+        if not found.is_directory:
+            file, kind = identify(tree, found.path, found.path)
+            yield partial(_stray, file) if kind is None else source_of(file, kind, request)
+
+
+def _stray(file: StoreFile) -> Iterator[Row]:
+    """The finding for a file that is none of a store's."""
+    message = "neither the name nor the first bytes are those of any file of a store"
+    yield Finding(FILE_STRAY, file.name, 0, file.size, message).row()
+
+
+def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:
+    """The files that the store's selection means: those of the log for the root; directories in their order of names.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    path = store.selection
+    if not path or any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):
+        yield from (file for file in _log_files(store) if is_under(file.name, path))
+        if path or store.log_trees:
+            return
+    entry = store.tree.stat(path)
+    for directory in [] if entry is None or not entry.is_directory else _directories(store.tree, path):
+        for found in store.tree.entries(directory):
+            if not found.is_directory:
+                yield _as_file(store.tree, found)
+    if entry is not None and not entry.is_directory:
+        yield _as_file(store.tree, Entry(entry.name, path, is_directory=False, size=entry.size))
+
+
+def _as_file(tree: Tree, entry: Entry) -> StoreFile:
+    name = entry.path.rpartition("/")[2]
+    return StoreFile(entry.path, int(name) if is_offset(name) else 0, entry.size, tree, entry.path)

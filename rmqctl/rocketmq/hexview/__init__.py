@@ -1,0 +1,1 @@
+"""The files of a RocketMQ store as annotated bytes."""

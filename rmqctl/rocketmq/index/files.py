@@ -1,0 +1,166 @@
+"""Index files read in ranges: header, slots, entries (spec 4).
+
+Names of index files: local time, 17 digits (spec 4.4). Their order is that of the files, so a new one comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.files.local import ByteSource
+from rmqctl.files.tree import Entry, Tree
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, SLOT_SIZE, IndexGeometry, read_header
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Entries = npt.NDArray[np.void]
+
+
+NAME_DIGITS = 17
+
+
+class IndexEntry(NamedTuple):
+    """One entry, fields as in the schema: ``physical_offset`` in bytes, ``time_difference`` in s."""
+
+    key_hash: int
+    physical_offset: int
+    time_difference: int
+    previous: int
+
+
+@dataclass(slots=True)
+class IndexFile:
+    """One index file.
+
+    Attributes:
+        header: fields by name.
+        count: entries that the header announces, 0 when it says nothing usable.
+    """
+
+    tree: Tree
+    path: str
+    size: int
+    geometry: IndexGeometry
+    header: dict[str, int]
+    _source: ByteSource | None = None
+
+    @classmethod
+    def open(cls, tree: Tree, entry: Entry, geometry: IndexGeometry) -> IndexFile:
+        """Read the header; a file too short for one has a header of zeros.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        source = tree.open(entry.path)
+        return cls(tree, entry.path, entry.size, geometry, read_header(source), source)
+
+    @property
+    def count(self) -> int:
+        return max(min(self.header["index_count"] - 1, self.geometry.entries - 1), 0)
+
+    @property
+    def is_whole(self) -> bool:
+        """The file has the length its geometry demands."""
+        return self.size == self.geometry.file_size
+
+    def entries(self, first: int, count: int) -> Entries:
+        """Entries number ``first`` on; fewer where the file ends."""
+        import numpy as np
+
+        raw = self._read(self.geometry.entry_at(first), max(count, 0) * ENTRY.packer.size)
+        return np.frombuffer(raw, ENTRY.dtype, len(raw) // ENTRY.packer.size)
+
+    def slots(self, first: int, count: int) -> npt.NDArray[np.int32]:
+        """Slot values, number ``first`` on; zeros behind the end of the file."""
+        import numpy as np
+
+        raw = self._read(HEADER.packer.size + SLOT_SIZE * first, SLOT_SIZE * count).ljust(SLOT_SIZE * count, b"\0")
+        return np.frombuffer(raw, ">i4").astype(np.int32)
+
+    def slot(self, number: int) -> int:
+        """The value of one slot; zero behind the end of the file."""
+        raw = self._read(HEADER.packer.size + SLOT_SIZE * number, SLOT_SIZE).ljust(SLOT_SIZE, b"\0")
+        return int.from_bytes(raw, "big", signed=True)
+
+    def entry(self, number: int) -> IndexEntry | None:
+        """One entry; None where the file would end before it even at the length its geometry demands.
+
+        A broker maps a file at that length, so what a shorter one lacks reads as zeros.
+        """
+        if not 0 <= number < self.geometry.entries:
+            return None
+        raw = self._read(self.geometry.entry_at(number), ENTRY.packer.size).ljust(ENTRY.packer.size, b"\0")
+        return IndexEntry(*ENTRY.packer.unpack(raw))
+
+    def physical_at(self, number: int) -> int:
+        """Physical offset of one entry; 0 behind the end of the file."""
+        found = self.entries(number, 1)
+        return int(found["physical_offset"][0]) if len(found) else 0
+
+    def first_at_or_after(self, physical: int) -> int:
+        """Number of the first entry at or behind a physical offset, by halving; entries lie in log order."""
+        low, high = 1, self.count + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.physical_at(middle) < physical:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if self._source is None:
+            self._source = self.tree.open(self.path)
+        return self._source.read_at(offset, size)
+
+
+def index_entries(store: RocketMQStore) -> list[Entry]:
+    """Index files as they are listed, oldest first; names that are no time of 17 digits are left out."""
+    return [e for e in store.index_files if not e.is_directory and e.name.isdigit() and len(e.name) == NAME_DIGITS]
+
+
+def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile]:
+    """The same, opened.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return [IndexFile.open(store.tree, e, geometry) for e in index_entries(store)]
+
+
+# --- names of index files ---------------------------------------------------------------------------
+
+
+_HOUR_MS = 3_600_000
+LAST_TIME = 253_370_764_800_000
+"""The first millisecond of the year 9999, UTC: later years, which only damage gives, have no name of 17 digits."""
+
+
+def next_name(last: str, milliseconds: int) -> str:
+    """Local time as a file name, moved on until it comes behind the last one.
+
+    A broker takes its clock; here it is the store time of the first record, so that the same messages
+    make the same files. A time that no clock shows counts as the nearest that one does.
+    """
+    milliseconds = min(max(milliseconds, 0), LAST_TIME)
+    while (name := _time_name(milliseconds)) <= last:
+        if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on behind the last name
+            return f"{int(last) + 1:0{NAME_DIGITS}d}"
+        milliseconds += 1
+    return name
+
+
+def _time_name(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds // 1000).astimezone()
+    return f"{moment:%Y%m%d%H%M%S}{milliseconds % 1000:03d}"

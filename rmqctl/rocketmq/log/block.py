@@ -1,0 +1,210 @@
+"""What a scan yields: a window of bytes and where its records lie, as columns.
+
+Columns are gathered from the window when first asked for, each with one pass over the records, so
+a consumer pays for what it uses. Field offsets come from the plans derived from the message schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.rocketmq.message import decode_record
+from rmqctl.rocketmq.log.record import VARIANTS, head_offset, head_size, plan_of_variant
+
+Ints = npt.NDArray[np.int64]
+Bytes8 = npt.NDArray[np.uint8]
+
+
+class GapKind(StrEnum):
+    """Why bytes are not a record."""
+
+    ZEROS = "zeros"
+    ZERO_TAIL = "zero-tail"
+    MAGIC = "magic"
+    SIZE = "size"
+    STRUCTURE = "structure"
+    CUT = "cut"
+
+
+@dataclass(slots=True)
+class Gap:
+    """A stretch that holds no record the chain could read.
+
+    Attributes:
+        position, end: bytes into the file; the chain goes on at ``end`` with a sound record, or
+            ``end`` is the end of what was scanned.
+        why: what the chain met at ``position``; ``ZERO_TAIL`` is room never written, not damage.
+        detail: one sentence with expected and found.
+        resumed: a sound record or blank follows at ``end``.
+        total_size: the TOTALSIZE found at ``position``, None when no message magic was there.
+    """
+
+    position: int
+    end: int
+    why: GapKind
+    detail: str
+    resumed: bool = False
+    total_size: int | None = None
+
+
+@dataclass(slots=True)
+class Blank:
+    """The record that ends a full file (spec 2.9): ``size`` is what it states, ``end`` the end of the file."""
+
+    position: int
+    size: int
+    end: int
+
+
+@cache
+def head_offsets(name: str) -> Ints:
+    """Offset of a fixed header field in each of the eight variants, shape (8,)."""
+    return np.array([head_offset(name, v) for v in range(VARIANTS)], np.int64)
+
+
+@cache
+def head_sizes() -> Ints:
+    """Bytes before the body (fixed header and BODYLEN) in each variant, shape (8,)."""
+    return np.array([head_size(v) for v in range(VARIANTS)], np.int64)
+
+
+def by_variant(table: Ints, variant: Ints) -> Ints | int:
+    """The table's value for each record; one number where all records have one layout, as they mostly do."""
+    if len(variant) and not variant.any():
+        return int(table[0])
+    return table[variant]
+
+
+@cache
+def _numpy_type(name: str) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = plan_of_variant(0).runs[0].dtype[name]
+    return dtype
+
+
+def gather(data: Bytes8, at: Ints, dtype: str | np.dtype[Any]) -> npt.NDArray[Any]:
+    """Big-endian integers at the unaligned byte offsets ``at``, in native order.
+
+    Every item must end inside ``data``.
+    """
+    stored, native = _byte_orders(dtype)
+    windows = np.ndarray((max(len(data) - stored.itemsize + 1, 0),), stored, data, 0, (1,))
+    return windows[at].astype(native)
+
+
+@cache
+def _byte_orders(dtype: str | np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """A type as stored, and the same in this machine's byte order."""
+    stored = np.dtype(dtype)
+    return stored, stored.newbyteorder("=")
+
+
+@dataclass(slots=True)
+class Block:
+    """Records that start in one window of one file, in file order.
+
+    The window is reused for the next block: copy what must live longer.
+
+    Attributes:
+        file: name of the file, relative to the store.
+        base: physical offset of the file's first byte.
+        start: position in the file of ``data[0]``, in bytes.
+        data: the window, shape (bytes,), uint8.
+        at: where each record starts in ``data``, shape (n,).
+        variant: number of the layout variant of each record, shape (n,).
+        total_size, body_size, topic_size, properties_size: bytes, shape (n,).
+        gaps, blanks: what else was met; positions in the file, interleaved with the records.
+    """
+
+    file: str
+    base: int
+    start: int
+    data: Bytes8
+    at: Ints
+    variant: Ints
+    total_size: Ints
+    body_size: Ints
+    topic_size: Ints
+    properties_size: Ints
+    gaps: list[Gap] = field(default_factory=list)
+    blanks: list[Blank] = field(default_factory=list)
+    _columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    @staticmethod
+    def empty(file: str, base: int, start: int, gaps: list[Gap]) -> Block:
+        """A block without records."""
+        none = np.zeros(0, np.int64)
+        return Block(file, base, start, np.zeros(0, np.uint8), none, none, none, none, none, none, gaps)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def position(self) -> Ints:
+        """Where each record starts in the file, in bytes, shape (n,)."""
+        return self.at + self.start
+
+    @property
+    def physical(self) -> Ints:
+        """Where each record lies in the log (not what it says of itself), in bytes, shape (n,)."""
+        return self.at + (self.base + self.start)
+
+    @property
+    def body_at(self) -> Ints:
+        """Where each body starts in ``data``."""
+        return self.at + by_variant(head_sizes(), self.variant)
+
+    @property
+    def topic_at(self) -> Ints:
+        """Where each topic starts in ``data``."""
+        return self.body_at + self.body_size + 1 + (self.variant >> 2)
+
+    @property
+    def properties_at(self) -> Ints:
+        """Where each properties text starts in ``data``."""
+        return self.topic_at + self.topic_size + 2
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """A fixed header field of every record as native integers, shape (n,), by its JSON name."""
+        column = self._columns.get(name)
+        if column is None:
+            column = gather(self.data, self.at + by_variant(head_offsets(name), self.variant), _numpy_type(name))
+            self._columns[name] = column
+        return column
+
+    def raw(self, index: int) -> bytes:
+        """The bytes of one record, copied."""
+        at = int(self.at[index])
+        return self.data[at : at + int(self.total_size[index])].tobytes()
+
+    def record(self, index: int) -> dict[str, Any]:
+        """One record decoded by the schema's plan; body, topic and properties as bytes."""
+        return decode_record(self.raw(index))[0]
+
+    def topic(self, index: int) -> bytes:
+        """The topic of one record, as stored."""
+        at = int(self.topic_at[index])
+        return self.data[at : at + int(self.topic_size[index])].tobytes()
+
+    def take(self, keep: npt.NDArray[Any] | slice) -> Block:
+        """The same block with only the records of an index or boolean array, or a slice; gaps and blanks stay."""
+        return Block(
+            self.file,
+            self.base,
+            self.start,
+            self.data,
+            self.at[keep],
+            self.variant[keep],
+            self.total_size[keep],
+            self.body_size[keep],
+            self.topic_size[keep],
+            self.properties_size[keep],
+            self.gaps,
+            self.blanks,
+            {name: column[keep] for name, column in self._columns.items()},
+        )

@@ -1,0 +1,359 @@
+"""The whole commit log: its files in order, the blocks of each, and what their gaps mean.
+
+A gap alone says that bytes are no record. Here it gets its meaning from where it lies: in the
+middle of the log it is damage, behind the last record it is a torn write, room never written, or
+what a cut once left behind (spec 14.1 to 14.3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqctl.files.local import ByteSource
+from rmqctl.files.tree import join
+from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.findings.log import (
+    LOG_BAD_RECORD,
+    LOG_BLANK,
+    LOG_GAP,
+    LOG_PHYSICAL_OFFSET,
+    LOG_STALE_TAIL,
+    LOG_TORN_TAIL,
+)
+from rmqctl.rocketmq.log.block import Blank, Block, Gap, GapKind, Ints
+from rmqctl.rocketmq.log.columns import (
+    KeyNumbers,
+    Pairs,
+    TextIds,
+    Texts,
+    pairs_of,
+    pairs_repeated,
+    properties_of,
+    topic_numbers,
+)
+from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
+from rmqctl.rocketmq.store.files import StoreFile
+from rmqctl.text import number_of
+
+
+@dataclass(slots=True)
+class LogState:
+    """What has been seen of the log so far.
+
+    Attributes:
+        store_timestamp: of the last record of the log, 0 before the first.
+        end: physical offset behind the last record of the log, None before the first.
+        records: records seen.
+        stale: set once old records behind the end of the log have begun: nothing after counts.
+    """
+
+    store_timestamp: int = 0
+    end: int | None = None
+    records: int = 0
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileContext:
+    """Where a file stands in its log.
+
+    Attributes:
+        followed: a later file of the log holds data, so this one must be full.
+        crashed: the store was not stopped cleanly; an unfinished tail is then nothing unusual.
+    """
+
+    file: StoreFile
+    followed: bool
+    crashed: bool = False
+
+
+@dataclass(slots=True)
+class LogBlock:
+    """Records of the log with the findings of the bytes between them, ordered by offset in the file."""
+
+    block: Block
+    findings: list[Finding] = field(default_factory=list)
+    _topics: tuple[TextIds, Ints] | None = None
+    _by_queue: tuple[KeyNumbers, Ints, Ints] | None = None
+    _properties: Texts | None = None
+    _pairs: Pairs | None = None
+
+    @property
+    def properties(self) -> Texts:
+        """The properties texts of the records, made once."""
+        if self._properties is None:
+            self._properties = properties_of(self.block)
+        return self._properties
+
+    @property
+    def pairs(self) -> Pairs:
+        """The properties of the records as pairs, made once."""
+        if self._pairs is None:
+            self._pairs = pairs_of(self.properties)
+        return self._pairs
+
+    @classmethod
+    def alike(cls, block: Block) -> LogBlock:
+        """A block of records, at least one, whose properties are known to have the same names at the same places."""
+        texts = properties_of(block)
+        return cls(block, _properties=texts, _pairs=pairs_repeated(texts))
+
+    def topics(self, ids: TextIds) -> Ints:
+        """The number of each record's topic in ``ids``, made once for the same ``ids``."""
+        if self._topics is None or self._topics[0] is not ids:
+            self._topics = ids, topic_numbers(self.block, ids)
+        return self._topics[1]
+
+    def by_queue(self, ids: TextIds, numbers: KeyNumbers) -> tuple[Ints, Ints]:
+        """The records sorted by queue, those of one in log order: queue numbers and rows; made once."""
+        if self._by_queue is None or self._by_queue[0] is not numbers:
+            queues = numbers.numbers(self.topics(ids) << 32 | (self.block["queue_id"].astype(np.int64) & 0xFFFFFFFF))
+            row = np.argsort(queues, kind="stable")
+            self._by_queue = numbers, queues[row].astype(np.int64), row
+        return self._by_queue[1], self._by_queue[2]
+
+
+class CommitLog:
+    """The files of a log as one sequence.
+
+    Args:
+        files: ascending by offset.
+        crashed: the store was not stopped cleanly.
+        lead: bytes before each record where the files do not say so themselves.
+        file_size: what a file should have; default: the commonest length.
+    """
+
+    def __init__(
+        self, files: list[StoreFile], *, crashed: bool = False, lead: int = 0, file_size: int | None = None
+    ) -> None:
+        self.files, self.crashed, self.lead = files, crashed, lead
+        sizes = Counter(f.size for f in files)
+        self.file_size = file_size or max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+    def contexts(self) -> list[FileContext]:
+        """Each file with its place in the log.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        holds = [has_data(f) for f in self.files]
+        last = max((i for i, data in enumerate(holds) if data), default=-1)
+        return [FileContext(f, i < last, self.crashed) for i, f in enumerate(self.files)]
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte of the first file; 0 for an empty log."""
+        return self.files[0].base if self.files else 0
+
+    def walk(self, window: int = WINDOW) -> Iterator[LogBlock]:
+        """Blocks of all files in log order, with structural findings; stale records are left out.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        state = LogState()
+        for at, context in enumerate(self.contexts()):
+            if finding := self.gap_before(at):
+                yield LogBlock(Block.empty(context.file.name, context.file.base, 0, []), [finding])
+            yield from walk_file(context, state, lead=self.lead, window=window)
+
+    def gap_before(self, at: int) -> Finding | None:
+        """The finding for files missing in front of file number ``at``."""
+        return gap_between(self.files[at - 1], self.files[at], self.file_size) if at else None
+
+
+def has_data(file: StoreFile) -> bool:
+    """Whether the first bytes of a file are anything but zero; an unreadable file counts as full."""
+    source = file.open()
+    try:
+        return any(source.read_at(0, 8))
+    except OSError:
+        return True
+    finally:
+        source.close()
+
+
+def gap_between(previous: StoreFile, file: StoreFile, file_size: int) -> Finding | None:
+    """The finding for files that are missing between two neighbours (``MappedFileQueue.checkSelf``).
+
+    It names the first missing file. A file that is merely too short leaves no gap.
+    """
+    begin = previous.base + file_size
+    missing = file.base - begin
+    if missing <= 0:
+        return None
+    directory = file.name.rpartition("/")[0]
+    message = f"no file holds offsets {begin} to {file.base}: {number_of(missing, 'byte')} missing"
+    return Finding(LOG_GAP, join(directory, f"{begin:020d}"), 0, missing, message, physical_offset=begin)
+
+
+def walk_file(
+    context: FileContext,
+    state: LogState,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    lead: int = 0,
+    window: int = WINDOW,
+) -> Iterator[LogBlock]:
+    """Blocks of one file or a split of it; ``state`` is carried on.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    file = context.file
+    lead = file.lead or lead
+    source: ByteSource = file.open()
+    try:
+        extent = Extent(file.name, file.base, start, stop, lead=lead)
+        for block in scan(source, extent, window):
+            found = LogBlock(block)
+            _judge_gaps(found, context, state)
+            _judge_blanks(found)
+            _judge_offsets(found, context, state)
+            found.findings.sort(key=lambda f: f.offset)
+            _note(found.block, state)
+            yield found
+            if state.stale:
+                return
+    finally:
+        source.close()
+
+
+_LOOK_BACK = 1 << 20
+
+
+def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
+    """The state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    state, lead = LogState(), context.file.lead or lead
+    source = context.file.open()
+    try:
+        begin = max(start - _LOOK_BACK, 0)
+        for block in scan(source, Extent(context.file.name, context.file.base, begin, start, lead=lead)):
+            _note(block, state)
+    finally:
+        source.close()
+    return state
+
+
+def _note(block: Block, state: LogState) -> None:
+    if len(block):
+        state.store_timestamp = int(block["store_timestamp"][-1])
+        state.end = int(block.physical[-1] + block.total_size[-1])
+        state.records += len(block)
+
+
+def _judge_gaps(found: LogBlock, context: FileContext, state: LogState) -> None:
+    """Turn each gap into a finding, and end the log where old records follow it."""
+    for gap in found.block.gaps:
+        if _is_stale(found.block, gap, context, state):
+            _end_log(found, gap.position)
+            found.findings.append(_stale(context, gap.position, gap.detail))
+            state.stale = True
+            return
+        finding = _finding_of(gap, context)
+        if finding is not None:
+            found.findings.append(finding)
+
+
+def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState) -> bool:
+    """Whether the records behind a gap are older than those in front: left by a cut, not part of the log."""
+    if context.followed or not gap.resumed:
+        return False
+    position = block.position - context.file.lead
+    behind = int(np.searchsorted(position, gap.end))
+    if behind >= len(block) or position[behind] != gap.end:
+        return False
+    before = int(block["store_timestamp"][behind - 1]) if behind else state.store_timestamp
+    return int(block["store_timestamp"][behind]) < before
+
+
+def _end_log(found: LogBlock, position: int) -> None:
+    """Drop what lies at and behind a position."""
+    found.block = found.block.take(found.block.position < position)
+    found.block.gaps = [g for g in found.block.gaps if g.position < position]
+    found.block.blanks = [b for b in found.block.blanks if b.position < position]
+    found.findings = [f for f in found.findings if f.offset < position]
+
+
+def _stale(context: FileContext, position: int, detail: str) -> Finding:
+    file = context.file
+    message = f"{detail}; the sound records behind are older than the last one in front: left by a cut of the log"
+    return Finding(
+        LOG_STALE_TAIL, file.name, position, max(file.size - position, 0), message,
+        physical_offset=file.base + position,
+    )  # fmt: skip
+
+
+def _finding_of(gap: Gap, context: FileContext) -> Finding | None:
+    """What a gap means at its place; None for room that was never written."""
+    size, place = gap.end - gap.position, context.file.base + gap.position
+    severity: Severity | None = None
+    if gap.why is GapKind.ZERO_TAIL and not context.followed:
+        return None
+    if gap.why in (GapKind.ZERO_TAIL, GapKind.ZEROS) and context.followed and not gap.resumed:
+        kind, severity = LOG_BLANK, Severity.ERROR
+        text = (
+            f"the next file has data, but zeros stand where a blank record should end this one; {size} bytes are left"
+        )
+    elif gap.resumed or context.followed:
+        kind, text = LOG_BAD_RECORD, f"{gap.detail}; {_after(gap, context)}"
+    else:
+        kind, severity = LOG_TORN_TAIL, Severity.WARNING if context.crashed else None
+        text = f"{gap.detail}; nothing sound follows in the {size} bytes to the end of the data"
+    return Finding(kind, context.file.name, gap.position, size, text, severity, physical_offset=place)
+
+
+def _after(gap: Gap, context: FileContext) -> str:
+    if gap.resumed:
+        return f"{gap.end - gap.position} bytes on the chain goes on at offset {context.file.base + gap.end}"
+    return f"nothing sound follows in this file, {gap.end - gap.position} bytes on; the next file has data"
+
+
+def _judge_blanks(found: LogBlock) -> None:
+    for blank in found.block.blanks:
+        rest = blank.end - blank.position
+        if blank.size != rest:
+            found.findings.append(_blank_finding(found.block, blank, rest))
+
+
+def _blank_finding(block: Block, blank: Blank, rest: int) -> Finding:
+    message = f"the blank record states {blank.size} bytes, but {rest} are left in the file"
+    place = block.base + blank.position
+    return Finding(LOG_BLANK, block.file, blank.position, 8, message, physical_offset=place)
+
+
+def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> None:
+    """Records that say they lie elsewhere; an old one at the very end is no part of the log."""
+    block = found.block
+    if not len(block):
+        return
+    stated, real = block["physical_offset"], block.physical
+    for i in np.flatnonzero(stated != real):
+        position = int(block.position[i])
+        message = f"the record at {int(real[i])} says it lies at {int(stated[i])}"
+        before = int(block["store_timestamp"][i - 1]) if i else state.store_timestamp
+        if not context.followed and int(block["store_timestamp"][i]) < before:
+            _end_log(found, position)
+            found.findings.append(_stale(context, position, message))
+            state.stale = True
+            return
+        found.findings.append(
+            Finding(
+                LOG_PHYSICAL_OFFSET,
+                block.file,
+                position + 28,
+                8,
+                message,
+                physical_offset=int(real[i]),
+                topic=block.topic(int(i)).decode("utf-8", "replace"),
+            )
+        )

@@ -1,0 +1,214 @@
+"""Where records may start in a window, and whether each is whole and as long as it says.
+
+All of it is arithmetic on arrays: candidates by the two bytes every message magic shares, then
+lengths read from the fields that the schema's plans locate (spec 2.1, 6.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.rocketmq.message import Magic
+from rmqctl.rocketmq.log.block import Bytes8, Ints, by_variant, gather, head_offsets, head_sizes
+from rmqctl.rocketmq.log.record import HOST_SHIFT
+
+Flags = npt.NDArray[np.bool_]
+
+_V1 = int(Magic.MESSAGE_V1) & 0xFFFFFFFF
+_V2 = int(Magic.MESSAGE_V2) & 0xFFFFFFFF
+_EVEN, _ODD = np.frombuffer(_V1.to_bytes(4, "big")[:2] + _V1.to_bytes(4, "big")[1:3], np.uint16)
+_MAGIC_AT = 4
+_TEXT_SIZES = np.array([1, 1, 1, 1, 2, 2, 2, 2], np.int64)
+PEEK = 40
+"""Bytes from the start of a record that settle its layout: TOTALSIZE to SYSFLAG."""
+
+
+MAX_RECORD = 128 << 20
+"""Largest record that is read; brokers accept maxMessageSize (4 MiB by default) plus 64 KiB."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Lengths of the records that may start at ``at``; shapes (n,).
+
+    Attributes:
+        whole: the window holds the record to its end and every length adds up.
+        needs: bytes from ``at`` that a window must hold to decide, 0 where it is decided already.
+    """
+
+    at: Ints
+    variant: Ints
+    total_size: Ints
+    body_size: Ints
+    topic_size: Ints
+    properties_size: Ints
+    whole: Flags
+    needs: Ints
+
+    def take(self, keep: Any) -> Measured:
+        """The same columns for a slice, an index array or a boolean array."""
+        return Measured(*(getattr(self, name)[keep] for name in _COLUMNS))
+
+    def physical_shifts(self, data: Bytes8, origin: int) -> Ints:
+        """What each record says of its position, less where it is; ``origin`` is that of ``data[0]``."""
+        stated = gather(data, self.at + int(head_offsets("physical_offset")[0]), ">i8")
+        return stated.astype(np.int64) - origin - self.at
+
+    @staticmethod
+    def concatenate(parts: list[Measured]) -> Measured:
+        """The records of all parts, in the order given."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            none = np.zeros(0, np.int64)
+            return Measured(none, none, none, none, none, none, none.astype(bool), none)
+        return Measured(*(np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS))
+
+
+_COLUMNS = tuple(f.name for f in fields(Measured))
+
+
+def records_at(
+    data: Bytes8, position: int, base: int, limit: int, lead: int = 0, shifts: tuple[int, ...] = (0,)
+) -> Measured:
+    """Measure the candidates of a window that say they lie where they are.
+
+    Args:
+        data: the window, at ``position`` of a file whose first byte has physical offset ``base``.
+        limit: bytes from the start of ``data`` to the end of the file.
+        lead: bytes that stand before each record.
+        shifts: accepted differences between PHYSICALOFFSET and the position, in bytes.
+    """
+    at = candidates(data, lead)
+    off = gather(data, at + int(head_offsets("physical_offset")[0]), ">i8") - (at + (base + position))
+    keep = off == shifts[0]
+    for shift in shifts[1:]:
+        keep |= off == shift
+    return measure(data, at[keep], limit)
+
+
+def candidates(data: Bytes8, lead: int = 0) -> Ints:
+    """Offsets in ``data`` where a message magic stands 4 bytes on, ascending; at least ``lead`` bytes in.
+
+    ``data`` must begin on an even address (a buffer of its own does). Both magics share their first
+    three bytes; an aligned 16-bit word holds two of them whether the magic begins on an even or an
+    odd place, so one pass over aligned words finds all.
+    """
+    words = np.frombuffer(data, np.uint16, len(data) // 2)
+    marked = words == _EVEN
+    marked |= words == _ODD
+    hits = rare_true(marked)
+    at = hits * 2 - (words[hits] == _ODD)
+    at = at[(at >= lead + _MAGIC_AT) & (at <= len(data) + _MAGIC_AT - PEEK)]
+    at = at[is_message_magic(gather(data, at, ">u4"))]
+    return at - _MAGIC_AT
+
+
+def rare_true(flags: Flags) -> Ints:
+    """Where a long array of flags is true, ascending; quick where few are, which are looked for eight at a time."""
+    even = len(flags) & ~7
+    groups = np.flatnonzero(flags[:even].view(np.uint64) != 0)
+    inside = np.flatnonzero(flags[:even].reshape(-1, 8)[groups])
+    found = groups[inside >> 3] * 8 + (inside & 7)
+    rest = np.flatnonzero(flags[even:])
+    return np.concatenate([found, rest + even]) if len(rest) else found
+
+
+def is_message_magic(magic: npt.NDArray[np.uint32]) -> Flags:
+    """Which values are the magic of a message, V1 or V2."""
+    return (magic == _V1) | (magic == _V2)
+
+
+def measure(data: Bytes8, at: Ints, limit: int) -> Measured:
+    """Lengths of the records at ``at``, each with a message magic and ``PEEK`` bytes inside ``data``.
+
+    Args:
+        limit: bytes from the start of ``data`` to the end of the file; no record crosses it.
+    """
+    total = gather(data, at, ">i4").astype(np.int64)
+    variant = _variants(data, at)
+    head = by_variant(head_sizes(), variant)
+    text = by_variant(_TEXT_SIZES, variant)
+    fits = (total >= head + text + 2) & (at + total <= limit) & (total <= MAX_RECORD)
+    seen = fits & (at + head <= len(data))
+    needs = np.where(fits & ~seen, head, 0)
+    body = _at_or(data, at + head - 4, ">i4", seen, -1)
+    sane = seen & (body >= 0) & (head + body + text + 2 <= total)
+    inside = sane & (at + total <= len(data))
+    needs = np.where(sane & ~inside, total, needs)
+    topic_at = at + head + body
+    topic = _at_or(data, topic_at, ">i1", inside, -1)
+    if not isinstance(text, int) and (text == 2).any():
+        topic = np.where(text == 1, topic, _at_or(data, topic_at, ">i2", inside, -1))
+    named = inside & (topic >= 0) & (head + body + text + topic + 2 <= total)
+    properties = _at_or(data, topic_at + text + topic, ">i2", named, -1)
+    whole = named & (properties >= 0) & (head + body + text + topic + 2 + properties == total)
+    return Measured(at, variant, total, body, topic, properties, whole, needs)
+
+
+def _variants(data: Bytes8, at: Ints) -> Ints:
+    """Layout variant of each record, from its magic and SYSFLAG."""
+    hosts = (gather(data, at + int(head_offsets("sys_flag")[0]), ">i4") >> HOST_SHIFT) & 3
+    v2 = gather(data, at + _MAGIC_AT, ">u4") == _V2
+    return hosts.astype(np.int64) | (v2.astype(np.int64) << 2)
+
+
+def _at_or(data: Bytes8, at: Ints, dtype: str, where: Flags, otherwise: int) -> Ints:
+    """Integers at ``at`` where ``where`` holds, ``otherwise`` elsewhere; never reads outside ``data``."""
+    if where.all():
+        return gather(data, at, dtype).astype(np.int64, copy=False)
+    values = np.full(len(at), otherwise, np.int64)
+    values[where] = gather(data, at[where], dtype)
+    return values
+
+
+Read = Callable[[int, int], bytes]
+"""Bytes at a place, counted from the start of the window; fewer where the file ends."""
+
+
+def is_whole(read: Read, one: Measured, limit: int) -> bool:
+    """Whether all lengths of the record that ``one`` measured add up, also where the window ends before it."""
+    total, head, text = _sizes(one)
+    at = int(one.at[0])
+    body = _int_at(read, at + head - 4, 4)
+    if body < 0 or head + body + text + 2 > total or total > min(limit - at, MAX_RECORD):
+        return False
+    topic = _int_at(read, at + head + body, text)
+    if topic < 0 or head + body + text + topic + 2 > total:
+        return False
+    properties = _int_at(read, at + head + body + text + topic, 2)
+    return properties >= 0 and head + body + text + topic + 2 + properties == total
+
+
+def describe(read: Read, one: Measured, limit: int) -> str:
+    """One sentence on why the record that ``one`` measured does not add up."""
+    total, head, text = _sizes(one)
+    at = int(one.at[0])
+    if total < head + text + 2:
+        return f"TOTALSIZE is {total}, less than the {head + text + 2} bytes of an empty message"
+    if total > min(limit - at, MAX_RECORD):
+        return f"TOTALSIZE is {total}, but the file ends after {limit - at} bytes"
+    body = _int_at(read, at + head - 4, 4)
+    if body < 0 or head + body + text + 2 > total:
+        return f"BODYLEN is {body} in a record of {total} bytes"
+    topic = _int_at(read, at + head + body, text)
+    if topic < 0 or head + body + text + topic + 2 > total:
+        return f"TOPICLEN is {topic} in a record of {total} bytes with a body of {body}"
+    properties = _int_at(read, at + head + body + text + topic, 2)
+    spans = head + body + text + topic + 2 + properties
+    return f"TOTALSIZE is {total}, but the lengths inside add up to {spans} (PROPLEN {properties})"
+
+
+def _sizes(one: Measured) -> tuple[int, int, int]:
+    """TOTALSIZE, bytes of the fixed header, bytes of the topic's length."""
+    variant = int(one.variant[0])
+    return int(one.total_size[0]), int(head_sizes()[variant]), 1 + (variant >> 2)
+
+
+def _int_at(read: Read, at: int, size: int) -> int:
+    return int.from_bytes(read(at, size), "big", signed=True)

@@ -1,0 +1,205 @@
+"""Bodies as the consumer sees them: decompressed, inner batches taken apart (spec 2.3, 2.10, 2.11).
+
+The eight layouts of a record header, numbered: V2 (4), store host IPv6 (2), born host IPv6 (1). Spec 2.1 to 2.4.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from formats.errors import DecodeError
+from formats.layout import Plan, plan_of
+from formats.rocketmq.client_batch import BatchItem
+from formats.rocketmq.message import Magic, SysFlag, record_plan
+from rmqctl.filters import DEFAULT_MAX_BODY
+
+VARIANTS = 8
+HOST_SHIFT = int(SysFlag.BORN_HOST_V6).bit_length() - 1
+_MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
+
+
+def plan_of_variant(variant: int) -> Plan:
+    """The derived plan of a variant number."""
+    return record_plan(bool(variant & 4), (variant & 3) << HOST_SHIFT)
+
+
+def variant_of(magic: int, sys_flag: int) -> int | None:
+    """The variant of a record with this MAGICCODE and SYSFLAG; None for a magic that is no message's."""
+    kind = _MAGICS.get(magic)
+    return None if kind is None else kind | sys_flag >> HOST_SHIFT & 3
+
+
+@cache
+def head_size(variant: int) -> int:
+    """Bytes before the body, BODYLEN included."""
+    return plan_of_variant(variant).runs[0].packer.size
+
+
+@cache
+def head_offset(name: str, variant: int) -> int:
+    """Offset of a fixed header field."""
+    return next(f.offset for f in plan_of_variant(variant).runs[0].fields if f.name == name)
+
+
+# --- bodies as the consumer sees them ---------------------------------------------------------------
+
+
+COMPRESSIONS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+UNKNOWN = "unknown"
+_TYPE_SHIFT, _TYPE_BITS = 8, 7
+_COMPRESSED, _INNER_BATCH = int(SysFlag.COMPRESSED), int(SysFlag.INNER_BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as the consumer sees it.
+
+    Attributes:
+        data: the bytes, None where they cannot be decompressed.
+        error: why not, as half a sentence; "" when all is well.
+    """
+
+    data: bytes | None
+    error: str = ""
+
+
+def compression(sys_flag: int) -> str:
+    """``none``, ``zlib``, ``lz4``, ``zstd``, or ``unknown`` for a type no broker writes."""
+    if not sys_flag & _COMPRESSED:
+        return "none"
+    return COMPRESSIONS.get(sys_flag >> _TYPE_SHIFT & _TYPE_BITS, UNKNOWN)
+
+
+def open_body(stored: bytes, sys_flag: int, limit: int = DEFAULT_MAX_BODY) -> Body:
+    """Decompress a stored body as its flag says; never raises on what the bytes are.
+
+    Args:
+        limit: bytes that a compressed body may grow to.
+    """
+    if compression(sys_flag) == "none":
+        return Body(stored)
+    pieces, size = [], 0
+    try:
+        for piece in _pieces(stored, sys_flag, limit + 1):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                return Body(None, f"grows beyond {limit} bytes, the limit of --max-body")
+    except _NotInflated as error:
+        return Body(None, str(error))
+    return Body(b"".join(pieces))
+
+
+def why_not_inflated(stored: bytes, sys_flag: int, limit: int | None = None) -> str:
+    """Why a stored body cannot be decompressed as its flag says, as half a sentence; "" when all is well.
+
+    The decompressed bytes are not kept.
+
+    Args:
+        limit: bytes after which nobody looks any further.
+    """
+    if compression(sys_flag) == "none":
+        return ""
+    size = 0
+    try:
+        for piece in _pieces(stored, sys_flag, _STEP):
+            size += len(piece)
+            if limit is not None and size > limit:
+                return ""
+    except _NotInflated as error:
+        return str(error)
+    return ""
+
+
+class _NotInflated(Exception):
+    """A stored body is not what its flag says."""
+
+
+def _pieces(stored: bytes, sys_flag: int, step: int) -> Iterator[bytes]:
+    """A body decompressed, in pieces of up to ``step`` bytes (zstd: 16 MiB).
+
+    Raises:
+        _NotInflated: an unknown type, bytes of no such codec, or too few of them.
+    """
+    codec = compression(sys_flag)
+    if codec == UNKNOWN:
+        raise _NotInflated(f"compression type {sys_flag >> _TYPE_SHIFT & _TYPE_BITS} is not known")
+    try:
+        ended = yield from _CODECS[codec](stored, step)
+    except Exception as error:  # each codec has a class of its own; all mean: not its bytes
+        raise _NotInflated(f"is no {codec} data: {error}") from error
+    if not ended:
+        raise _NotInflated(f"the {codec} data ends early")
+
+
+Pieces = Generator[bytes, None, bool]
+"""Pieces of decompressed data; returns whether the data came to its end."""
+
+
+def _zlib(stored: bytes, step: int) -> Pieces:
+    stream = zlib.decompressobj()
+    data = stored
+    while not stream.eof:
+        piece = stream.decompress(data, step)
+        if not piece and not stream.unconsumed_tail and not stream.eof:
+            return False
+        yield piece
+        data = stream.unconsumed_tail
+    return True
+
+
+def _lz4(stored: bytes, step: int) -> Pieces:
+    from lz4.frame import LZ4FrameDecompressor
+
+    stream = LZ4FrameDecompressor()
+    data = stored
+    while not stream.eof:
+        piece: bytes = stream.decompress(data, step)
+        if not piece and stream.needs_input:
+            return False
+        yield piece
+        data = b""
+    return True
+
+
+def _zstd(stored: bytes, step: int) -> Pieces:  # noqa: ARG001 - its decompressor knows no limit
+    from zstandard import ZstdDecompressor
+
+    stream = ZstdDecompressor().decompressobj()
+    for at in range(0, len(stored), _PIECE):
+        yield stream.decompress(stored[at : at + _PIECE])
+        if stream.eof:
+            return True
+    return False
+
+
+_STEP = 1 << 16
+_PIECE = 512  # grows to at most 16 MiB a step
+_CODECS: dict[str, Callable[[bytes, int], Pieces]] = {"zlib": _zlib, "lz4": _lz4, "zstd": _zstd}
+
+
+def is_inner_batch(sys_flag: int) -> bool:
+    """Whether the record's body is a batch of messages (topics with queue.type=BatchCQ)."""
+    return bool(sys_flag & _INNER_BATCH)
+
+
+def inner_messages(body: bytes) -> Iterator[dict[str, Any]]:
+    """Fields of the messages in the decompressed body of an inner batch, in order (``BatchItem``).
+
+    Raises:
+        DecodeError: the body is cut, or an item is not as long as it says.
+    """
+    at = 0
+    while at < len(body):
+        fields, after = _ITEM.unpack_from(body, at)
+        if fields["total_size"] != after - at:
+            raise DecodeError(f"says {fields['total_size']} bytes, spans {after - at}", field="total_size", offset=at)
+        yield fields
+        at = after
+
+
+_ITEM = plan_of(BatchItem)

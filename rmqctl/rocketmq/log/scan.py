@@ -1,0 +1,183 @@
+"""The one scan: finds records in a byte range of a file and yields blocks, whatever the bytes are.
+
+Two ways through the same bytes. *The chain* hops from a known start by TOTALSIZE, as a broker does.
+*The search* finds message magics and accepts a record where PHYSICALOFFSET equals the position and
+all lengths add up. A window is searched once; where the records found follow each other without a
+hole the chain is proven for all of them at once, and only what breaks it is looked at one by one.
+
+Nothing raises on bytes. What cannot be read becomes a :class:`~rmqctl.rocketmq.log.block.Gap`, and the
+scan goes on at the next sound record. Memory is bounded by the window and the largest record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.files.local import ByteSource
+from rmqctl.rocketmq.log.block import Blank, Block, Bytes8, Gap, GapKind
+from rmqctl.rocketmq.log.chain import Chain, Step
+from rmqctl.rocketmq.log.measure import PEEK, records_at
+
+WINDOW = 4 << 20
+"""Bytes read at a time: small enough to stay in the processor's cache between the passes."""
+_PAGE = 32 << 10
+_LOOK_BACK = (1 << 16, 1 << 20, 8 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Which part of which file to scan.
+
+    Attributes:
+        file: name for blocks, relative to the store.
+        base: physical offset of the file's first byte.
+        start, stop: the split in bytes; records that *start* in it are yielded. ``stop`` None: to the end.
+        size: end of the file in bytes where it is known; else the source is asked.
+        lead: bytes before each record that belong to it: 0, or 48 for a DLedger entry header.
+        chained: a record is known to start at ``start``; always so for ``start`` 0.
+    """
+
+    file: str
+    base: int
+    start: int = 0
+    stop: int | None = None
+    size: int | None = None
+    lead: int = 0
+    chained: bool = False
+
+
+def scan(source: ByteSource, extent: Extent, window: int = WINDOW) -> Iterator[Block]:
+    """Yield the records that start in the extent, in file order, with what lies between them.
+
+    Any division of a file into splits yields the same records, gaps and blanks, each in the split
+    in which it starts; damage longer than 8 MiB may hide the end of a gap from the split behind it.
+
+    Raises:
+        OSError: the source cannot be read. Never raises on what the bytes are.
+    """
+    return _Scan(source, extent, max(window, 2 * PEEK)).run()
+
+
+class _Scan:
+    """Windows over one extent, with the chain's position and the gap that is open, if any."""
+
+    def __init__(self, source: ByteSource, extent: Extent, window: int) -> None:
+        self.source, self.extent, self.window = source, extent, window
+        self.size = source.size() if extent.size is None else extent.size
+        self.stop = self.size if extent.stop is None else min(extent.stop, self.size)
+        self.chain = Chain(extent.base, self.size, extent.lead, self._peek)
+        self._buffer = bytearray(0)
+        self._last_data = 0
+        self._page = -1, b""
+
+    def run(self) -> Iterator[Block]:
+        position, need = self._first_position(), self.window
+        while self._goes_on(position):
+            data = self._read(position, need)
+            if len(data) < min(need, self.size - position):
+                self.size = self.chain.size = position + len(data)  # the file shrank while it was read
+            step = self.chain.follow(data, position, self.stop)
+            yield from self._owned(step, data, position)
+            position, need = self._next(step, data, position)
+        yield from self._close()
+
+    def _goes_on(self, position: int) -> bool:
+        gap = self.chain.gap
+        searching = gap is not None and gap.position >= self.extent.start
+        return position < self.size and (position < self.stop or searching)
+
+    def _first_position(self) -> int:
+        """Where to begin: the extent's start, or a sound record before it whose chain leads there."""
+        start = self.extent.start
+        if start == 0 or self.extent.chained or start >= self.size:
+            return start
+        for back in _LOOK_BACK:
+            begin = max(start - back, 0)
+            found = 0 if begin == 0 else self._first_record(begin, start)
+            if found is not None:
+                return found
+        self.chain.gap = Gap(-1, start, GapKind.MAGIC, "")  # began before this split: not its to report
+        return start
+
+    def _first_record(self, begin: int, end: int) -> int | None:
+        data = self._read(begin, end - begin + self.window)
+        found = records_at(data, begin, self.extent.base, self.size - begin, self.extent.lead)
+        starts = found.at[found.whole] + (begin - self.extent.lead)
+        return int(starts[0]) if len(starts) and starts[0] < end else None
+
+    def _read(self, position: int, need: int) -> Bytes8:
+        """A window of up to ``need`` bytes in the buffer that all windows share."""
+        need = min(need, self.size - position)
+        if len(self._buffer) < need:
+            self._buffer = bytearray(need)
+        got = self.source.read_into(position, memoryview(self._buffer)[:need])
+        return np.frombuffer(self._buffer, np.uint8, got)
+
+    def _peek(self, position: int, size: int) -> bytes:
+        """A few bytes anywhere in the file; the page that holds them is kept, as the next often lie in it, too."""
+        start, page = self._page
+        if not start <= position <= start + len(page) - size:
+            start = position // _PAGE * _PAGE
+            page = self.source.read_at(start, min(2 * _PAGE, self.size - start))
+            self._page = start, page
+        return page[position - start : position - start + size]
+
+    def _next(self, step: Step, data: Bytes8, position: int) -> tuple[int, int]:
+        """Where the next window begins and how many bytes it needs; zeros are passed without reading holes."""
+        after = position + step.after
+        if self.chain.gap is None:
+            return after, max(step.need, self.window)
+        self._note_data(data, position)
+        if step.need == 0 and not data[step.after :].any():
+            after = max(after, self._next_data(position + len(data)) - PEEK)
+        return after, max(step.need, self.window)
+
+    def _note_data(self, data: Bytes8, position: int) -> None:
+        used = len(data.tobytes().rstrip(b"\0"))
+        if used:
+            self._last_data = position + used
+
+    def _next_data(self, position: int) -> int:
+        """The first byte from ``position`` that is not zero; the end of the file if there is none."""
+        for start, end in self.source.data_ranges(position, self.size):
+            while start < end:
+                data = self._read(start, min(self.window, end - start))
+                if not len(data):
+                    return self.size
+                if data.any():
+                    return start + int(np.argmax(data != 0))
+                start += len(data)
+        return self.size
+
+    def _owned(self, step: Step, data: Bytes8, position: int) -> Iterator[Block]:
+        """The step's records, gaps and blanks that start in this extent, as a block."""
+        begin, end = self.extent.start, self.stop
+        block = step.block(self.extent.file, self.extent.base, position, data)
+        lead = self.extent.lead
+        if len(block) and not (block.at[0] - lead + position >= begin and block.at[-1] - lead + position < end):
+            starts = block.position - lead
+            block = block.take((starts >= begin) & (starts < end))
+        block.gaps = [g for g in step.gaps if begin <= g.position < end]
+        block.blanks = [b for b in step.blanks if begin <= b.position < end]
+        if len(block) or block.gaps or block.blanks:
+            yield block
+
+    def _close(self) -> Iterator[Block]:
+        """The gap still open at the end of the file: damage up to the last byte that is not zero, then room."""
+        gap, self.chain.gap = self.chain.gap, None
+        if gap is None or not self.extent.start <= gap.position < self.stop:
+            return
+        last = max(self._last_data, gap.position)
+        gaps = []
+        if last > gap.position:
+            gap.end = last
+            gaps.append(gap)
+        if last < self.size:
+            gaps.append(Gap(last, self.size, GapKind.ZERO_TAIL, f"{self.size - last} bytes never written"))
+        yield Block.empty(self.extent.file, self.extent.base, gap.position, gaps)
+
+
+__all__ = ["WINDOW", "Blank", "Block", "Extent", "Gap", "GapKind", "scan"]

@@ -1,0 +1,293 @@
+"""How far consumer groups are behind: offsets of the configuration against the queues (AdminBroker getConsumeStats).
+
+The end of a queue is that of a started broker, as `topics` and the queries have it. Time is told by the store: a
+group is late by the time from the message it wants next to the last message of the log.
+
+Which queues a question means, and what to say when the store knows no such topic or queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqctl.rocketmq.query import steps
+from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
+from rmqctl.rocketmq.query.recovered_store import StartedStore
+from rmqctl.rocketmq.query.steps import Step
+from rmqctl.rocketmq.query.time import unit_at
+from rmqctl.rocketmq.queues.log_end import log_end
+from rmqctl.rocketmq.state.config import (
+    ConsumerOffset,
+    consumer_offsets,
+    did_you_mean,
+    known_topics,
+    read_config,
+    stored_offsets,
+    stored_topics,
+    table,
+)
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, is_queue_id
+
+
+def queues_of_topic(started: StartedStore, topic: str) -> list[int]:
+    """Ids of the topic's queues, ascending: those on disk, in the database, or that topics.json gives it.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    store = started.store
+    found = {int(e.name) for kind in (QUEUES, BATCH_QUEUES) for e in _directories(store, f"{kind}/{topic}")}
+    found |= _configured(store, topic)
+    if store.in_database(topic):
+        found |= {queue for name, queue in started.database.queues() if name == topic}
+    return sorted(found)
+
+
+def topics_of(started: StartedStore) -> list[str]:
+    """Every topic that has a queue or is in topics.json, sorted.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    names = set(known_topics(started.store))
+    if started.store.is_rocksdb or started.store.has_light_database:
+        names |= {name for name, _ in started.database.queues()}
+    return sorted(names)
+
+
+def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> list[int] | Step:
+    """The queues that ``TOPIC`` or ``TOPIC/QUEUE`` means; where it means none, the sentence that says so.
+
+    Topics that only the log knows, because their queues are gone, count where a start of a broker makes them.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    ids = queues_of_topic(started, topic)
+    if ids and (queue_id is None or queue_id in ids):
+        return ids if queue_id is None else [queue_id]
+    ids = sorted({*ids, *_configured_in_database(started.store, topic)})
+    if (not ids or queue_id not in (None, *ids)) and started.replays:
+        ids = sorted({*ids, *started.recovered_queues(topic)})
+    if not ids:
+        return steps.UNKNOWN_TOPIC.conclude(topic=topic, nearest=did_you_mean(topic, topics_of(started)))
+    if queue_id is not None and queue_id not in ids:
+        return steps.NO_QUEUE.conclude(topic=topic, queue_id=queue_id, queues=ranges(ids))
+    return ids if queue_id is None else [queue_id]
+
+
+def ranges(ids: list[int]) -> str:
+    """Ascending numbers in words: ``0 to 3, 7``."""
+    parts: list[list[int]] = []
+    for number in ids:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]} to {p[-1]}" for p in parts)
+
+
+def _directories(store: RocketMQStore, path: str) -> list[Any]:
+    return [e for e in store.tree.entries(path, sizes=False) if e.is_directory and is_queue_id(e.name)]
+
+
+def _configured(store: RocketMQStore, topic: str) -> set[int]:
+    """Queues that topics.json gives a topic; brokers answer for them though nothing was ever written."""
+    return _queues_in(table(read_config(store, "topics.json").document, "topicConfigTable").get(topic))
+
+
+def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
+    """The same where the configuration is in RocksDB."""
+    from rmqctl.rocketmq.state.config import stored_topics
+
+    return _queues_in(stored_topics(store).get(topic))
+
+
+def _queues_in(settings: Any) -> set[int]:
+    counts = [settings.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(settings, dict) else []
+    return set(range(min(max((n for n in counts if isinstance(n, int)), default=0), 1 << 16)))
+
+
+# --- how far consumer groups are behind -------------------------------------------------------------
+
+
+RETRY, DEAD = "%RETRY%", "%DLQ%"
+BEYOND_MAX, BEFORE_MIN = "beyond-max", "before-min"
+UNKNOWN_TOPIC, UNKNOWN_QUEUE = "unknown-topic", "unknown-queue"
+ANOMALIES = {
+    BEYOND_MAX: "the group wants an offset behind the end of the queue: the log was cut, or the queue made anew",
+    BEFORE_MIN: "the group wants messages that have expired; a broker lets it go on at the smallest offset",
+    UNKNOWN_TOPIC: "neither queues nor configuration of the topic are there",
+    UNKNOWN_QUEUE: "the topic has no queue of this id",
+}
+Group = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """One group in one queue.
+
+    Attributes:
+        consumer_offset: the next one it wants, as stored; 0 for a queue without one of a topic it consumes, as
+            brokers count; None for a retry or dead-letter topic in which it stored nothing. Such a row has no lag.
+        max_offset: next offset of the queue; None where there is no queue.
+        lag: messages from one to the other; negative beyond the end.
+        lag_bytes: of the records of these messages that are still there.
+        lag_ms: from the store time of the next message to that of the last record of the log; 0 without lag, None
+            where the message is gone.
+        last_consumed_timestamp: store time of the message in front of the offset, ms.
+        next_store_timestamp: of the message at the offset, ms.
+        anomaly: one of :data:`ANOMALIES`.
+        file: where the offset is stored.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int | None
+    max_offset: int | None
+    lag: int | None
+    lag_bytes: int | None
+    lag_ms: int | None
+    anomaly: str | None
+    min_offset: int | None = None
+    last_consumed_timestamp: int | None = None
+    next_store_timestamp: int | None = None
+    file: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """As the JSON object of the contract."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is stored of the groups of a store.
+
+    Attributes:
+        offsets: by group and topic, then by queue id.
+    """
+
+    offsets: dict[Group, dict[int, ConsumerOffset]] = field(default_factory=dict)
+
+    def add(self, offset: ConsumerOffset) -> None:
+        """Note an offset; a later one of the same queue wins."""
+        self.offsets.setdefault((offset.group, offset.topic), {})[offset.queue_id] = offset
+
+    @property
+    def groups(self) -> set[str]:
+        """Names of the groups that stored something."""
+        return {group for group, _ in self.offsets}
+
+
+def progress_of(started: StartedStore) -> Progress:
+    """All consumer offsets: JSON files with their fallback, light message queues, databases, which win.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: offsets are in a database, and the package rocksdict is not installed.
+    """
+    found = Progress()
+    for offset in (*consumer_offsets(started.store), *stored_offsets(started.store)):
+        found.add(offset)
+    return found
+
+
+def lag_rows(started: StartedStore, group: str | None = None, topic: str | None = None) -> Iterator[LagRow]:
+    """One row a group and queue, by group, topic and queue id; retry and dead-letter topics of a group included.
+
+    Args:
+        group, topic: only these.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: queues or offsets are in RocksDB, and its package is not installed.
+    """
+    yield from _Lag(started).rows(group, topic)
+
+
+class _Lag:
+    """One pass over the groups of a store."""
+
+    def __init__(self, started: StartedStore) -> None:
+        self.started = started
+        self.progress = progress_of(started)
+        self.now = log_end(started.store).store_timestamp
+        self.configured = self._configured()
+
+    def rows(self, group: str | None, topic: str | None) -> Iterator[LagRow]:
+        wanted = set(self.progress.offsets)
+        for name in self.progress.groups:
+            wanted |= {(name, own) for own in (RETRY + name, DEAD + name) if queues_of_topic(self.started, own)}
+        for pair in sorted(wanted):
+            if group in (None, pair[0]) and topic in (None, pair[1]):
+                yield from self._topic(*pair)
+
+    def _topic(self, group: str, topic: str) -> Iterator[LagRow]:
+        stored = self.progress.offsets.get((group, topic), {})
+        there = set(queues_of_topic(self.started, topic)) | self.configured.get(topic, set())
+        if self.started.replays:
+            there |= set(self.started.recovered_queues(topic))
+        for queue_id in sorted(there | set(stored)):
+            offset = stored.get(queue_id)
+            if queue_id not in there:
+                anomaly = UNKNOWN_QUEUE if there else UNKNOWN_TOPIC
+                yield LagRow(
+                    group, topic, queue_id, offset.offset if offset else None, None, None, None, None, anomaly,
+                    file=offset.file if offset else None,
+                )  # fmt: skip
+                continue
+            with open_queue(self.started, topic, queue_id) as view:
+                yield self._queue(group, view, offset)
+
+    def _queue(self, group: str, view: QueueView, stored: ConsumerOffset | None) -> LagRow:
+        low, high = max(view.min_offset, 0), view.max_offset
+        if (group, view.topic) not in self.progress.offsets:
+            before, first = (self._time(view, o) for o in (low - 1, low))
+            return LagRow(group, view.topic, view.queue_id, None, high, None, None, None, None, low, before, first)
+        offset = stored.offset if stored else 0
+        lag = high - offset
+        previous, wanted = (self._time(view, o) for o in (offset - 1, max(offset, low)))
+        return LagRow(
+            group,
+            view.topic,
+            view.queue_id,
+            offset,
+            high,
+            lag,
+            view.bytes_from(max(offset, low)),
+            self._late(lag, wanted),
+            self._anomaly(offset, low, high, stored),
+            low,
+            previous,
+            wanted,
+            stored.file if stored else None,
+        )
+
+    def _late(self, lag: int, wanted: int | None) -> int | None:
+        if lag <= 0:
+            return 0
+        return max(self.now - wanted, 0) if wanted is not None and self.now is not None else None
+
+    def _anomaly(self, offset: int, low: int, high: int, stored: ConsumerOffset | None) -> str | None:
+        if offset > high:
+            return BEYOND_MAX
+        return BEFORE_MIN if stored is not None and offset < low else None
+
+    def _time(self, view: QueueView, offset: int) -> int | None:
+        """Store time of the message at an offset; None outside the queue, and where it cannot be read."""
+        unit = unit_at(view, offset)
+        time = -1 if unit is None else view.store_time(unit)
+        return time if time >= 0 else None
+
+    def _configured(self) -> dict[str, set[int]]:
+        """Queues that the configuration gives each topic (readQueueNums, as getConsumeStats counts)."""
+        store = self.started.store
+        topics = {**table(read_config(store, "topics.json").document, "topicConfigTable"), **stored_topics(store)}
+        counts = {name: t.get("readQueueNums") for name, t in topics.items() if isinstance(t, dict)}
+        return {name: set(range(min(n, 1 << 16))) for name, n in counts.items() if isinstance(n, int)}

@@ -1,0 +1,1 @@
+"""Consume queues: their files, their databases, where they begin and end."""

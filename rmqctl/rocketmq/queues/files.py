@@ -1,0 +1,241 @@
+"""Consume queue files as arrays of units, and which of them count (spec 3.1, 3.4, 3.9, 6.6).
+
+A queue's units lie at ``queue offset * unit size`` of its file sequence. Everything is read in
+ranges; a queue is never held as a whole unless it is small.
+
+Queue units looked up by (queue, queue offset) for many queues at once.
+
+Units are read in pages into one pool; a lookup over thousands of rows is then one gather. A log is
+walked forwards, so the pages of the last lookup are those that the next one needs again: when the
+pool is full only they are kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formats.layout import plan_of
+from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
+from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.store.files import OFFSET_DIGITS, QueueFiles, StoreFile
+
+UNIT = plan_of(ConsumeQueueUnit).runs[0].dtype
+BATCH_UNIT = plan_of(BatchConsumeQueueUnit).runs[0].dtype
+Units = npt.NDArray[np.void]
+_CHUNK_UNITS = 1 << 16
+_RECOVERED_FILES = 3
+
+
+def is_pre_blank(units: Units) -> npt.NDArray[np.bool_]:
+    """Filler units in front of the first real one."""
+    return (units["physical_offset"] == 0) & (units["size"] == PRE_BLANK_SIZE)
+
+
+def is_valid(units: Units) -> npt.NDArray[np.bool_]:
+    """Units a broker takes for written: offset not negative, size positive (fillers included)."""
+    return (units["physical_offset"] >= 0) & (units["size"] > 0)
+
+
+def is_valid_batch(units: Units) -> npt.NDArray[np.bool_]:
+    """The same for batch queue units, which also need a base offset and a count."""
+    return is_valid(units) & (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+
+
+@dataclass(slots=True)
+class Queue:
+    """One queue's files, opened when read.
+
+    Attributes:
+        files: ascending by offset; what is not named by an offset is left out.
+        dtype: layout of a unit.
+    """
+
+    where: QueueFiles
+    files: list[StoreFile]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, where: QueueFiles, dtype: np.dtype[Any] = UNIT) -> Queue:
+        """The queue in a directory.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        return cls(where, where.files()[0], dtype)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.where.topic, self.where.queue_id
+
+    def file_name(self, position: int) -> str:
+        """The name of the file that begins at a byte position of the sequence, whether or not it is there."""
+        return f"{self.where.path}/{position:0{OFFSET_DIGITS}d}"
+
+    def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
+        """Units of one file from number ``first`` on; fewer where the file ends. A torn last unit is left out.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        size = self.dtype.itemsize
+        source = file.open()
+        try:
+            room = source.size() - first * size if count is None else count * size
+            data = source.read_at(first * size, max(room, 0))
+        finally:
+            source.close()
+        return np.frombuffer(data, self.dtype, len(data) // size)
+
+    def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
+        """The written parts of one file in pieces, each with the number of its first unit in the file.
+
+        Holes of a sparse file are left out: their units are zero.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        size = self.dtype.itemsize
+        source = file.open()
+        try:
+            done = 0
+            for start, stop in source.data_ranges(0, 1 << 62):
+                done, end = max(done, start // size), -(-stop // size)
+                while done < end:
+                    data = source.read_at(done * size, min(_CHUNK_UNITS, end - done) * size)
+                    units = np.frombuffer(data, self.dtype, len(data) // size)
+                    if not len(units):
+                        return
+                    yield done, units
+                    done += len(units)
+        finally:
+            source.close()
+
+    def valid(self, units: Units) -> npt.NDArray[np.bool_]:
+        """Which units count as written, by the rule of this kind of queue."""
+        return is_valid_batch(units) if self.dtype is BATCH_UNIT else is_valid(units)
+
+    def end(self) -> int:
+        """Bytes of the sequence that hold units, as a broker finds them when it loads the queue (spec 6.6).
+
+        It looks at the last three files: units count up to the first that is not valid.
+        """
+        position, size = 0, self.dtype.itemsize
+        for file in self.files[-_RECOVERED_FILES:]:
+            count = self._valid_prefix(file)
+            if count < file.size // size:
+                return file.base + count * size
+            position = file.base + file.size
+        return position
+
+    def _valid_prefix(self, file: StoreFile) -> int:
+        """Units of a file in front of the first that does not count."""
+        expected = 0
+        for first, units in self.chunks(file):
+            bad = np.flatnonzero(~self.valid(units))
+            if first > expected or len(bad):
+                return expected if first > expected else first + int(bad[0])
+            expected = first + len(units)
+        return expected
+
+    def unit_at(self, position: int) -> Units | None:
+        """The unit at a byte position of the sequence, None when no file holds it."""
+        for file in self.files:
+            if file.base <= position < file.base + file.size:
+                units = self.read(file, (position - file.base) // self.dtype.itemsize, 1)
+                return units if len(units) else None
+        return None
+
+
+def queues_of(queues: Iterator[QueueFiles], dtype: np.dtype[Any] = UNIT) -> Iterator[Queue]:
+    """Queues that have at least one file."""
+    for where in queues:
+        queue = Queue.open(where, dtype)
+        if queue.files:
+            yield queue
+
+
+# --- queue units looked up by -----------------------------------------------------------------------
+
+
+PAGE = 2048
+"""Units of one page."""
+_POOL_PAGES = 384
+OpenQueue = Callable[[int], Queue | None]
+_Key = tuple[int, int]
+
+
+class UnitPages:
+    """A pool of pages of units.
+
+    Args:
+        open_queue: the queue of a number; None where it has no files.
+    """
+
+    def __init__(self, open_queue: OpenQueue) -> None:
+        self._open = open_queue
+        self._slots: dict[_Key, int] = {}
+        self._last: list[_Key] = []
+        self._pool = np.empty(_POOL_PAGES * PAGE, UNIT)
+
+    def lookup(self, queue: Ints, offset: Ints) -> Units:
+        """The unit of each (queue number, queue offset >= 0), zeros where no file holds it; shape (n,), n > 0.
+
+        Rows must be sorted by queue number, else it is slow.
+        """
+        page = offset // PAGE
+        new_run = (queue[1:] != queue[:-1]) | (page[1:] != page[:-1])
+        first = np.concatenate([[0], np.flatnonzero(new_run) + 1])
+        keys = list(zip(queue[first].tolist(), page[first].tolist(), strict=True))
+        wanted = dict.fromkeys(keys)
+        if len(self._slots) + len(wanted.keys() - self._slots.keys()) > len(self._pool) // PAGE:
+            self._make_room(len(wanted))
+        for key in wanted:
+            if key not in self._slots:
+                self._load(key)
+        self._last = list(wanted)
+        lengths = np.diff(np.append(first, len(queue)))
+        shift = np.array([(self._slots[key] - key[1]) * PAGE for key in keys], np.int64)
+        found: Units = self._pool[np.repeat(shift, lengths) + offset]
+        return found
+
+    def close(self) -> None:
+        """Give the memory back; a later lookup reads anew."""
+        self._slots, self._last = {}, []
+        self._pool = np.empty(0, UNIT)
+
+    def _make_room(self, more: int) -> None:
+        """Keep the pages of the last lookup; make a larger pool where one lookup needs that many."""
+        kept = [key for key in self._last if key in self._slots]
+        pages = self._pool.reshape(-1, PAGE)
+        old = pages[[self._slots[key] for key in kept]]
+        if len(kept) + more > len(pages):
+            self._pool = np.empty(2 * (len(kept) + more) * PAGE, UNIT)
+            pages = self._pool.reshape(-1, PAGE)
+        pages[: len(kept)] = old
+        self._slots = {key: slot for slot, key in enumerate(kept)}
+
+    def _load(self, key: _Key) -> None:
+        number, page = key
+        slot = self._slots[key] = len(self._slots)
+        room, queue = self._pool[slot * PAGE : (slot + 1) * PAGE], self._open(number)
+        done, begin, end = 0, page * PAGE * UNIT.itemsize, (page + 1) * PAGE * UNIT.itemsize
+        files = queue.files if queue is not None else []
+        for file in files[max(bisect_right(files, begin, key=lambda f: f.base) - 1, 0) :]:
+            if file.base >= end or queue is None:
+                break
+            low, high = max(begin, file.base), min(end, file.base + file.size)
+            if low < high:
+                units = queue.read(file, (low - file.base) // UNIT.itemsize, -(-(high - low) // UNIT.itemsize))
+                at = (low - begin) // UNIT.itemsize
+                room[done:at] = 0
+                room[at : at + len(units)] = units[: PAGE - at]
+                done = at + len(units)
+        room[done:] = 0

@@ -1,0 +1,538 @@
+"""One consume queue in the memory of a recovering broker: files, write positions, and what it appends.
+
+The files on disk are only read. What the broker would write lies over them as an overlay, so that units which a
+cut leaves behind and later units replace come out as they would (spec 3.4, 3.9, 6.6).
+
+One batch consume queue in the memory of a recovering broker (spec 3.6, 6.6; BatchConsumeQueue).
+
+One queue of a RocksDB store in the memory of a recovering broker (spec 10.1; RocksDBConsumeQueueStore).
+
+The index in the memory of a recovering broker: the last file goes on, new files follow (spec 4.3 to 4.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.repair.edits import Create, Edit, Extend, changes
+from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
+from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
+from rmqctl.rocketmq.dispatch.request import DispatchRequest
+from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, QueueState
+from rmqctl.rocketmq.index.files import IndexFile, next_name
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
+from rmqctl.rocketmq.queues.ranges import first_live
+from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
+from rmqctl.rocketmq.recovery.rules import Key
+from rmqctl.rocketmq.store.files import INDEX, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.geometry import IndexGeometry
+
+RECOVERED_FILES = 3
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class CutFile:
+    """A file whose end the broker moves; bytes. What lies behind ``to`` stays on disk and no longer counts."""
+
+    file: str
+    from_size: int
+    to_size: int
+
+
+@dataclass(slots=True)
+class FileImage:
+    """One file of a queue.
+
+    Attributes:
+        base: byte of the sequence where it starts; size: bytes.
+        wrote: bytes of it that count.
+        file: on disk; None for one that the broker would create.
+        overlay: bytes written by the replay, each with their position in the file, in the order written.
+    """
+
+    base: int
+    size: int
+    wrote: int
+    file: StoreFile | None = None
+    overlay: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def units(self, dtype: np.dtype[np.void]) -> Units:
+        """The units of the file as the broker would read them, shape (n,); at least one, and behind them only zeros."""
+        data = bytearray(self.raw())
+        for position, written in self.overlay:
+            data.extend(bytes(max(position + len(written) - len(data), 0)))
+            data[position : position + len(written)] = written
+        count = min(max(-(-len(data) // dtype.itemsize), 1), self.size // dtype.itemsize)
+        data.extend(bytes(max(count * dtype.itemsize - len(data), 0)))
+        return np.frombuffer(data, dtype, count)
+
+    def raw(self) -> bytes:
+        """What is on disk, up to the last part that may hold anything."""
+        if self.file is None:
+            return b""
+        source = self.file.open()
+        try:
+            end = max((end for _, end in source.data_ranges(0, self.size)), default=0)
+            return source.read_at(0, end)
+        finally:
+            source.close()
+
+
+class QueueImage:
+    """A simple consume queue.
+
+    Attributes:
+        files: in the order of the broker's list.
+        max_physical: physical offset behind the record of the last unit; -1 without one.
+        min_logic: byte of the sequence of the first unit that counts.
+        removed: files on disk that the broker deletes.
+        appended: units appended by the replay, fillers apart.
+        lost: physical offset and size of what the units say that a cut takes away.
+        refused: the same of units that the last file has no room for, and no other file is made for.
+    """
+
+    dtype: np.dtype[np.void] = UNIT
+    valid: Callable[[Units], npt.NDArray[np.bool_]] = staticmethod(is_valid)
+
+    def __init__(self, key: Key, files: list[StoreFile], file_size: int) -> None:
+        self.key, self.file_size = key, file_size
+        self.files = [FileImage(f.base, f.size, f.size, f) for f in files]
+        self.max_physical, self.min_logic = -1, 0
+        self.removed: list[StoreFile] = []
+        self.appended = 0
+        self.lost: list[tuple[int, int]] = []
+        self.refused: list[tuple[int, int]] = []
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def end(self) -> int:
+        """Byte of the sequence behind the last unit that counts; 0 without a file."""
+        return self.files[-1].base + self.files[-1].wrote if self.files else 0
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset of the next message."""
+        return self.end // self.unit_size
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the first message."""
+        return self.min_logic // self.unit_size
+
+    @property
+    def directory(self) -> str:
+        """Where its files lie, relative to the store."""
+        kind, topic, queue_id = self.key
+        return f"{kind}/{topic}/{queue_id}"
+
+    def destroy(self) -> None:
+        """Delete all files, as a broker does when the log has none (``destroyLogics``)."""
+        for file in self.files:
+            self._lose(file.units(self.dtype))
+            self._remove(file)
+        self.files, self.max_physical, self.min_logic = [], -1, 0
+
+    def cuts(self) -> Iterator[CutFile]:
+        """Files on disk that end earlier than their bytes show."""
+        for file in self.files:
+            if file.file is not None and file.wrote < file.size:
+                behind = file.units(self.dtype)[file.wrote // self.unit_size :]
+                if any(behind.tobytes()):
+                    yield CutFile(file.file.name, file.size, file.wrote)
+
+    def recover(self) -> None:
+        """Find the end of the queue in its last three files (``ConsumeQueue.recover``)."""
+        if not self.files:
+            return
+        end = 0
+        for file in self.files[-RECOVERED_FILES:]:
+            count = self._note_units(file.units(self.dtype))
+            end = file.base + count * self.unit_size
+            if count * self.unit_size < file.size:
+                break
+        self._cut_files(end)
+
+    def _note_units(self, units: Units) -> int:
+        """The number of valid units in front; remembers the last of them."""
+        bad = np.flatnonzero(~self.valid(units))
+        count = int(bad[0]) if len(bad) else len(units)
+        if count:
+            self._note(units[count - 1])
+        return count
+
+    def _note(self, unit: np.void) -> None:
+        self.max_physical = int(unit["physical_offset"]) + int(unit["size"])
+
+    def _cut_files(self, end: int) -> None:
+        """``MappedFileQueue.truncateDirtyFiles``."""
+        kept = []
+        for file in self.files:
+            if file.base + file.size <= end:
+                kept.append(file)
+            elif file.base <= end:
+                file.wrote = end % self.file_size
+                kept.append(file)
+            else:
+                self._remove(file)
+        self.files = kept
+
+    def _remove(self, file: FileImage) -> None:
+        if file.file is not None:
+            self.removed.append(file.file)
+
+    def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
+        """Append the units of records in log order, by the rules of dispatch; shape (n,) each."""
+        for first in range(0, len(physical), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            self._put(physical[part], size[part], tags_code[part], queue_offset[part])
+
+    def _put(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
+        begin = self.files[0].base if self.files else -1
+        state = QueueState(self.file_size, begin, self.end, self.max_physical)
+        present = physical + size <= self.max_physical
+        if present.all():
+            return
+        new = slice(int(np.argmin(present)), None)
+        if not self.files and queue_offset[new][0]:  # a queue without a file begins at the message that makes one
+            self.min_logic = int(queue_offset[new][0]) * self.unit_size
+        for found in state.put_many(physical[new], size[new], tags_code[new], queue_offset[new]):
+            self._write(found)
+        self.max_physical = state.max_physical
+
+    def _write(self, found: Appended) -> None:
+        """Append to the last file and to new ones behind it.
+
+        A file whose write position is off the grid of units never becomes full: a broker then makes no new file, waits
+        a second for each unit that has no room, and goes on without it (``putMessagePositionInfoWrapper``).
+        """
+        position, data = found.position, found.data
+        while data:
+            file = self._file_for(position)
+            room = file.size - file.wrote
+            part = data[: room - room % self.unit_size]
+            units = np.frombuffer(part or data, self.dtype)
+            real = units[~is_pre_blank(units)]
+            if not part:
+                self.refused += zip(real["physical_offset"].tolist(), real["size"].tolist(), strict=True)
+                return
+            self.appended += len(real)
+            file.overlay.append((file.wrote, part))
+            file.wrote += len(part)
+            position, data = position + len(part), data[len(part) :]
+
+    def _file_for(self, position: int) -> FileImage:
+        """The last file, or the one that follows it when it is full."""
+        if not self.files:
+            self.files.append(FileImage(position - position % self.file_size, self.file_size, 0))
+        elif self.files[-1].wrote == self.files[-1].size:
+            self.files.append(FileImage(self.files[-1].base + self.file_size, self.file_size, 0))
+        return self.files[-1]
+
+    def truncate(self, physical: int) -> None:
+        """Cut the queue where units point at or behind ``physical`` (``truncateDirtyLogicFiles``).
+
+        The files are read from their start, so units that an earlier cut left behind count again; the first unit of
+        a file is taken whatever it is.
+        """
+        self.max_physical = physical
+        while self.files:
+            file = self.files[-1]
+            units = file.units(self.dtype)
+            if int(units["physical_offset"][0]) >= physical:
+                self._lose(units)
+                self._remove(self.files.pop())
+                continue
+            bad = np.flatnonzero(~self.valid(units[1:]) | (units["physical_offset"][1:] >= physical))
+            count = 1 + (int(bad[0]) if len(bad) else len(units) - 1)
+            file.wrote = count * self.unit_size
+            self._note(units[count - 1])
+            self._lose(units[count:])
+            return
+
+    def _lose(self, units: Units) -> None:
+        real = units[self.valid(units) & ~is_pre_blank(units)]
+        self.lost += zip(real["physical_offset"].tolist(), real["size"].tolist(), strict=True)
+
+    def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
+        """``ConsumeQueue.correctMinOffset`` of 4.x or 5.x, with the log beginning at ``log_begin``."""
+        if not self.files:
+            return
+        if minimum_5:
+            self._correct_5(log_begin)
+        else:
+            units = self._first_units()
+            live = np.flatnonzero(units["physical_offset"] >= log_begin)
+            if len(live):
+                self.min_logic = self.files[0].base + int(live[0]) * self.unit_size
+
+    def _first_units(self) -> Units:
+        return self.files[0].units(self.dtype)[: self.files[0].wrote // self.unit_size]
+
+    def _correct_5(self, log_begin: int) -> None:
+        last = self.files[-1]
+        if self.min_logic >= self.end:
+            return
+        if last.wrote >= self.unit_size:
+            unit = last.units(self.dtype)[last.wrote // self.unit_size - 1]
+            if int(unit["physical_offset"]) < log_begin:
+                self.min_logic = self.end
+                return
+        start = self.min_logic - self.files[0].base
+        intact, start = start >= 0, max(start, 0)
+        if start > self.files[0].wrote:
+            return
+        physical = self._first_units()["physical_offset"][start // self.unit_size :]
+        if not len(physical) or (intact and int(physical[0]) >= log_begin):
+            return
+        found = first_live(lambda number: int(physical[number]), len(physical), log_begin)
+        if found is not None:
+            self.min_logic = self.files[0].base + start + found * self.unit_size
+
+
+# --- one batch consume queue in the memory of a recovering broker -----------------------------------
+
+
+class BatchQueueImage(QueueImage):
+    """A batch consume queue; ``max_physical`` is the start of the last unit's record, not its end."""
+
+    dtype = BATCH_UNIT
+    valid = staticmethod(is_valid_batch)
+    _minimum = -1
+    _maximum = 0
+
+    @property
+    def min_offset(self) -> int:
+        return self._minimum
+
+    @property
+    def max_offset(self) -> int:
+        return self._maximum
+
+    def recover(self) -> None:
+        super().recover()
+        if self.files:
+            self._revise()
+
+    def _note(self, unit: np.void) -> None:
+        self.max_physical = int(unit["physical_offset"])
+
+    def put(self, request: DispatchRequest) -> None:
+        """Append the unit of one record."""
+        state = BatchQueueState(self.end, self.max_physical, self._maximum)
+        found = state.put(request)
+        if found is None:
+            return
+        first = not self.files
+        self._write(found)
+        self.max_physical, self._maximum = state.last_physical, state.next_offset
+        if first and self._minimum == -1:
+            self._revise_minimum()
+
+    def truncate(self, physical: int) -> None:
+        super().truncate(physical)
+        if not self.files:
+            self.max_physical = physical - 1
+        self._revise()
+
+    def _revise(self) -> None:
+        """``reviseMaxAndMinOffsetInQueue``: the ends as the first and the last two files show them."""
+        self._revise_minimum()
+        last = next((u for f in self.files[:-3:-1] if (u := self._last_unit(f)) is not None), None)
+        self._maximum = 0 if last is None else int(last["base_offset"]) + int(last["batch_size"])
+
+    def _revise_minimum(self) -> None:
+        self._minimum = -1
+        if self.files and self.files[0].wrote >= self.unit_size:
+            self._minimum = int(self.files[0].units(self.dtype)["base_offset"][0])
+
+    def _last_unit(self, file: FileImage) -> np.void | None:
+        count = file.wrote // self.unit_size
+        unit: np.void | None = file.units(self.dtype)[count - 1] if count else None
+        return unit
+
+    def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
+        self._revise_minimum()
+        if not self.files:
+            self._maximum = 0
+            return
+        units = self._first_units()
+        old = units["physical_offset"] < log_begin
+        count = int(np.argmin(old)) if not old.all() else len(units)
+        if count:
+            self._minimum = int(units["base_offset"][count - 1]) + int(units["batch_size"][count - 1])
+
+
+# --- one queue of a rocksdb store in the memory of a recovering broker ------------------------------
+
+
+class RocksQueueImage(QueueImage):
+    """Units by queue offset; putting one replaces what stood there."""
+
+    def __init__(self, key: Key) -> None:
+        super().__init__(key, [], 0)
+        self.units: dict[int, tuple[int, int]] = {}
+        self._minimum = 0
+
+    @property
+    def max_offset(self) -> int:
+        return max(self.units, default=-1) + 1
+
+    @property
+    def min_offset(self) -> int:
+        return self._minimum
+
+    def destroy(self) -> None:
+        self.lost += self.units.values()
+        self.units.clear()
+        self.max_physical = -1
+
+    def cuts(self) -> Iterator[CutFile]:
+        return iter(())
+
+    def load(self, queue_offset: int, physical: int, size: int) -> None:
+        """A unit of the database."""
+        self.units[queue_offset] = physical, size
+        self.max_physical = max(self.max_physical, physical + size)
+
+    def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
+        for place, length, offset in zip(physical.tolist(), size.tolist(), queue_offset.tolist(), strict=True):
+            self.appended += offset not in self.units
+            self.load(offset, place, length)
+
+    def truncate(self, physical: int) -> None:
+        gone = {offset: unit for offset, unit in self.units.items() if unit[0] >= physical}
+        self.lost += gone.values()
+        self.units = {offset: unit for offset, unit in self.units.items() if offset not in gone}
+
+    def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
+        """The first unit whose record is in the log; behind all of them where none is."""
+        live = [offset for offset, unit in self.units.items() if unit[0] >= log_begin]
+        self._minimum = min(live, default=self.max_offset)
+
+
+def rocksdb_images(store: RocketMQStore) -> dict[Key, RocksQueueImage]:
+    """Every queue that is read from the database.
+
+    Raises:
+        MissingExtra, Refused, IOFailure: as `rmqctl.rocketmq.queues.rocksdb.rocksdb_units`.
+    """
+    images: dict[Key, RocksQueueImage] = {}
+    for unit in rocksdb_units(store):
+        if not store.in_database(unit.topic):
+            continue
+        key = QUEUES, unit.topic, unit.queue_id
+        image = images.setdefault(key, RocksQueueImage(key))
+        image.load(unit.queue_offset, unit.physical_offset, unit.size)
+    return images
+
+
+# --- the index in the memory of a recovering broker -------------------------------------------------
+
+
+_PIECE = 1 << 20
+
+
+@dataclass(slots=True)
+class _Written:
+    """What goes into one file: entries by number, and in the end its header and slots."""
+
+    entries: list[tuple[int, bytes]] = field(default_factory=list)
+    head: bytes = b""
+    slots: bytes = b""
+
+
+class IndexImage:
+    """Index files as they are after dispatch.
+
+    Args:
+        last: the newest file that loading left, None without one.
+        counts_slots: `DispatchRules.counts_slots`.
+    """
+
+    def __init__(self, last: IndexFile | None, geometry: IndexGeometry, *, counts_slots: bool) -> None:
+        self.last, self.geometry = last, geometry
+        self._written: list[_Written] = [_Written()]
+        head = IndexHead.parse(_read(last, 0, HEADER_SIZE)) if last else None
+        slots = last.slots(0, geometry.slots).astype(np.int32) if last else None
+        self._series = IndexSeries(geometry, counts_slots=counts_slots, sink=self, head=head, slots=slots)
+        self._before = head.index_count - 1 if head else 0
+
+    def add(self, columns: IndexColumns) -> None:
+        """Put the keys of records that follow each other in the log."""
+        self._series.add(columns)
+
+    def entries(self, first: int, entries: Entries) -> None:
+        """Called by the series: entries of the current file."""
+        self._written[-1].entries.append((self.geometry.entry_at(first), entries.tobytes()))
+
+    def close(self, head: IndexHead, slots: Slots) -> None:
+        """Called by the series: the current file is complete."""
+        self._written[-1].head, self._written[-1].slots = head.pack(), slots.astype(">i4").tobytes()
+        self._written.append(_Written())
+
+    @property
+    def heads(self) -> list[IndexHead]:
+        """Headers of the files from the last that was there on."""
+        return self._series.heads
+
+    def edits(self, now: datetime, behind: str = "") -> Iterator[Edit]:
+        """What changes the files on disk to this.
+
+        Args:
+            now: local time for the names of new files.
+            behind: the last name in use, which new names follow even if the clock was set back.
+        """
+        self._series.finish()
+        made = self._written[:-1]
+        if self.last is not None and made:
+            yield from self._changed(self.last, made[0])
+            made = made[1:]
+        name = behind
+        for written in made:
+            name = next_name(name, int(now.timestamp() * 1000))
+            yield Create(f"{INDEX}/{name}", _content(written), size=self.geometry.file_size)
+
+    def _changed(self, last: IndexFile, written: _Written) -> Iterator[Edit]:
+        """Overwrites of the file that was there, only where bytes differ."""
+        if not written.entries:
+            return
+        size = last.size
+        if size < self.geometry.file_size:  # a kill between making the file and giving it its length
+            yield Extend(last.path, size, self.geometry.file_size)
+        parts = [(0, written.head), (HEADER_SIZE, written.slots), *written.entries]
+        for offset, data in parts:
+            for start in range(0, len(data), _PIECE):
+                after = data[start : start + _PIECE]
+                before = _read(last, offset + start, len(after))
+                yield from changes(last.path, offset + start, before, after)
+
+
+def _read(file: IndexFile | None, offset: int, size: int) -> bytes:
+    if file is None:
+        return bytes(size)
+    source = file.tree.open(file.path)
+    try:
+        return source.read_at(offset, size).ljust(size, b"\0")
+    finally:
+        source.close()
+
+
+def _content(written: _Written) -> bytes:
+    """A new file up to its last entry."""
+    data = bytearray(written.head + written.slots)
+    for offset, entries in written.entries:
+        data.extend(bytes(max(offset - len(data), 0)))
+        data[offset : offset + len(entries)] = entries
+    return bytes(data)

@@ -1,0 +1,224 @@
+"""Configuration: the ``.bak`` put in place, offsets brought back into their queues, tables made anew (spec 9).
+
+The checkpoint, which the broker takes its next start from (spec 5, 6.4).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqctl.files.tree import read_all
+from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, Step
+from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
+from rmqctl.rocketmq.findings.derived import QUEUE_ORPHAN
+from rmqctl.rocketmq.findings.state import (
+    CONFIG_CONSUMER_OFFSET,
+    CONFIG_DELAY_OFFSET,
+    CONFIG_FALLBACK,
+    CONFIG_UNREADABLE,
+)
+from rmqctl.rocketmq.queues.files import Queue, is_pre_blank
+from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.state.config import CONFIG, PATH, consumer_offsets, delay_offsets, read_config, table
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+
+_SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+_DELAYS = f"{CONFIG}/delayOffset.json"
+TOPICS = f"{CONFIG}/topics.json"
+_SIMPLE = "SimpleCQ"
+Key = tuple[str, int]
+
+
+def config_steps(store: RocketMQStore, findings: Iterable[Finding], last_time: int) -> Iterator[Step]:
+    """Steps for the findings about config/.
+
+    Args:
+        store: with log and queues as they will be.
+        last_time: store time of the last record, ms.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    findings = list(findings)
+    for finding in findings:
+        if finding.kind is CONFIG_FALLBACK:
+            yield _fallback(store, finding)
+        elif finding.kind is CONFIG_UNREADABLE:
+            yield _anew(store, finding, last_time)
+    outside = [f for f in findings if f.kind is CONFIG_CONSUMER_OFFSET]
+    for file in sorted({f.file for f in outside}):
+        yield from _consumers(store, file, [f for f in outside if f.file == file])
+    yield from _delays(store, [f for f in findings if f.kind is CONFIG_DELAY_OFFSET])
+
+
+def _fallback(store: RocketMQStore, finding: Finding) -> Step:
+    content = read_all(store.tree, f"{finding.file}.bak") or b""
+    edits = tuple(replaced(store, finding.file, content))
+    return Step(finding.kind.id, finding.file, "put the .bak in its place", f"{finding.message}", edits)
+
+
+def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
+    """The edits that give a small file another content."""
+    old = read_all(store.tree, path)
+    if old is not None and len(old) == len(content) and content:
+        if old != content:
+            yield Overwrite(path, 0, old, content)
+        return
+    if old is not None:
+        yield Quarantine(path)
+    yield Create(path, content)
+
+
+# --- tables made anew ---------------------------------------------------------------------------
+
+
+def _anew(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
+    """A file that neither itself nor its .bak tells: from the queues where those tell it."""
+    document: dict[str, Any] | None = None
+    if finding.file == TOPICS:
+        document, why = _topics(store), "topics and their number of queues as the queue directories show them"
+    elif finding.file == _DELAYS:
+        document = {"offsetTable": _delivered(store, last_time)}
+        why = "each level stands behind the last message that was due when the broker stopped"
+    if document is None:
+        why = "nothing in the store tells what was in it: take it from another broker of the cluster"
+        return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+    content = json.dumps(document, indent="\t", ensure_ascii=False).encode()
+    return Step(finding.kind.id, finding.file, "make the file anew", why, tuple(replaced(store, finding.file, content)))
+
+
+def _topics(store: RocketMQStore) -> dict[str, Any]:
+    """topics.json for the topics that have queues."""
+    most: dict[str, int] = {}
+    batch = {q.topic for q in store.queues(BATCH_QUEUES)}
+    for kind in (QUEUES, BATCH_QUEUES):
+        for queue in store.queues(kind):
+            most[queue.topic] = max(most.get(queue.topic, 0), queue.queue_id + 1)
+    table = {topic: _topic(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
+    return {"dataVersion": {"counter": 1, "timestamp": 0}, "topicConfigTable": table}
+
+
+def topic_steps(store: RocketMQStore) -> Iterator[Step]:
+    """topics.json with the kind of queue that each topic's directories hold: a 5.x broker starts with no other.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = read_config(store, Path(TOPICS).name)
+    made, document = _topics(store), found.document if isinstance(found.document, dict) else {}
+    entries, changed = dict(table(document, "topicConfigTable")), []
+    for topic, right in made["topicConfigTable"].items():
+        own = entries.get(topic)
+        attributes = own.get("attributes") if isinstance(own, dict) else None
+        attributes = attributes if isinstance(attributes, dict) else {}
+        kinds_of = (attributes.get("queue.type", _SIMPLE), right.get("attributes", {}).get("queue.type", _SIMPLE))
+        if kinds_of[0] != kinds_of[1]:
+            entries[topic] = {**own, "attributes": {**attributes, "queue.type": kinds_of[1]}} if own else right
+            changed.append(topic)
+    if changed:
+        document = {**(document or made), "topicConfigTable": entries}
+        content = json.dumps(document, indent="\t", ensure_ascii=False).encode()
+        what = f"put topics right by their queue directories: {', '.join(changed)}"
+        why = "the file does not know what kind of queues they have, and a broker that finds others does not start"
+        kind = CONFIG_FALLBACK if found.error else QUEUE_ORPHAN
+        yield Step(kind.id, TOPICS, what, why, tuple(replaced(store, TOPICS, content)))
+
+
+def _topic(topic: str, count: int, *, batch: bool) -> dict[str, Any]:
+    attributes = {"attributes": {"queue.type": "BatchCQ"}} if batch else {}
+    return {
+        **attributes, "order": False, "perm": 6, "readQueueNums": count, "topicFilterType": "SINGLE_TAG",
+        "topicName": topic, "topicSysFlag": 0, "writeQueueNums": count,
+    }  # fmt: skip
+
+
+def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
+    """For each delay level the first queue offset that was not due at ``last_time``."""
+    found = {}
+    for where in store.queues(QUEUES):
+        if where.topic == _SCHEDULE:
+            queue, offset = Queue.open(where), 0
+            for file in queue.files:
+                for first, units in queue.chunks(file):
+                    due = queue.valid(units) & (is_pre_blank(units) | (units["tags_code"] <= last_time))
+                    for at in due.nonzero()[0][-1:].tolist():
+                        offset = file.base // units.itemsize + first + at + 1
+            found[str(where.queue_id + 1)] = offset
+    return found
+
+
+# --- offsets outside their queues -----------------------------------------------------------------
+
+
+def _consumers(store: RocketMQStore, file: str, findings: list[Finding]) -> Iterator[Step]:
+    """One step a file: every offset behind the end of its queue set to that end."""
+    wanted = {(f.topic or "", f.queue_id or 0) for f in findings}
+    ends = {(r.topic, r.queue_id): r.max_offset for r in queue_rows(store, wanted)}
+    text = (read_all(store.tree, file) or b"").decode("utf-8", "surrogateescape")
+    new, told = text, []
+    for own in consumer_offsets(store):
+        end = ends.get((own.topic, own.queue_id), 0)
+        if own.file == file and (own.topic, own.queue_id) in wanted and own.offset > end:
+            new = _put(new, f"{own.topic}@{own.group}", own.queue_id, own.offset, end)
+            told.append(f"{own.topic}@{own.group} queue {own.queue_id} from {own.offset} to {end}")
+    if new != text:
+        what, why = "set offsets to the ends of their queues: " + "; ".join(told), findings[0].message
+        edits = tuple(replaced(store, file, new.encode("utf-8", "surrogateescape")))
+        yield Step(CONFIG_CONSUMER_OFFSET.id, file, what, why, edits)
+
+
+def _delays(store: RocketMQStore, findings: list[Finding]) -> Iterator[Step]:
+    if not findings:
+        return
+    levels = {(f.queue_id or 0) + 1 for f in findings}
+    ranges = {
+        r.queue_id + 1: (r.min_offset, r.max_offset) for r in queue_rows(store, {(_SCHEDULE, n - 1) for n in levels})
+    }
+    text = (read_all(store.tree, _DELAYS) or b"").decode("utf-8", "surrogateescape")
+    new, told = text, []
+    for level, offset in delay_offsets(store).items():
+        low, high = ranges.get(level, (0, 0))
+        right = min(max(offset, low), high)
+        if level in levels and right != offset:
+            new = _put(new, "offsetTable", level, offset, right)
+            told.append(f"level {level} from {offset} to {right}")
+    if new != text:
+        edits = tuple(replaced(store, _DELAYS, new.encode("utf-8", "surrogateescape")))
+        what = "bring delay levels back into their queues: " + "; ".join(told)
+        yield Step(CONFIG_DELAY_OFFSET.id, _DELAYS, what, findings[0].message, edits)
+
+
+def _put(text: str, key: str, number: int, old: int, new: int) -> str:
+    """The text with one offset changed, and nothing else; padded to the old length where that is longer."""
+    quoted = re.escape(json.dumps(key, ensure_ascii=False))
+    pattern = re.compile(rf'({quoted}\s*:\s*\{{[^{{}}]*?(?<![\d"])"?{number}"?\s*:\s*){old}(?!\d)')
+    return pattern.sub(lambda m: m[1] + str(new).rjust(len(str(old))), text)
+
+
+# --- the checkpoint ---------------------------------------------------------------------------------
+
+
+def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+    """A checkpoint that promises what log and queues hold, where the one that is there does not.
+
+    Args:
+        store: with log, queues and index as they will be.
+        directory: room to build in.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    wrong = [f for f in findings if f.kind.id.startswith("checkpoint.") and f.level is not Severity.NOTE]
+    if not wrong or not store.log_files:
+        return
+    rebuilt = Rebuild(store, RebuildOptions(queues=False, index=False, checkpoint=True)).run(directory)
+    if rebuilt.checkpoint is not None:
+        edits = tuple(replaced(store, PATH, rebuilt.checkpoint))
+        if edits:
+            why = f"times of the last record of the log and of the last one with a queue unit; {wrong[0].message}"
+            yield Step(wrong[0].kind.id, PATH, "write the checkpoint anew", why, edits)

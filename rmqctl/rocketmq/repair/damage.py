@@ -1,0 +1,422 @@
+"""What is wrong with the log, place by place: the findings of `verify` with what a repair needs to know beside.
+
+How queue offsets run through the log: where they break, and which record strayed (spec 2.16).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.rocketmq.message import SysFlag
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.dispatch.continuity import inner_counts
+from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.findings.log import (
+    LOG_BAD_RECORD,
+    LOG_BLANK,
+    LOG_BODY_CRC,
+    LOG_COMPRESSION,
+    LOG_PHYSICAL_OFFSET,
+    LOG_PROPERTIES_LOST,
+    LOG_PROPERTY_CRC,
+    LOG_QUEUE_OFFSET,
+    LOG_STALE_TAIL,
+    LOG_STORE_TIME,
+    LOG_TOPIC,
+    LOG_TORN_TAIL,
+)
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
+from rmqctl.rocketmq.log.crc import NAME
+from rmqctl.rocketmq.repair.crc_correction import LONGEST_BURST, span_of
+from rmqctl.rocketmq.repair.placeholder import Setting
+from rmqctl.rocketmq.repair.queue_references import Claim, Range
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.log import LogChecker, LogPartial
+from rmqctl.rocketmq.verify.queues import QueueChecker
+from rmqctl.rocketmq.verify.store_times import TimesJoin
+from rmqctl.rocketmq.verify.unmatched import Missing
+
+_INNER_BATCH = 0x80
+_FEW_BYTES = 3
+_FAR = 1 << 32
+_ALL = (1 << 64) - 1
+Key = tuple[str, int]
+SOURCE = "the queue offsets of the records around it"
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Two records of a queue, one behind the other in the log, whose offsets do not follow.
+
+    Attributes:
+        expected, offset: what the second should carry, and what it does.
+        after, before: physical offsets of the first and the second record.
+    """
+
+    topic: str
+    queue_id: int
+    expected: int
+    offset: int
+    after: int
+    before: int
+
+    @property
+    def missing(self) -> int:
+        """Queue offsets between the two that no record carries; negative for a repeat."""
+        return self.offset - self.expected
+
+
+@dataclass(slots=True)
+class _Run:
+    """A queue so far: next offset, last record, how many records there were, and the first one with its offset."""
+
+    next: int
+    last: int
+    count: int
+    first: int
+    first_offset: int
+
+
+class HoleFinder:
+    """Follows the queue offsets of the whole log, block by block.
+
+    Attributes:
+        breaks: found so far, each queue's in log order.
+        unqueued: records that say they get no queue unit and carry a queue offset that may be theirs.
+    """
+
+    def __init__(self, ids: TextIds) -> None:
+        self.breaks: list[Break] = []
+        self.unqueued: list[Claim] = []
+        self._ids = ids
+        self._runs: dict[tuple[int, int], _Run] = {}
+
+    @property
+    def holes(self) -> list[Break]:
+        """Breaks with queue offsets missing."""
+        return [b for b in self.breaks if b.missing > 0]
+
+    def block(self, found: LogBlock) -> None:
+        """Look at the records of one block."""
+        block = found.block
+        if not len(block):
+            return
+        unqueued = np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)
+        if unqueued.any():
+            self._note_unqueued(found, np.flatnonzero(unqueued & (block["queue_offset"] >= 0)))
+        rows = np.flatnonzero(~unqueued)
+        if not len(rows):
+            return
+        topics, queues = found.topics(self._ids)[rows], block["queue_id"][rows].astype(np.int64)
+        order = np.lexsort((queues, topics))
+        rows, topics, queues = rows[order], topics[order], queues[order]
+        offset, after = block["queue_offset"][rows], block["queue_offset"][rows] + _steps(block)[rows]
+        first = np.flatnonzero(np.r_[True, (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])])
+        expected, physical = np.r_[0, after[:-1]], block.physical[rows]
+        before = np.r_[0, physical[:-1]]
+        for start, stop in zip(first.tolist(), [*first[1:].tolist(), len(rows)], strict=True):
+            key = int(topics[start]), int(queues[start])
+            low = int(offset[start])
+            run = self._runs.setdefault(key, _Run(low, -1, 0, int(physical[start]), low))
+            expected[start], before[start] = run.next, run.last
+            run.next, run.last, run.count = int(after[stop - 1]), int(physical[stop - 1]), run.count + stop - start
+        for i in np.flatnonzero(offset != expected).tolist():
+            name = self._name((int(topics[i]), int(queues[i])))
+            self.breaks.append(Break(*name, int(expected[i]), int(offset[i]), int(before[i]), int(physical[i])))
+
+    def _note_unqueued(self, found: LogBlock, rows: Ints) -> None:
+        """Offset 0 is what brokers write into them; it may be their own only before the queue has a message."""
+        for row in rows.tolist():
+            key = int(found.topics(self._ids)[row]), int(found.block["queue_id"][row])
+            offset = int(found.block["queue_offset"][row])
+            if offset or key not in self._runs:
+                self.unqueued.append(_claim(self._name(key), offset, int(found.block.physical[row])))
+
+    def doubtful(self, begin: int) -> frozenset[int]:
+        """Physical offsets of records that the others of their queue do not bear out: only these may a unit contradict.
+
+        Args:
+            begin: physical offset at which the log begins; where it is 0, every queue begins at 0.
+        """
+        found = {b.before for b in self.breaks}
+        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        for own in self.breaks:
+            behind = by_first.get((own.topic, own.queue_id, own.before))
+            if behind is not None and _joins(own, behind):
+                found.discard(behind.before)
+        after = {b.after for b in self.breaks}
+        found |= {r.first for r in self._runs.values() if r.first in after or (r.first_offset > 0 and begin == 0)}
+        return frozenset(found)
+
+    def beside(self) -> frozenset[tuple[str, int, int]]:
+        """Topic, queue and queue offset of the places in front of a record or behind one that no other record takes."""
+        found = {(b.topic, b.queue_id, offset) for b in self.breaks for offset in (b.expected, b.offset - 1)}
+        for key, run in self._runs.items():
+            found |= {(*self._name(key), offset) for offset in (run.next, run.first_offset - 1)}
+        return frozenset(found)
+
+    def strayed(self) -> dict[int, Claim]:
+        """Records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
+
+        Only single records count: both neighbours in the queue must agree on what is missing.
+        """
+        found: dict[int, list[Claim]] = {}
+        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        for own in self.breaks:
+            behind = by_first.get((own.topic, own.queue_id, own.before))
+            if _is_flipped(own) or (behind is not None and _joins(own, behind)):
+                found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
+            elif behind is not None and behind.offset == own.expected:
+                homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
+                found.setdefault(own.before, []).extend(homes)
+        for lost in self.unqueued:
+            found.setdefault(lost.physical, []).extend(lost for hole in self.holes if _is_in(lost, hole))
+        for lost in self._at_ends():
+            found.setdefault(lost.physical, []).append(lost)
+        for key, run in self._runs.items():
+            if run.count == 1:
+                homes = self._homes(self._name(key), run.next - 1, run.first)
+                found.setdefault(run.first, []).extend(homes)
+        return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
+
+    def _at_ends(self) -> Iterator[Claim]:
+        """Records without a unit behind the last of their queue, with the queue offsets that are due there."""
+        runs = {self._name(key): run for key, run in self._runs.items()}
+        due = {key: run.next for key, run in runs.items()}
+        for lost in self.unqueued:
+            key = lost.topic, lost.queue_id
+            if lost.queue_offset and due.get(key) == lost.queue_offset and lost.physical > runs[key].last:
+                due[key] += 1
+                yield lost
+
+    def _homes(self, key: Key, offset: int, physical: int) -> Iterator[Claim]:
+        """Queues in which exactly this record is missing at this place, but for its topic or its queue id."""
+        for hole in self.holes:
+            fits = hole.missing == 1 and hole.expected == offset and hole.after < physical < hole.before
+            if fits and _is_near(key, (hole.topic, hole.queue_id)):
+                yield _claim((hole.topic, hole.queue_id), offset, physical)
+
+    def _name(self, key: tuple[int, int]) -> Key:
+        return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
+
+
+def _is_in(lost: Claim, hole: Break) -> bool:
+    """Whether a record lies where its own queue misses its own offset."""
+    is_own = (lost.topic, lost.queue_id) == (hole.topic, hole.queue_id)
+    return is_own and hole.expected <= lost.queue_offset < hole.offset and hole.after < lost.physical < hole.before
+
+
+def _joins(own: Break, behind: Break) -> bool:
+    """Whether the record after goes on where the one with the first break should have ended."""
+    return behind.offset - own.expected == behind.expected - own.offset
+
+
+def _is_flipped(own: Break) -> bool:
+    """Whether an offset that no queue reaches is a few flipped bits away from the one that was due."""
+    pattern = (own.offset ^ own.expected) & _ALL
+    is_absurd = own.expected >= 0 and (own.missing > _FAR or own.offset < 0)
+    return is_absurd and span_of(pattern.to_bytes(8, "big")) <= LONGEST_BURST
+
+
+def _claim(key: Key, offset: int, physical: int) -> Claim:
+    return Claim(*key, offset, physical, source=SOURCE)
+
+
+def _is_near(one: Key, other: Key) -> bool:
+    """Whether two queues differ in the queue id only, or in a few bytes of the topic only."""
+    a, b = (key[0].encode("utf-8", "surrogateescape") for key in (one, other))
+    if a == b:
+        return one[1] != other[1]
+    return one[1] == other[1] and len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= _FEW_BYTES
+
+
+def _steps(block: Block) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """By how much each record advances its queue."""
+    steps = np.ones(len(block), np.int64)
+    for row, count in inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)):
+        steps[row] = count
+    return steps
+
+
+# --- what is wrong with the log ---------------------------------------------------------------------
+
+
+_GAPS = (LOG_BAD_RECORD, LOG_TORN_TAIL, LOG_BLANK)
+_RECORDS = (
+    LOG_BODY_CRC, LOG_PROPERTY_CRC, LOG_PHYSICAL_OFFSET, LOG_PROPERTIES_LOST,
+    LOG_STORE_TIME, LOG_COMPRESSION, LOG_TOPIC, LOG_QUEUE_OFFSET,
+)  # fmt: skip
+_COMPRESSED = int(SysFlag.COMPRESSED)
+_FEW_UNFLAGGED = 4
+"""More bodies of a topic that are compressed and do not say so are the work of a producer, not of damage."""
+
+
+@dataclass(slots=True)
+class Gap:
+    """A range of the log that holds no record.
+
+    Attributes:
+        begin, end: physical offsets.
+        ends_file: the range reaches to the end of its file, and a later file has data.
+        is_tail: nothing sound follows it.
+        setting: what a record in its place takes over from its neighbour.
+    """
+
+    finding: Finding
+    file: StoreFile
+    begin: int
+    end: int
+    ends_file: bool
+    is_tail: bool
+    setting: Setting
+
+
+@dataclass(slots=True)
+class LogDamage:
+    """All that a walk over the log has shown.
+
+    Attributes:
+        gaps: ascending.
+        records: findings about records that are whole, by physical offset.
+        blanks: blank records that state a wrong size.
+        stale: old records behind the end of the log.
+        missing: records whose queue unit is not there, or wrong.
+        holes: places with queue offsets that no record carries.
+        strayed: records that the ones around prove to belong elsewhere, with the right place.
+        doubtful: records that the others of their queue do not bear out, by physical offset.
+        beside: places in queues next to a record that no record takes.
+        unqueued: whole records whose flags say that they get no queue unit, with their own queue offset.
+        compressions: how many compressed records name each type.
+        end: physical offset behind the last record, 0 without one.
+        last_time: its store time, ms.
+    """
+
+    gaps: list[Gap] = field(default_factory=list)
+    records: dict[int, list[Finding]] = field(default_factory=dict)
+    blanks: list[Finding] = field(default_factory=list)
+    stale: list[Finding] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    holes: list[Break] = field(default_factory=list)
+    strayed: dict[int, Claim] = field(default_factory=dict)
+    doubtful: frozenset[int] = frozenset()
+    beside: frozenset[tuple[str, int, int]] = frozenset()
+    unqueued: list[Claim] = field(default_factory=list)
+    compressions: Counter[int] = field(default_factory=Counter)
+    end: int = 0
+    last_time: int = 0
+
+    def ranges(self) -> Iterable[Range]:
+        """Ranges of the log of which it matters which units point there."""
+        yield from ((g.begin, g.end) for g in self.gaps)
+        yield from ((at, at + 1) for at in {*self.records, *self.strayed, *(c.physical for c in self.unqueued)})
+        yield from ((at, at + 1) for at in {*self.doubtful, *(m.physical for m in self.missing)})
+
+
+def survey(store: RocketMQStore) -> LogDamage:
+    """Walk over the whole log once.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _Survey(store).run()
+
+
+class _Survey:
+    def __init__(self, store: RocketMQStore) -> None:
+        self.store, self.found = store, LogDamage()
+        self.log = CommitLog(store.log_files, crashed=store.has_abort)
+        self._files = {f.name: f for f in store.log_files}
+        self._followed = {c.file.name: c.followed for c in self.log.contexts()}
+        self._last: bytes | None = None
+
+    def run(self) -> LogDamage:
+        ids = TextIds()
+        checker, holes = LogChecker(ids=ids), HoleFinder(ids)
+        queues = QueueChecker(self.store, LogContext.of(self.store), ids, KeyNumbers())
+        for found in self.log.walk():
+            findings = checker.block(found)
+            queues.block(found)
+            holes.block(found)
+            self._sort(findings, found.block)
+            self._note(found.block)
+        self._sort_late(checker.finish())
+        self.found.missing, self.found.holes = queues.partial().missing, holes.holes
+        self.found.strayed, self.found.unqueued = holes.strayed(), holes.unqueued
+        self.found.doubtful, self.found.beside = holes.doubtful(self.log.min_offset), holes.beside()
+        self._merge()
+        return self.found
+
+    def _sort_late(self, partial: LogPartial) -> None:
+        """What no block judges alone: bodies without the flag of their topic, store times at the ends of the log."""
+        for topic, bodies in partial.unflagged.items():
+            if topic in partial.compressing and bodies.count <= _FEW_UNFLAGGED:
+                for finding in bodies.findings(is_usual=True):
+                    self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
+        times = TimesJoin()
+        for finding in [*times.add(partial.times), *times.end()]:
+            self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
+
+    def _sort(self, findings: list[Finding], block: Block) -> None:
+        resumed = {g.position for g in block.gaps if g.resumed}
+        blanks = {b.position for b in block.blanks}
+        for finding in findings:
+            if finding.kind is LOG_BLANK and finding.offset in blanks:
+                self.found.blanks.append(finding)
+            elif finding.kind in _GAPS:
+                self._gap(finding, block, finding.offset in resumed)
+            elif finding.kind is LOG_STALE_TAIL:
+                self.found.stale.append(finding)
+            elif finding.kind in _RECORDS and finding.physical_offset is not None:
+                self.found.records.setdefault(finding.physical_offset, []).append(finding)
+
+    def _gap(self, finding: Finding, block: Block, resumed: bool) -> None:
+        file = self._files[finding.file]
+        begin = file.base + finding.offset
+        ends_file = not resumed and self._followed[file.name]
+        end = file.base + file.size if ends_file else begin + finding.size
+        setting = self._setting(block, finding.offset)
+        self.found.gaps.append(Gap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting))
+
+    def _setting(self, block: Block, position: int) -> Setting:
+        """From the record in front of a gap, or, at the begin of the log, from the one behind."""
+        before = int(np.searchsorted(block.position, position)) - 1
+        if before >= 0:
+            return setting_of(block.raw(before))
+        if self._last is not None:
+            return setting_of(self._last)
+        return setting_of(block.raw(0)) if len(block) else Setting()
+
+    def _note(self, block: Block) -> None:
+        if len(block):
+            flags = block["sys_flag"]
+            self.found.compressions.update((flags[(flags & _COMPRESSED) != 0] >> 8 & 7).tolist())
+            self._last = block.raw(len(block) - 1)
+            self.found.end = int(block.physical[-1] + block.total_size[-1])
+            self.found.last_time = int(block["store_timestamp"][-1])
+
+    def _merge(self) -> None:
+        """One gap for what reaches to the end of a file, however many findings it has."""
+        kept: list[Gap] = []
+        for gap in sorted(self.found.gaps, key=lambda g: g.begin):
+            if kept and kept[-1].ends_file and gap.begin < kept[-1].end:
+                continue
+            kept.append(gap)
+        self.found.gaps = kept
+
+
+def setting_of(record: bytes) -> Setting:
+    """What a placeholder takes over from a record."""
+    from formats.rocketmq.message import decode_record
+
+    fields, _ = decode_record(record)
+    has_crc = record[-20:].startswith(NAME)
+    if len(fields["store_ip"]) != 4:
+        return Setting(fields["store_timestamp"], property_crc=has_crc)
+    return Setting(fields["store_timestamp"], fields["store_ip"], fields["store_port"], has_crc)

@@ -1,0 +1,204 @@
+"""Queues and index as the log says they must be: what differs, as edits (spec 14.2).
+
+The log is the truth. What it dispatches is built beside the store; of files that are there only the bytes
+that differ are written, so that nothing else of a queue moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.files.local import ByteSource, LocalFile
+from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
+from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
+from rmqctl.rocketmq.rebuild.compare import Change, FileChange
+from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.repair.damage import Break, survey
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
+
+_CHUNK = 20 * 46 << 10
+_LARGEST_HOLE = 10_000_000
+_NAMES = {INDEX_FILE_NAME.id}
+_KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
+
+
+def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
+    """Steps for the queues of every topic that has a finding.
+
+    Where any is built, so is what a killed broker had not dispatched: a queue built to the end of the log beside others
+    that lag would make those look as if they lacked units.
+
+    Args:
+        store: with the log as it will be.
+        findings: of a verification of it.
+        directory: where to build; must stay until the plan is carried out.
+        counted: messages behind the end of the log that an earlier step counts as lost already.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    found = [f for f in findings if f.kind.id.startswith("queue.")]
+    wrong = [f for f in found if f.level is not Severity.NOTE]
+    first = _by_topic(f for f in wrong if f.kind is not QUEUE_ORPHAN)
+    yield from (_rocksdb(f) for f in wrong if f.kind is QUEUE_DATABASE)
+    if not first:
+        return
+    inside = {topic: finding for topic, finding in first.items() if store.in_database(topic)}
+    if inside:
+        yield _rocksdb(next(iter(inside.values())))
+    first = {topic: finding for topic, finding in first.items() if topic not in inside}
+    if not first:
+        return
+    late = (f for f in found if f.kind is QUEUE_UNDISPATCHED and not store.in_database(topic_of(f)))
+    first = _by_topic(late) | first
+    damage = survey(store)
+    for hole in damage.holes:
+        if hole.topic in first and hole.missing > _LARGEST_HOLE:
+            yield _endless(first.pop(hole.topic), hole)
+    topics = frozenset(t.encode("utf-8", "surrogateescape") for t in first)
+    if not topics:
+        return
+    rebuild = Rebuild(store, RebuildOptions(index=False, topics=topics))
+    for change in rebuild.run(directory).changes:
+        parts = change.file.split("/")
+        edits = tuple(_edits(store, change))
+        if edits:
+            kind = _kind_at(wrong, change.file) or first[parts[1]].kind.id
+            ahead = _ahead(store, change, damage.end)
+            why = "what the records of the log dispatch to the queue"
+            why += f"; the messages of {ahead} units are behind the end of the log" if ahead else ""
+            known, counted = min(ahead, counted), max(counted - ahead, 0)
+            yield Step(kind, change.file, _what(change), why, edits, loses=ahead - known)
+
+
+def _by_topic(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """The first finding of each topic."""
+    first: dict[str, Finding] = {}
+    for finding in findings:
+        if topic_of(finding):
+            first.setdefault(topic_of(finding), finding)
+    return first
+
+
+def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+    """Steps that make the index anew if anything in it is wrong; arguments as for :func:`queue_steps`.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    wrong = [f for f in findings if f.kind.id.startswith("index.") and f.level is not Severity.NOTE]
+    wrong = [f for f in wrong if f.kind.id not in _NAMES]
+    if not wrong:
+        return
+    rebuild = Rebuild(store, RebuildOptions(queues=False))
+    for change in rebuild.run(directory).changes:
+        edits = tuple(_replaced(change)) if change.file.startswith(f"{INDEX}/") else ()
+        if edits:
+            kind = _kind_at(wrong, change.file) or wrong[0].kind.id
+            yield Step(kind, change.file, _what(change), "the keys of the log's records, in log order", edits)
+
+
+def topic_of(finding: Finding) -> str:
+    """The topic of a finding about a queue."""
+    parts = finding.file.split("/")
+    return finding.topic or (parts[1] if len(parts) > 2 and parts[0] in _KINDS else "")
+
+
+def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
+    """The id of the finding about a file or its directory."""
+    return next((f.kind.id for f in findings if f.file == file or file.startswith(f"{f.file}/")), None)
+
+
+def _rocksdb(finding: Finding) -> Step:
+    why = "the queues are a RocksDB database, which only the broker may change; its recovery dispatches the log again"
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _ahead(store: RocketMQStore, change: FileChange, end: int) -> int:
+    """Units of a queue file that point behind the end of the log: to messages that were there and are not.
+
+    A place for which the log has a message is not counted: there the unit is wrong, and no message is lost.
+    """
+    dtype = {QUEUES: UNIT, BATCH_QUEUES: BATCH_UNIT}.get(change.file.partition("/")[0])
+    if dtype is None or store.tree.stat(change.file) is None:
+        return 0
+    units = _units(store.tree.open(change.file), dtype)
+    lost = (units["size"] > 0) & (units["physical_offset"] >= end)
+    if lost.any() and change.staged is not None:
+        built = _units(LocalFile(str(change.staged)), dtype)
+        lost[: len(built)] &= (built["size"] == 0)[: len(lost)]
+    return int(np.count_nonzero(lost))
+
+
+def _units(source: ByteSource, dtype: np.dtype[np.void]) -> Units:
+    """All whole units of a queue file."""
+    try:
+        return np.frombuffer(source.read_at(0, source.size() // dtype.itemsize * dtype.itemsize), dtype)
+    finally:
+        source.close()
+
+
+def _endless(finding: Finding, hole: Break) -> Step:
+    why = (
+        f"the record at {hole.before} carries queue offset {hole.offset}, {hole.missing:,} behind the one in front: "
+        "its field is damaged, and a queue built by it would fill the disk; --neutralize or restore it first"
+    )
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _what(change: FileChange) -> str:
+    match change.change:
+        case Change.CREATE:
+            return "build from the log"
+        case Change.REMOVE:
+            return f"move to quarantine: {change.why}"
+        case _:
+            return f"put right from the log: {change.why}"
+
+
+def _edits(store: RocketMQStore, change: FileChange) -> Iterator[Edit]:
+    """The edits for one queue file; a file of the right length is changed only where it differs."""
+    entry = store.tree.stat(change.file)
+    same = change.staged is not None and entry is not None and entry.size == change.staged.stat().st_size
+    if change.change is Change.REPLACE and change.staged is not None and same:
+        yield from _different(store, change.file, change.staged)
+    else:
+        yield from _replaced(change)
+
+
+def _replaced(change: FileChange) -> Iterator[Edit]:
+    if change.change in (Change.EQUAL, Change.KEEP):
+        return
+    if change.change is not Change.CREATE:
+        yield Quarantine(change.file)
+    if change.staged is not None and change.change is not Change.REMOVE:
+        yield Create(change.file, source=change.staged)
+        yield SetTimes(change.file, change.staged.stat().st_mtime_ns)
+
+
+def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwrite]:
+    """Overwrites for the bytes in which a file differs from what was built; units of expired messages stay."""
+    old, new = store.tree.open(name), LocalFile(str(staged))
+    begin = store.log_files[0].base if store.log_files else 0
+    try:
+        for at in range(0, old.size(), _CHUNK):
+            a, b = old.read_at(at, _CHUNK), new.read_at(at, _CHUNK)
+            if a != b:
+                b = _expired_kept(a, b, begin) if name.startswith(f"{QUEUES}/") else b
+                yield from changes(name, at, a, b)
+    finally:
+        old.close()
+        new.close()
+
+
+def _expired_kept(old: bytes, new: bytes, begin: int) -> bytes:
+    """The new units, but the old ones where those point before the log and only filler could be built."""
+    a, b = np.frombuffer(old, UNIT), np.frombuffer(new, UNIT).copy()
+    past = (a["physical_offset"] < begin) & (a["physical_offset"] >= 0) & (a["size"] > 0) & is_pre_blank(b)
+    b[past] = a[past]
+    return b.tobytes()

@@ -1,0 +1,443 @@
+"""Files that are missing in the middle of the log: from a replica, or made anew with placeholders.
+
+Files that do not belong, and files of a wrong length (spec 1.2, 14.28).
+
+Files of the log under a wrong name get their right one, or go where no broker stumbles over them.
+
+Queue files whose messages all lie before the log: moved away as a broker's expiry does (spec 7).
+
+Queue and index files that cannot be read: the log has all that they hold, so they make way for new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+
+from formats.rocketmq.consumequeue import PRE_BLANK
+from rmqctl.files.tree import Entry, LocalTree
+from rmqctl.findings import Finding
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
+from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_FILE_LENGTH, QUEUE_FILE_NAME
+from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP, LOG_MISSING, LOG_PHYSICAL_OFFSET
+from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
+from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.log.commitlog import CommitLog, has_data
+from rmqctl.rocketmq.log.misplaced import STRAY, Misplaced, homecoming, misplaced_files
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.repair.damage import Break, setting_of, survey
+from rmqctl.rocketmq.repair.gaps import bridge
+from rmqctl.rocketmq.repair.heal import SMALLEST
+from rmqctl.rocketmq.repair.mending import Replica
+from rmqctl.rocketmq.repair.placeholder import Setting
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim, Claims, claims_into
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    COMMIT_LOG,
+    OFFSET_DIGITS,
+    QUEUES,
+    QUEUES_EXT,
+    RocketMQStore,
+    StoreFile,
+    is_offset,
+)
+from rmqctl.rocketmq.store.geometry import Geometry
+from rmqctl.rocketmq.store.unreadable import odd_place
+from rmqctl.rocketmq.verify.files import FileCheck
+from rmqctl.text import number_of
+
+_NAMES = (LOG_FILE_NAME, QUEUE_FILE_NAME, INDEX_FILE_NAME, FILE_STRAY)
+_LENGTHS = (LOG_FILE_LENGTH, QUEUE_FILE_LENGTH)
+
+
+def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
+    """Strays into quarantine, lengths put right, so that every release loads the files.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    for finding in FileCheck(store, geometry).findings():
+        if finding.kind in _NAMES:
+            yield _name(store, finding)
+        elif finding.kind is FILE_EMPTY:
+            yield _empty(store, finding, geometry)
+        elif finding.kind in _LENGTHS:
+            yield _length(store, finding, _size(finding.file, geometry))
+        elif finding.kind is TIMER_LOG:
+            why = "brokers build timerlog/ and timerwheel again from their queue when both are moved away"
+            yield Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+def _name(store: RocketMQStore, finding: Finding) -> Step:
+    name = finding.file.rpartition("/")[2]
+    if is_offset(name) and finding.kind is not FILE_STRAY:
+        if finding.kind is LOG_FILE_NAME and not _holds_records(store, finding.file):
+            why = "it lies off the grid of the other files of the log, and there is no record in it"
+            return Step(finding.kind.id, finding.file, "move to quarantine", why, (Quarantine(finding.file),))
+        why = "it may hold messages: give it its right name, or move it away, by hand"
+        return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+    return Step(finding.kind.id, finding.file, "move to quarantine", finding.message, (Quarantine(finding.file),))
+
+
+def _holds_records(store: RocketMQStore, name: str) -> bool:
+    """Whether a record lies in a file of the log, be it one of another place."""
+    own = [f for f in store.log_files if f.name == name]
+    return not own or any(len(found.block) for found in CommitLog(own).walk())
+
+
+def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
+    """An empty file: made whole in the middle of the log, where the bytes of a file are counted; else moved away."""
+    last = store.log_files[-1].name if store.log_files else ""
+    if any(f.name == finding.file for f in store.log_files) and finding.file != last:
+        size = geometry.commit_log_file_size
+        return Step(
+            finding.kind.id,
+            finding.file,
+            f"extend to {size} bytes",
+            "later files have data",
+            (Extend(finding.file, 0, size),),
+        )
+    return Step(finding.kind.id, finding.file, "move to quarantine", finding.message, (Quarantine(finding.file),))
+
+
+def _length(store: RocketMQStore, finding: Finding, size: int) -> Step:
+    found = _found_size(store, finding)
+    if found == size:
+        return Step(
+            finding.kind.id, finding.file, f"left as it is: {finding.message}", "another step changes its length"
+        )
+    edit: Edit = Extend(finding.file, found, size) if found < size else Cut(finding.file, found, size)
+    what = f"{'extend' if found < size else 'cut'} to {size} bytes"
+    return Step(
+        finding.kind.id, finding.file, what, f"files of one sequence have one length: {finding.message}", (edit,)
+    )
+
+
+def _found_size(store: RocketMQStore, finding: Finding) -> int:
+    for file in store.log_files:
+        if file.name == finding.file:
+            return file.size
+    entry = store.tree.stat(finding.file)
+    return entry.size if entry is not None else 0
+
+
+def _size(name: str, geometry: Geometry) -> int:
+    return {
+        QUEUES: geometry.queue_file_size,
+        BATCH_QUEUES: geometry.batch_queue_file_size,
+        QUEUES_EXT: geometry.queue_ext_file_size,
+    }.get(name.partition("/")[0], geometry.commit_log_file_size)
+
+
+def pointless_files(store: RocketMQStore) -> list[str]:
+    """Files of the log behind a gap in its files, none of which has data: they keep a broker from finding the end."""
+    files = store.log_files
+    size = max((f.size for f in files), default=0)
+    for at in range(1, len(files)):
+        if files[at].base - files[at - 1].base > size and not any(has_data(f) for f in files[at:]):
+            return [f.name for f in files[at:]]
+    return []
+
+
+# --- files that are missing in the middle of the log ------------------------------------------------
+
+
+def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+    """One step a missing file; files without data behind a gap go into quarantine instead.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if not store.log_files:
+        yield from _no_log(store, geometry, replica)
+        return
+    for name in pointless_files(store):
+        why = "the file in front of it is missing, and nothing sound follows"
+        yield Step(LOG_GAP.id, name, "move to quarantine", why, (Quarantine(name),))
+    gone = set(pointless_files(store))
+    files = [f for f in store.log_files if f.name not in gone]
+    log = CommitLog(files, file_size=geometry.commit_log_file_size)
+    gaps = [gap for gap in (log.gap_before(at) for at in range(1, len(files))) if gap is not None]
+    if gaps:
+        yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps)
+
+
+def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+    """A log where there is none: the replica's files, else an empty one behind all that queues point to.
+
+    With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
+    and give their offsets out again.
+    """
+    if odd := odd_place(store):
+        why = "mount the disk, or put the directory in its place, and repair again; or give --commitlog DIR"
+        yield Step(LOG_MISSING.id, COMMIT_LOG, f"left as it is: {odd}", why)
+        return
+    if replica is not None:
+        for file in replica.store.log_files:
+            name = f"{COMMIT_LOG}/{file.base:0{OFFSET_DIGITS}d}"
+            data = replica.file(file.base, file.size, is_last=file is replica.store.log_files[-1])
+            if data is not None:
+                why = f"{replica.store.root} has the file, and all its records are sound"
+                yield Step(
+                    LOG_MISSING.id,
+                    name,
+                    "take the file from the replica",
+                    why,
+                    (Create(name, data, size=file.size),),
+                )
+        return
+    claims = claims_into(store, [(0, 1 << 62)])
+    size, end = geometry.commit_log_file_size, claims.end
+    if "mappedFileSizeCommitLog" not in store.settings or not end:
+        why = (
+            "give --from REPLICA, --commitlog DIR if it lies elsewhere, or --broker-conf FILE for the size of its files"
+        )
+        yield Step(LOG_MISSING.id, COMMIT_LOG, "left as it is: no file of the commit log is there", why)
+        return
+    name = f"{COMMIT_LOG}/{-(-end // size) * size:0{OFFSET_DIGITS}d}"
+    what = "begin an empty log behind everything that queues point to"
+    why = "all messages are lost, but queues keep their offsets: a broker without a log would destroy the queues"
+    yield Step(LOG_MISSING.id, name, what, why, (Create(name, size=size),), loses=len(claims))
+
+
+class _Filler:
+    def __init__(self, store: RocketMQStore, files: list[StoreFile], size: int, replica: Replica | None) -> None:
+        self.files, self.size, self.replica = files, size, replica
+        self.store = store
+        self._holes: list[Break] = []
+        self._claims = Claims(())
+
+    def steps(self, gaps: list[Finding]) -> Iterator[Step]:
+        ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
+        damage = survey(self.store)
+        self._holes = damage.holes
+        beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
+        sound = [(m.physical, m.physical + 1) for m in damage.missing]
+        claims = claims_into(self.store, [*ranges, *beside, *sound])
+        self._claims = claims.without_false(damage.missing, damage.doubtful)
+        for gap, (begin, end) in zip(gaps, ranges, strict=True):
+            for base in range(begin, end - self.size + 1, self.size):
+                name = f"{gap.file.rpartition('/')[0]}/{base:0{OFFSET_DIGITS}d}"
+                yield self._from_replica(name, base) or self._anew(name, base)
+
+    def _from_replica(self, name: str, base: int) -> Step | None:
+        data = self.replica.file(base, self.size) if self.replica else None
+        if data is None or self.replica is None:
+            return None
+        why = f"{self.replica.store.root} has the file, and all its records are sound"
+        return Step(LOG_GAP.id, name, "restore the file from the replica", why, (Create(name, data, size=self.size),))
+
+    def _anew(self, name: str, base: int) -> Step:
+        end = base + self.size
+        claims = self._claims.inside(base, end - 8)
+        loose = [
+            Claim(h.topic, h.queue_id, offset, -1, source="hole in the queue offsets of the log")
+            for h in self._holes
+            if h.after < base and h.before >= end
+            for offset in range(h.expected, h.expected + min(h.missing, self.size // SMALLEST))
+            if (h.topic, h.queue_id, offset) not in self._claims.places
+        ]
+        known = self._claims.every() if loose else ()
+        made = bridge(base, end, claims, loose, self._setting(base), at_end=True, light=self._light, known=known)
+        assert made is not None  # a whole file has room for a blank record
+        count = len(made.placed)
+        what = f"make the file anew with {number_of(count, 'placeholder')}"
+        why = "its messages are lost, but their queue offsets stay taken, and no other record moves"
+        edit = Create(name, made.data.rstrip(b"\0"), size=self.size)
+        return Step(LOG_GAP.id, name, what, why, (edit,), loses=count + len(made.unplaced))
+
+    def _light(self, physical: int) -> list[Claim]:
+        return [c for c in self._claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
+
+    def _setting(self, base: int) -> Setting:
+        """From the first record behind the gap that begins a file."""
+        with LogReader(self.files) as log:
+            behind = (log.record(f.base) for f in self.files if f.base > base)
+            after = next((record for record in behind if record), None)
+            return setting_of(after) if after else Setting()
+
+
+# --- files of the log under a wrong name get their right one ----------------------------------------
+
+
+def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
+    """Right names for files that have a wrong one; those whose place another file has go into quarantine.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = misplaced_files(store, geometry.commit_log_file_size)
+    moved = homecoming(store, found)
+    if moved:
+        yield _renamed(moved)
+    for one in found:
+        if one not in moved:
+            why = f"its {number_of(one.records, 'record')} say that they lie in {one.name}, which is there"
+            yield Step(_id(one), one.file.name, "move to quarantine", why, (Quarantine(one.file.name),))
+
+
+def _renamed(moved: list[Misplaced]) -> Step:
+    """One step, since a file may have the name that another should have."""
+    away: list[Edit] = [Quarantine(one.file.name) for one in moved]
+    back: list[Edit] = []
+    for one in moved:
+        path = _path(one.file)
+        back += [Create(one.name, source=path), SetTimes(one.name, path.stat().st_mtime_ns)]
+    records = sum(one.records for one in moved)
+    names = ", ".join(f"{one.file.name} as {one.name.rpartition('/')[2]}" for one in moved)
+    why = f"{number_of(records, 'record')} say that they lie there, and no other file does"
+    return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
+
+
+def _path(file: StoreFile) -> Path:
+    assert isinstance(file.tree, LocalTree)
+    return Path(file.tree.full(file.path))
+
+
+def _id(one: Misplaced) -> str:
+    """What `verify` finds: a name off the grid, or records that lie elsewhere."""
+    is_name = one.file.base == STRAY or one.file.base % one.file.size != one.home % one.file.size
+    return (LOG_FILE_NAME if is_name else LOG_PHYSICAL_OFFSET).id
+
+
+# --- queue files whose messages all lie before the log ----------------------------------------------
+
+
+_FIRST = 3
+
+
+def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Steps where the first files of the log are gone and whole queue files still point there.
+
+    Expiry deletes queue files from the oldest while their last unit points before the log, never the last file,
+    which keeps the queue's counter. Units that damage made point elsewhere do not keep a file: where a later file still
+    begins before the log, all in front of it is gone.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    begin = store.log_files[0].base if store.log_files else 0
+    if not any(f.kind is LOG_GAP and (f.physical_offset or 0) < begin for f in findings) or store.is_rocksdb:
+        return
+    for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
+        for queue in queues_of(store.queues(kind), dtype):
+            old = [_begins_before(queue, file, begin) for file in queue.files]
+            for number, file in enumerate(queue.files[:-1], 1):
+                if not (_is_expired(queue, file, begin) or any(old[number:])):
+                    break
+                why = f"its messages lie before the log, which begins at {begin}: they are gone"
+                what = "move to quarantine, as expiry would"
+                yield Step(LOG_GAP.id, file.name, what, why, (Quarantine(file.name),))
+
+
+def hollow_steps(store: RocketMQStore) -> Iterator[Step]:
+    """First files of queues in which no unit is left, once the log has given back all that it can.
+
+    A broker that finds one among the last three cuts the queue there, and starts to count anew.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if store.is_rocksdb:
+        return
+    begin = store.log_files[0].base if store.log_files else 0
+    for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
+        for queue in queues_of(store.queues(kind), dtype):
+            hollow = list(takewhile(lambda file: not _has_units(queue, file), queue.files))  # noqa: B023 -- used at once
+            for file in hollow if len(hollow) < len(queue.files) else ():
+                why = "no unit is in it, and the log has none of its messages: a broker would cut the queue here"
+                yield Step(LOG_GAP.id, file.name, "move to quarantine", why, (Quarantine(file.name),))
+            if dtype is UNIT and begin:
+                yield from _filled(queue, queue.files[len(hollow) :], begin)
+
+
+def _filled(queue: Queue, files: list[StoreFile], begin: int) -> Iterator[Step]:
+    """Units without a message in front of the first whose message the log has: fillers, as in front of a new queue."""
+    for file in files:
+        units = queue.read(file)
+        valid = queue.valid(units)
+        live = np.flatnonzero(valid & ~is_pre_blank(units) & (units["physical_offset"] >= begin))
+        used = len(units) if file is not files[-1] else int(np.flatnonzero(valid).max(initial=-1)) + 1
+        empty = np.flatnonzero(~valid[: int(live[0]) if len(live) else used])
+        if len(empty):
+            runs = np.split(empty, np.flatnonzero(np.diff(empty) > 1) + 1)
+            edits = tuple(_filler(file, units, int(run[0]), len(run)) for run in runs)
+            why = "their messages are gone with the first files of the log; a broker would cut the queue here"
+            yield Step(LOG_GAP.id, file.name, f"make {number_of(len(empty), 'filler unit')}", why, edits)
+        if len(live):
+            return
+
+
+def _filler(file: StoreFile, units: Units, first: int, count: int) -> Overwrite:
+    before = units[first : first + count].tobytes()
+    return Overwrite(file.name, first * UNIT.itemsize, before, PRE_BLANK * count)
+
+
+def _has_units(queue: Queue, file: StoreFile) -> bool:
+    return any(bool(queue.valid(units).any()) for _, units in queue.chunks(file))
+
+
+def _is_expired(queue: Queue, file: StoreFile, begin: int) -> bool:
+    ends = [int(units["physical_offset"][queue.valid(units)].max(initial=-1)) for _, units in queue.chunks(file)]
+    return bool(ends) and -1 < int(np.max(ends)) < begin
+
+
+def _begins_before(queue: Queue, file: StoreFile, begin: int) -> bool:
+    """Whether the first units of a file point before the log: most of the first three, as one may be damaged."""
+    for _, units in queue.chunks(file):
+        first = units["physical_offset"][queue.valid(units)][:_FIRST]
+        return int(np.count_nonzero(first < begin)) * 2 > len(first)
+    return False
+
+
+# --- queue and index files that cannot be read ------------------------------------------------------
+
+
+def unreadable_steps(store: RocketMQStore) -> Iterator[Step]:
+    """One step a file that cannot be opened or read.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    for entry in _derived_files(store):
+        problem = _problem(store, entry)
+        if problem is not None:
+            why = f"it cannot be read ({problem.strerror or problem}), and the log has what it holds"
+            yield Step(FILE_UNREADABLE.id, entry.path, "move to quarantine", why, (Quarantine(entry.path),))
+
+
+def not_made_anew(store: RocketMQStore, steps: list[Step]) -> list[str]:
+    """Queue files moved away by these steps that the rest of a plan does not bring back.
+
+    Their queues would go back to offsets that they have given out already.
+
+    Args:
+        store: as the whole plan leaves it.
+    """
+    moved = (step.file for step in steps if step.id == FILE_UNREADABLE.id and step.edits)
+    return [name for name in moved if not name.startswith("index/") and store.tree.stat(name) is None]
+
+
+def _derived_files(store: RocketMQStore) -> Iterator[Entry]:
+    for kind in (QUEUES, BATCH_QUEUES):
+        for queue in store.queues(kind):
+            yield from (e for e in store.tree.entries(queue.path) if not e.is_directory)
+    yield from index_entries(store)
+
+
+def _problem(store: RocketMQStore, entry: Entry) -> OSError | None:
+    try:
+        source = store.tree.open(entry.path)
+    except OSError as error:
+        return error
+    try:
+        source.read_at(0, 1)
+    except OSError as error:
+        return error
+    finally:
+        source.close()
+    return None

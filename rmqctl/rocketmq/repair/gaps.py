@@ -1,0 +1,401 @@
+"""Ranges of the log that hold no record: healed, taken from a replica, bridged, or cut where nothing sound follows.
+
+Messages that are known to be missing, but not where they lay: their queue says between which records.
+
+A destroyed range of the log filled exactly with records that every release walks over (spec 6.2, 2.9).
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from formats.rocketmq.message import Magic
+from rmqctl.repair.edits import Step
+from rmqctl.rocketmq.log.crc import SIZE
+from rmqctl.rocketmq.repair.damage import Gap
+from rmqctl.rocketmq.repair.heal import SMALLEST, heal
+from rmqctl.rocketmq.repair.mending import Mending, left
+from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
+from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim
+from rmqctl.text import number_of
+
+
+class Loose:
+    """Each message waits for free room behind its predecessor in the queue and in front of its successor.
+
+    A placeholder anywhere else would be dispatched out of order, and brokers then shift the queue.
+
+    Args:
+        messages: in the order of each queue.
+        known: messages whose places in the log are known, at least those of the same queues.
+    """
+
+    def __init__(self, messages: Sequence[Claim], known: Iterable[Claim]) -> None:
+        places = _places(messages, known)
+        bounds = [(*_bounds(m, places[m.topic, m.queue_id]), m) for m in messages]
+        self._waiting = deque(sorted(bounds, key=lambda bound: bound[0]))
+        self._ready: deque[tuple[int, Claim]] = deque()
+        self._late: list[Claim] = []
+
+    def __len__(self) -> int:
+        """How many may still be placed here or later."""
+        return len(self._waiting) + len(self._ready)
+
+    def first(self, begin: int, end: int) -> Claim | None:
+        """The next message whose place may be the free range; None where no message fits there."""
+        while self._waiting and self._waiting[0][0] < begin:
+            _, behind, message = self._waiting.popleft()
+            self._ready.append((behind, message))
+        while self._ready and self._ready[0][0] < end:
+            self._late.append(self._ready.popleft()[1])
+        return self._ready[0][1] if self._ready else None
+
+    @property
+    def ready(self) -> int:
+        """How many wait for room where :meth:`first` looked last."""
+        return len(self._ready)
+
+    def take(self) -> Claim:
+        """The message that :meth:`first` gave: it has a place now."""
+        return self._ready.popleft()[1]
+
+    def unplaced(self) -> list[Claim]:
+        """Those without a place."""
+        return [*self._late, *(m for _, m in self._ready), *(m for _, _, m in self._waiting)]
+
+
+Places = dict[tuple[str, int], list[tuple[int, int]]]
+
+
+def _places(messages: Sequence[Claim], known: Iterable[Claim]) -> Places:
+    """Queue offsets and physical offsets of what is known of the queues of the messages, ascending."""
+    queues = {(m.topic, m.queue_id) for m in messages}
+    found: Places = defaultdict(list)
+    for claim in known:
+        if (claim.topic, claim.queue_id) in queues:
+            found[claim.topic, claim.queue_id].append((claim.queue_offset, claim.physical))
+    for places in found.values():
+        places.sort()
+    return found
+
+
+def _bounds(message: Claim, places: list[tuple[int, int]]) -> tuple[int, int]:
+    """Where the known records in front of a message and behind it begin."""
+    at = bisect_left(places, (message.queue_offset, -1))
+    return places[at - 1][1] if at else -1, places[at][1] if at < len(places) else sys.maxsize
+
+
+# --- a destroyed range of the log filled exactly with records that every re -------------------------
+
+
+LARGEST_FILLER = 1 << 20
+_LEAST_TEXT = 24
+"""Bytes of the shortest property that marks a placeholder, with some to spare."""
+_TEXT = 160
+"""Bytes for all that a placeholder says where there is room, properties of the broker's own topics included."""
+Light = Callable[[int], Sequence[Claim]]
+
+
+@dataclass(slots=True)
+class Bridge:
+    """The bytes for a range, and what they stand for.
+
+    Attributes:
+        data: as many bytes as the range has; fewer where the rest is behind the blank record that ends the file.
+        placed: the claims that have a placeholder now, with the place and size they have now.
+        unplaced: claims for which there was no room.
+        ends_file: the range ends with the blank record of its file.
+    """
+
+    data: bytes
+    placed: list[Claim] = field(default_factory=list)
+    unplaced: list[Claim] = field(default_factory=list)
+    ends_file: bool = False
+
+
+def bridge(
+    begin: int,
+    end: int,
+    claims: Sequence[Claim],
+    loose: Sequence[Claim],
+    setting: Setting,
+    *,
+    at_end: bool,
+    light: Light,
+    known: Sequence[Claim] = (),
+) -> Bridge | None:
+    """Fill ``[begin, end)`` of the log; None if it is too small for any record.
+
+    Args:
+        claims: records known by place, ascending, inside the range, none overlapping.
+        loose: messages known to be missing here, but not where.
+        at_end: the range reaches to the end of its file, where a blank record may stand.
+        light: further places of the record at an offset in light queues.
+        known: more records whose places in log and queue are known; what is loose goes where its queue's order allows.
+    """
+    spans = _spans(begin, end, claims, at_end=at_end)
+    rest, made = Loose(loose, [*claims, *known] if loose else ()), Bridge(b"")
+    pieces: list[bytes] = []
+    for at, stop, claim in spans:
+        if claim is not None:
+            record = placeholder(replace(claim, physical=at), stop - at, setting, light(claim.physical))
+            if record is None:
+                made.unplaced.append(claim)
+                record = filler(at, stop - at, setting)
+            else:
+                made.placed.append(replace(claim, physical=at, size=stop - at))
+        else:
+            record = _free(at, stop, rest, made, setting, is_end=at_end and stop == end)
+        if record is None:
+            return None
+        pieces.append(record)
+    made.data, made.unplaced = b"".join(pieces), made.unplaced + rest.unplaced()
+    return made
+
+
+def _spans(begin: int, end: int, claims: Sequence[Claim], *, at_end: bool) -> list[tuple[int, int, Claim | None]]:
+    """The range divided: claimed records where they are, free stretches between; those too small go to a neighbour."""
+    spans: list[tuple[int, int, Claim | None]] = []
+    at = begin
+    for claim in claims:
+        if 0 < claim.physical - at < SMALLEST:
+            if spans:  # the placeholder in front takes the room
+                spans[-1] = spans[-1][0], claim.physical, spans[-1][2]
+                at = claim.physical
+        elif claim.physical > at:
+            spans.append((at, claim.physical, None))
+            at = claim.physical
+        spans.append((at, claim.end, claim))
+        at = claim.end
+    left = end - at
+    if left and (left >= SMALLEST or (at_end and left >= len(blank(0))) or not spans):
+        spans.append((at, end, None))
+    elif left:
+        spans[-1] = spans[-1][0], end, spans[-1][2]
+    return spans
+
+
+def _free(at: int, end: int, loose: Loose, made: Bridge, setting: Setting, *, is_end: bool) -> bytes | None:
+    """Records for a stretch that nothing points to: placeholders of missing messages, then filler or blank."""
+    pieces: list[bytes] = []
+    while (claim := loose.first(at, end)) is not None:
+        size = _size_of(claim, end - at, loose.ready, setting, is_end=is_end)
+        record = placeholder(replace(claim, physical=at), size, setting) if size else None
+        if record is None:
+            break
+        made.placed.append(replace(loose.take(), physical=at, size=size))
+        pieces.append(record)
+        at += size
+    if at == end:
+        return b"".join(pieces)
+    if is_end:
+        made.ends_file = True
+        return b"".join([*pieces, blank(end - at)])
+    while at < end:
+        size = end - at if end - at < LARGEST_FILLER + SMALLEST else LARGEST_FILLER
+        piece = filler(at, size, setting)
+        if piece is None:
+            return None
+        pieces.append(piece)
+        at += size
+    return b"".join(pieces)
+
+
+def _size_of(claim: Claim, room: int, count: int, setting: Setting, *, is_end: bool) -> int:
+    """Bytes for the next of ``count`` placeholders; 0 where there is no room.
+
+    Enough for what it says, less where the room must do for many; the rest of the stretch where less could not be
+    filled.
+    """
+    least = SMALLEST + len(claim.topic_bytes) + (22 * claim.batch if claim.batch else 0)
+    wanted = least + _TEXT
+    if room < count * wanted:
+        wanted = max(room // count, least + _LEAST_TEXT + SIZE * setting.property_crc)
+    if is_end:
+        return wanted if room >= wanted + 8 else 0
+    if (count == 1 and room < LARGEST_FILLER) or room < wanted + SMALLEST:
+        return room
+    return wanted
+
+
+# --- ranges of the log that hold no record ----------------------------------------------------------
+
+
+_MAGICS = tuple(int(m).to_bytes(4, "big", signed=True) for m in (Magic.MESSAGE_V1, Magic.MESSAGE_V2))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a gap: a record's place, claimed or not."""
+
+    begin: int
+    end: int
+    claim: Claim | None
+
+
+class GapMender:
+    """Decides for each gap, and for each record that it held, which way is taken."""
+
+    def __init__(self, mending: Mending) -> None:
+        self.mending = mending
+        self._placed: set[tuple[str, int, int]] = set()
+
+    def steps(self, gap: Gap) -> Iterator[Step]:
+        """What to do about one gap.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
+        pieces = self._entries(gap) if gap.file.lead else self._pieces(gap)
+        if gap.file.lead and (gap.is_tail or not pieces):
+            yield left(
+                gap.finding, "DLedger itself mends its last entries, and entry headers come from another member only"
+            )
+            return
+        healed = {piece: self._healed(gap, piece) for piece in pieces}
+        yield from (step for step in healed.values() if step is not None)
+        last = max((i for i, piece in enumerate(pieces) if healed[piece]), default=-1)
+        lost = [piece for i, piece in enumerate(pieces) if not healed[piece] and not (gap.is_tail and i > last)]
+        for run in _runs(lost):
+            yield from self._lost(gap, run)
+        if gap.is_tail:
+            cut_at = pieces[last].end if last >= 0 else gap.begin
+            yield from self._cut(gap, cut_at, [p.claim for p in pieces[last + 1 :] if p.claim])
+
+    def _pieces(self, gap: Gap) -> list[Piece]:
+        """The gap divided into the records that it held, as far as anything says it."""
+        found: list[Piece] = []
+        at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
+        for claim in self.mending.claims.inside(gap.begin, limit):
+            found += self._unclaimed(at, claim.physical)
+            found.append(Piece(claim.physical, claim.end, claim))
+            at = claim.end
+        return found + self._unclaimed(at, gap.end)
+
+    def _entries(self, gap: Gap) -> list[Piece]:
+        """The records of DLedger entries whose headers are sound; none if the headers do not lead through the gap."""
+        found: list[Piece] = []
+        at, lead = gap.begin, gap.file.lead
+        while at < gap.end:
+            header = self.mending.log.read(at, lead)
+            size, place = int.from_bytes(header[4:8], "big"), int.from_bytes(header[24:32], "big")
+            if place != at or not lead + SMALLEST <= size <= gap.end - at:
+                return []
+            own = [c for c in self.mending.claims.at(at + lead) if c.size == size - lead]
+            found.append(Piece(at + lead, at + size, own[0] if own else None))
+            at += size
+        return found
+
+    def _unclaimed(self, begin: int, end: int) -> list[Piece]:
+        """A stretch that no unit points to: divided where a healed record ends."""
+        found = []
+        while begin < end:
+            stated = int.from_bytes(self.mending.log.read(begin, 4), "big", signed=True)
+            inner = SMALLEST <= stated < end - begin and heal(self.mending.log.read(begin, stated), begin) is not None
+            stop = begin + stated if inner else end
+            found.append(Piece(begin, stop, None))
+            begin = stop
+        return found
+
+    def _healed(self, gap: Gap, piece: Piece) -> Step | None:
+        raw = self.mending.log.read(piece.begin, piece.end - piece.begin)
+        for claim in (piece.claim, *self._only_missing(gap, piece)):
+            healed = heal(raw, piece.begin, claim)
+            if healed is not None:
+                edits = self.mending.edits(piece.begin, raw, healed.record)
+                return Step(gap.finding.kind.id, gap.file.name, healed.what(piece.begin), healed.proof, edits)
+        return None
+
+    def _only_missing(self, gap: Gap, piece: Piece) -> list[Claim]:
+        """The one message that the queue offsets around a gap say is missing, if the gap is one record."""
+        if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
+            return []
+        found = self._missing_in(gap.begin, gap.end, ())
+        return found if len(found) == 1 else []
+
+    def _lost(self, gap: Gap, run: Sequence[Piece]) -> Iterator[Step]:
+        """A run of pieces that nothing heals: from a replica, else bridged."""
+        begin, end = run[0].begin, run[-1].end
+        restored = self.mending.restored(begin, end)
+        if restored is not None:
+            edits = self.mending.edits(begin, self.mending.log.read(begin, end - begin), restored.data)
+            what = f"restore {number_of(end - begin, 'byte')} at {begin} from the replica"
+            yield Step(gap.finding.kind.id, gap.file.name, what, restored.proof, edits)
+            return
+        claims = [piece.claim for piece in run if piece.claim]
+        loose = self._missing_in(begin, end, claims)
+        at_end = gap.ends_file and end == gap.end
+        setting = replace(gap.setting, keeps_tags_code=self.mending.store.is_rocksdb)
+        known = self.mending.claims.every() if loose else ()
+        made = bridge(begin, end, claims, loose, setting, at_end=at_end, light=self._light, known=known)
+        if made is None:
+            yield left(gap.finding, f"{end - begin} bytes at {begin} are too few for any record")
+            return
+        self._placed |= {(c.topic, c.queue_id, c.queue_offset) for c in made.placed}
+        yield self._bridged(gap, begin, end, made)
+
+    def _missing_in(self, begin: int, end: int, claims: Sequence[Claim]) -> list[Claim]:
+        """Missing messages of holes that span the range and that no claim of it accounts for."""
+        known = {(c.topic, c.queue_id, c.queue_offset) for c in claims} | self._claimed
+        taken = []
+        for hole in self.mending.damage.holes:
+            if hole.after < begin and hole.before >= end:
+                for offset in range(hole.expected, hole.expected + min(hole.missing, (end - begin) // SMALLEST)):
+                    key = hole.topic, hole.queue_id, offset
+                    if key not in known and key not in self._placed:
+                        taken.append(Claim(*key, physical=-1, source="hole in the queue offsets of the log"))
+        return taken
+
+    @cached_property
+    def _claimed(self) -> set[tuple[str, int, int]]:
+        """Places in queues of all messages whose place in a gap is known."""
+        damage, claims = self.mending.damage, self.mending.claims
+        inside = (claim for gap in damage.gaps for claim in claims.inside(gap.begin, gap.end))
+        return {(c.topic, c.queue_id, c.queue_offset) for c in inside}
+
+    def _bridged(self, gap: Gap, begin: int, end: int, made: Bridge) -> Step:
+        raw = self.mending.log.read(begin, len(made.data))
+        edits = self.mending.edits(begin, raw, made.data)
+        if made.ends_file and not made.placed and len(made.data) == len(blank(0)):
+            why = f"a later file has data, no queue unit points into the {end - begin} bytes that are left"
+            return Step(gap.finding.kind.id, gap.file.name, f"restore the blank record at {begin}", why, edits)
+        count = len(made.placed)
+        what = f"bridge {number_of(end - begin, 'byte')} at {begin} with {number_of(count, 'placeholder')}"
+        what += "" if made.placed else " (records that brokers walk over)"
+        why = "nothing proves what the bytes were; every other record stays where it is"
+        if made.placed:
+            why += "; topic, queue and queue offset from " + "; ".join(_sources(made.placed))
+        return Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(count + len(made.unplaced), 1))
+
+    def _light(self, physical: int) -> list[Claim]:
+        return [c for c in self.mending.claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
+
+    def _cut(self, gap: Gap, at: int, claims: list[Claim]) -> Iterator[Step]:
+        edits = tuple(self.mending.zeroed(gap.file, at - gap.file.base))
+        if edits:
+            what, why = f"end the log at {at}: zero what follows", f"nothing sound follows: {gap.finding.message}"
+            is_message = self.mending.log.read(at + 4, 4) in _MAGICS  # torn, and dispatched to no queue yet
+            yield Step(gap.finding.kind.id, gap.file.name, what, why, edits, loses=max(len(claims), int(is_message)))
+
+
+def _runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that follow each other without anything between."""
+    run: list[Piece] = []
+    for piece in pieces:
+        if run and piece.begin != run[-1].end:
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run
+
+
+def _sources(claims: Sequence[Claim]) -> list[str]:
+    """Where placeholders have their places from, the first few."""
+    named = [c.source for c in claims[:3]]
+    return [*named, f"and {len(claims) - 3} more"] if len(claims) > 3 else named

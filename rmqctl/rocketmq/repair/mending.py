@@ -1,0 +1,177 @@
+"""What every part of mending a log needs: the damage, who points where, the bytes, a replica.
+
+Bytes of the log from another store of the same group: replicas hold the same log at the same offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from formats.errors import DecodeError
+from formats.rocketmq.message import Magic, body_crc, decode_record
+from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edits import Edit, Overwrite, Step, changes, zeroed
+from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.commitlog import FileContext, LogState, walk_file
+from rmqctl.rocketmq.log.crc import body_crcs
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.repair.damage import LogDamage
+from rmqctl.rocketmq.repair.queue_references import Claims
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+
+_COMPARED = 256
+"""Bytes in front of a range that must be equal in both stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The bytes of a range as a replica has them, and what shows that it is the same log."""
+
+    data: bytes
+    proof: str
+
+
+class Replica:
+    """Another store, read only.
+
+    Args:
+        store: of the same broker group; its files may begin and end elsewhere.
+    """
+
+    def __init__(self, store: RocketMQStore) -> None:
+        self.store = store
+        self._log = LogReader(store.log_files)
+
+    def restore(self, log: LogReader, begin: int, end: int) -> Restored | None:
+        """The range ``[begin, end)``; None if it is not there, not sound, or its neighbours differ.
+
+        Args:
+            log: the log to be mended.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        data = self._log.read(begin, end - begin)
+        if len(data) != end - begin or not _is_sound(data, begin):
+            return None
+        front, behind = self._front(log, begin), self._behind(log, end)
+        if False in (front, behind) or (front is None and behind is None):
+            return None
+        sides = [name for name, equal in (("in front", front), ("behind", behind)) if equal]
+        return Restored(
+            data,
+            f"{self.store.root} has sound records there, and the bytes {' and '.join(sides)} are equal in both stores",
+        )
+
+    def file(self, base: int, size: int, *, is_last: bool = False) -> bytes | None:
+        """The whole file that begins at an offset; None if it is not there or has damage.
+
+        Args:
+            is_last: it is the last of its log, and need not be full.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        file = next((f for f in self.store.log_files if f.base == base and f.size == size), None)
+        if file is None:
+            return None
+        state = LogState()
+        for found in walk_file(FileContext(file, followed=not is_last), state):
+            if any(f.level is not Severity.NOTE for f in found.findings) or len(_body_crc_rows(found.block)):
+                return None
+        return self._log.read(base, size)
+
+    def _front(self, log: LogReader, begin: int) -> bool | None:
+        """Whether the bytes in front are equal; None at the begin of a file."""
+        file = log.file_of(begin)
+        size = min(_COMPARED, begin - file.base) if file else 0
+        return log.read(begin - size, size) == self._log.read(begin - size, size) if size else None
+
+    def _behind(self, log: LogReader, end: int) -> bool | None:
+        """Whether the record behind is equal; None where no record is."""
+        own = log.record(end)
+        return own == self._log.read(end, len(own)) if own else None
+
+
+def _body_crc_rows(block: Block) -> Ints:
+    """Rows whose body does not fit its CRC."""
+    return np.flatnonzero((block["body_crc"].astype(np.int64) != body_crcs(block)) & (block.body_size > 0))
+
+
+def _is_sound(data: bytes, begin: int) -> bool:
+    """Whether records, each at the place it states and with a right body CRC, fill the bytes exactly."""
+    at = 0
+    while at < len(data):
+        if int.from_bytes(data[at + 4 : at + 8], "big", signed=True) == Magic.BLANK:
+            return int.from_bytes(data[at : at + 4], "big") == len(data) - at
+        try:
+            fields, after = decode_record(data, at)
+        except DecodeError:
+            return False
+        crc = body_crc(fields["body"]) if fields["body"] else fields["body_crc"]
+        if fields["physical_offset"] != begin + at or fields["body_crc"] != crc:
+            return False
+        at = after
+    return at == len(data)
+
+
+# --- what every part of mending a log needs ---------------------------------------------------------
+
+
+_PIECE = 1 << 20
+
+
+class BodyDamage(StrEnum):
+    """What becomes of a record whose body only is bad: a placeholder in its place, or the body as it is."""
+
+    PLACEHOLDER = "placeholder"
+    ACCEPT = "accept"
+
+
+@dataclass(slots=True)
+class Mending:
+    """One pass over a damaged log.
+
+    Attributes:
+        store: as it is now, earlier steps of the plan included.
+        damage: what the walk over its log has shown.
+        claims: queue units that point at damage.
+        log: its records by offset.
+        replica: another store of the same group, or None.
+    """
+
+    store: RocketMQStore
+    damage: LogDamage
+    claims: Claims
+    log: LogReader
+    replica: Replica | None = None
+    body_damage: BodyDamage = BodyDamage.PLACEHOLDER
+
+    def edits(self, physical: int, before: bytes, after: bytes) -> tuple[Edit, ...]:
+        """Overwrites from the bytes at an offset of the log to others; ``after`` may be shorter."""
+        file = self.log.file_of(physical)
+        assert file is not None
+        return tuple(changes(file.name, physical - file.base, before[: len(after)], after))
+
+    def restored(self, begin: int, end: int) -> Restored | None:
+        """A range from the replica, if there is one and it has it."""
+        return self.replica.restore(self.log, begin, end) if self.replica else None
+
+    def zeroed(self, file: StoreFile, start: int) -> Iterator[Overwrite]:
+        """Zeros over what is left of a file; its holes are not read."""
+        source = file.open()
+        try:
+            for begin, end in source.data_ranges(start, file.size):
+                for at in range(begin, end, _PIECE):
+                    yield from zeroed(file.name, at, source.read_at(at, min(_PIECE, end - at)))
+        finally:
+            source.close()
+
+
+def left(finding: Finding, why: str) -> Step:
+    """A step that changes nothing: what is wrong and why it stays."""
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)

@@ -1,0 +1,391 @@
+"""The planner: from findings to steps with the least loss, in the order log, queues, index, checkpoint, config.
+
+Each stage reads the store as the stages before leave it, through an overlay; nothing is written. At the end
+the whole store is verified as it would be, so a plan shows what it leaves before it is carried out.
+
+Steps that mend the log: heal, restore from a replica, bridge, cut; each range by the best way that is proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rmqctl.errors import Refused
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edits import Edit, Overwrite, Plan, Quarantine, Step
+from rmqctl.repair.overlay import Overlay
+from rmqctl.repair.preconditions import Confines
+from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
+from rmqctl.rocketmq.repair.damage import survey
+from rmqctl.rocketmq.repair.derived import index_steps, queue_steps, topic_of
+from rmqctl.rocketmq.repair.files import (
+    expired_steps,
+    hollow_steps,
+    misplaced_steps,
+    missing_steps,
+    not_made_anew,
+    stray_steps,
+    unreadable_steps,
+)
+from rmqctl.rocketmq.repair.gaps import GapMender
+from rmqctl.rocketmq.repair.mending import BodyDamage, Mending, Replica, left
+from rmqctl.rocketmq.repair.placeholder import blank
+from rmqctl.rocketmq.repair.queue_references import claims_into
+from rmqctl.rocketmq.repair.records import RecordMender, displaced_steps, neutralize_step
+from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
+from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from rmqctl.text import number_of
+
+_MOST_STALE = 256 << 20
+
+
+class LogMender:
+    """Plans the mending of one store's log.
+
+    Args:
+        store: as it is now, earlier steps of the plan included.
+        replica: another store of the same broker group.
+        suspects: physical offsets of records that an index entry contradicts.
+    """
+
+    def __init__(
+        self,
+        store: RocketMQStore,
+        *,
+        replica: Replica | None = None,
+        body_damage: BodyDamage = BodyDamage.PLACEHOLDER,
+        suspects: frozenset[int] = frozenset(),
+    ) -> None:
+        damage = survey(store)
+        ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
+        log = LogReader(store.log_files)
+        claims = claims_into(store, ranges).without_false(damage.missing, damage.doubtful)
+        self.mending = Mending(store, damage, claims, log, replica, body_damage)
+        self.suspects = suspects
+
+    def steps(self) -> Iterator[Step]:
+        """What to do, by offset in the log.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        damage, gaps = self.mending.damage, GapMender(self.mending)
+        with self.mending.log:
+            steps, filled = displaced_steps(self.mending)  # what these leave is for the next round
+            steps += [s for gap in damage.gaps if gap.begin not in filled for s in gaps.steps(gap)]
+            steps += [self._blank(f) for f in damage.blanks]
+            steps += RecordMender(self.mending, self.suspects).steps()
+            steps += [self._stale(f) for f in damage.stale]
+        yield from sorted(steps, key=_place)
+
+    def _blank(self, finding: Finding) -> Step:
+        file = self.mending.log.file_of(finding.physical_offset or 0)
+        assert file is not None
+        assert finding.physical_offset is not None
+        right = blank(file.size - finding.offset)
+        raw = self.mending.log.read(finding.physical_offset, len(right))
+        what = f"put the size of the blank record at {finding.physical_offset} right"
+        return Step(
+            finding.kind.id,
+            file.name,
+            what,
+            "the file's length says it",
+            self.mending.edits(finding.physical_offset, raw, right),
+        )
+
+    def _stale(self, finding: Finding) -> Step:
+        file = next(f for f in self.mending.store.log_files if f.name == finding.file)
+        source = file.open()
+        size = sum(end - begin for begin, end in source.data_ranges(finding.offset, file.size))
+        source.close()
+        if size > _MOST_STALE:
+            return left(finding, f"{size:,} bytes: brokers write over them in time")
+        edits = tuple(self.mending.zeroed(file, finding.offset))
+        what = f"zero what lies behind the end of the log at {file.base + finding.offset}"
+        return Step(finding.kind.id, file.name, what, finding.message, edits)
+
+
+def _place(step: Step) -> tuple[str, int]:
+    """Where in the log a step works."""
+    first = next((e for e in step.edits if isinstance(e, Overwrite)), None)
+    return step.file.rpartition("/")[2], first.offset if first else -1
+
+
+# --- the planner ------------------------------------------------------------------------------------
+
+
+_ROUNDS = 3
+_CONTRADICTING = (INDEX_ENTRY, INDEX_COVERAGE)
+"""Findings of the index that may come from a damaged record."""
+_NEUTRALIZE = "message.neutralize"
+Advance = Callable[[str], object]
+"""Called with the name of each stage as it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """What to repair and how.
+
+    Attributes:
+        only, skip: ids of findings, ``*`` matches anything; ``only`` empty means all.
+        replica: another store of the same group, to take bytes from.
+        body_damage: what becomes of a body that nothing heals.
+        neutralize: physical offsets of messages to be replaced by placeholders.
+        processes: that share the log where it is verified.
+        outside: directories outside the store that may be changed, too.
+    """
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    replica: RocketMQStore | None = None
+    body_damage: BodyDamage = BodyDamage.PLACEHOLDER
+    neutralize: tuple[int, ...] = ()
+    processes: int = 1
+    outside: tuple[str, ...] = ()
+
+    def wants(self, step: Step) -> bool:
+        """Whether a step is to be part of the plan."""
+        if step.id == _NEUTRALIZE:
+            return True
+        named = not self.only or any(fnmatchcase(step.id, p) for p in self.only)
+        return named and not any(fnmatchcase(step.id, p) for p in self.skip)
+
+
+@dataclass(slots=True)
+class Repair:
+    """A finished plan.
+
+    Attributes:
+        plan: steps that change something, in order.
+        left: what stays as it is, each with the reason.
+        before, after: errors and warnings of the store as it is, and as it will be.
+        geometry: sizes that the plan assumed.
+        refusal: why a broker would not start on the outcome, or what it would cut; empty where it does neither.
+    """
+
+    plan: Plan
+    left: tuple[Step, ...]
+    before: tuple[Finding, ...]
+    after: tuple[Finding, ...]
+    geometry: Geometry
+    refusal: str = ""
+
+
+def plan_repair(
+    store: RocketMQStore, options: RepairOptions, directory: Path, advance: Advance | None = None
+) -> Repair:
+    """Make the plan.
+
+    Args:
+        directory: files that the plan puts in place are built here; it must stay until the plan is carried out.
+
+    Raises:
+        Refused: the store is not on this machine, or ``neutralize`` names no message.
+        OSError: a file cannot be read or built.
+    """
+    if not isinstance(store.tree, LocalTree):
+        raise Refused(f"{store.root} is not on this machine; copy it here to repair it")
+    return _Planner(store, options, directory, advance or (lambda stage: None)).run()
+
+
+@dataclass(slots=True)
+class _Planner:
+    below: RocketMQStore
+    options: RepairOptions
+    directory: Path
+    advance: Advance
+    steps: list[Step] = field(default_factory=list)
+    left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
+    _built: int = 0
+    _known: tuple[tuple[int, Level], list[Finding]] = field(default=((-1, Level.QUICK), []))
+    _undispatched: list[Finding] = field(default_factory=list)
+
+    def run(self) -> Repair:
+        refused: OSError | None = None
+        try:
+            before = self._findings("verify", Level.FULL)
+        except OSError as error:
+            refused = error
+            if not self._take(unreadable_steps(self.below)):
+                raise
+            before = self._findings("verify", Level.FULL)
+        geometry = geometry_of(self.store)
+        if before or self.options.neutralize:
+            self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
+        if self.store.log_files and (before or self.steps):
+            self._derived()
+        if refused is not None and not_made_anew(self.store, self.steps):
+            raise refused
+        refusal = self._start()
+        after = self._findings("verify the result", Level.FULL) if self.steps else before
+        plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
+        return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal)
+
+    def _start(self) -> str:
+        """What a broker would refuse or cut that starts on the outcome; topics made from the queues are tried."""
+        self.advance("a start on the result")
+        release = release_range(self.below).highest
+        refusal = _refusal(recover(self.store, release, processes=self.options.processes))
+        if not refusal:
+            return ""
+        before = list(self.steps)
+        self.steps = [step for step in before if step.file != TOPICS]
+        if self._take(topic_steps(self.store)):
+            again = _refusal(recover(self.store, release, processes=self.options.processes))
+            if again != refusal:
+                return again
+        self.steps = before
+        return refusal
+
+    def _log(self, geometry: Geometry, suspects: list[int]) -> None:
+        self.advance("files")
+        replica = Replica(self.options.replica) if self.options.replica else None
+        self._take(misplaced_steps(self.below, geometry))
+        self._take(stray_steps(self.store, geometry))
+        self._take(missing_steps(self.store, geometry, replica))
+        for _ in range(_ROUNDS):
+            self.advance("log")
+            mender = LogMender(
+                self.store, replica=replica, body_damage=self.options.body_damage, suspects=frozenset(suspects)
+            )
+            if not self._take(mender.steps()):
+                break
+            suspects = []
+        self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
+
+    def _derived(self) -> None:
+        found = self._findings("queues")
+        self._take(expired_steps(self.store, found))
+        cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
+        self._take(queue_steps(self.store, [*found, *self._undispatched], self._room(), cut))
+        self._take(hollow_steps(self.store))
+        self._take(index_steps(self.store, found, self._room()))
+        before, found = found, self._findings("checkpoint and configuration")
+        if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
+            self._take(index_steps(self.store, found, self._room()))
+        self._take(checkpoint_steps(self.store, found, self._room()))
+        last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
+        unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not QUEUE_ORPHAN}
+        settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
+        self._take(config_steps(self.store, settled, last_time))
+
+    def _take(self, steps: Iterable[Step]) -> bool:
+        """Add the steps that are wanted; whether any changes something."""
+        taken, tree = False, self.below.tree
+        confines = Confines(self.below.root, (*self.below.logs_outside, *self.options.outside))
+        for wanted in list(steps):
+            step = _within(_possible(wanted, tree), confines)
+            if self.options.wants(step):
+                if step.edits:
+                    self.steps.append(step)
+                    taken = True
+                else:
+                    self.left[step.id, step.file, step.what] = step
+        return taken
+
+    @property
+    def store(self) -> RocketMQStore:
+        """The store as the steps so far leave it."""
+        return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
+
+    def _findings(self, stage: str, level: Level = Level.STRUCTURE) -> list[Finding]:
+        """Errors and warnings of the store as the steps leave it; those known where nothing changed since."""
+        known = (len(self.steps), level)
+        if self._known[0] not in (known, (len(self.steps), Level.FULL)):
+            self.advance(stage)
+            options = VerifyOptions(level, processes=self.options.processes)
+            found = list(Verification(self.store, options).findings())
+            self._known = known, [f for f in found if f.level is not Severity.NOTE]
+            self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
+        return self._known[1]
+
+    def _room(self) -> Path:
+        """A new directory to build in."""
+        self._built += 1
+        room = self.directory / str(self._built)
+        room.mkdir()
+        return room
+
+
+def _refusal(start: Recovery) -> str:
+    """Why a start is no success, one sentence; empty where it is."""
+    if start.error is not None:
+        return f"a broker of {start.release} would not start on the result: {start.error}"
+    if start.lost:
+        lost = number_of(len(start.lost), "message")
+        return f"a broker of {start.release} would cut {lost} off the result, the first at {start.lost[0].physical}"
+    return ""
+
+
+def _possible(step: Step, tree: Tree) -> Step:
+    """The step, or that it is left where a directory lies in the place of a file to be made or changed.
+
+    Args:
+        tree: the store as it is on the disk.
+    """
+    for name in sorted({edit.file for edit in step.edits if not isinstance(edit, Quarantine)}):
+        entry = tree.stat(name)
+        if entry is not None and entry.is_directory:
+            why = f"{name} is a directory in the place of a file: when it is moved away, repair again"
+            return Step(step.id, step.file, f"left as it is: {step.what}", why)
+    return step
+
+
+def _within(step: Step, confines: Confines) -> Step:
+    """The step, or that it is left where it only moves away what a link reaches that leads out of the store."""
+    if all(isinstance(edit, Quarantine) for edit in step.edits):
+        for edit in step.edits:
+            if problem := confines.problem(edit.file):
+                return Step(step.id, step.file, f"left as it is: {step.what}", problem)
+    return step
+
+
+def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list[str]:
+    """What the store as it is now has wrong that the plan did not foresee, a sentence each.
+
+    Args:
+        processes: that share the log.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    fresh = overlaid(store, ())
+    expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
+    found = Verification(fresh, VerifyOptions(processes=processes)).findings()
+    return [
+        f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"
+        for f in found
+        if f.level is not Severity.NOTE and (f.kind.id, f.file, f.offset) not in expected
+    ]
+
+
+def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
+    """The store with edits carried out in memory, those of logs outside its root included."""
+    edits = list(edits)
+    tree = Overlay(store.tree, edits)
+    logs: list[tuple[str, Tree]] = []
+    for name, log in store.log_trees:
+        if log.root == f"{store.tree.root}/{name}":
+            logs.append((name, tree.child(name)))
+        else:
+            logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
+    if not logs and tree.stat(COMMIT_LOG) is not None:
+        logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
+    return RocketMQStore(tree, logs, store.selection, store.settings)
+
+
+def _inside(edits: Iterable[Edit], directory: str) -> Iterator[Edit]:
+    """The edits of files in a directory, their names relative to it."""
+    for edit in edits:
+        if edit.file.startswith(directory):
+            yield replace(edit, file=edit.file[len(directory) :])

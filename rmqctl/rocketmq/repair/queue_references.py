@@ -1,0 +1,203 @@
+"""Who points where: the queue units that lead into given ranges of the log (spec 3.1, 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.errors import MissingExtra
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.queues.rocksdb import open_queues
+from rmqctl.rocketmq.store.databases import DatabaseDamaged
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.verify.unmatched import Missing
+
+LIGHT_QUEUE = "%LMQ%"
+Range = tuple[int, int]
+Place = tuple[str, int, int]
+"""Topic, queue and queue offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a queue unit says of a record.
+
+    Attributes:
+        physical, size: where the record lies in the log and how long it is, bytes; size 0 where no unit says it.
+        tags_code: as in the unit; None where no unit says it.
+        store_timestamp: ms, from units that carry it (batch queues); None else.
+        batch: messages in an inner batch, 0 for a plain message.
+        source: file and place of the unit, or how else this is known.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical: int
+    size: int = 0
+    tags_code: int | None = None
+    store_timestamp: int | None = None
+    batch: int = 0
+    source: str = ""
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the record."""
+        return self.physical + self.size
+
+    @property
+    def place(self) -> Place:
+        """Topic, queue and queue offset."""
+        return self.topic, self.queue_id, self.queue_offset
+
+    @property
+    def topic_bytes(self) -> bytes:
+        """The topic as it stands in a record."""
+        return self.topic.encode("utf-8", "surrogateescape")
+
+
+class Claims:
+    """All claims into a set of ranges, by physical offset."""
+
+    def __init__(self, claims: Iterable[Claim]) -> None:
+        self._at: dict[int, list[Claim]] = {}
+        for claim in claims:
+            self._at.setdefault(claim.physical, []).append(claim)
+        self._starts = sorted(self._at)
+
+    def __len__(self) -> int:
+        """Records that are claimed."""
+        return len(self._starts)
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last claimed record; 0 without one."""
+        return max((claim.end for claims in self._at.values() for claim in claims), default=0)
+
+    @cached_property
+    def places(self) -> frozenset[Place]:
+        """Topic, queue and queue offset of every claim."""
+        return frozenset(c.place for c in self.every())
+
+    def every(self) -> list[Claim]:
+        """All claims."""
+        return [claim for claims in self._at.values() for claim in claims]
+
+    def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> Claims:
+        """The same without units that contradict the log: a record that stands by itself is the truth.
+
+        Such a record keeps its place in its queue, so a unit for that place that points elsewhere is wrong; and so are
+        units beside one that points to it from another place, for units are moved and exchanged in runs.
+
+        Args:
+            missing: records whose units are not there, or point elsewhere; claims on them are among these.
+            doubtful: physical offsets of records that the others of their queue do not bear out.
+        """
+        taken: dict[Place, int] = {}
+        wrong: set[Place] = set()
+        for m in missing:
+            if m.actual is not None and (m.physical not in doubtful or not self.at(m.physical)):
+                taken[*m.key, m.offset] = m.physical
+            if m.physical not in doubtful:
+                others = (c for c in self.at(m.physical) if not c.topic.startswith(LIGHT_QUEUE))
+                wrong |= {c.place for c in others if c.place != (*m.key, m.offset)}
+        return Claims(
+            c for c in self.every() if taken.get(c.place, c.physical) == c.physical and not (_beside(c) & wrong)
+        )
+
+    def at(self, physical: int) -> list[Claim]:
+        """Claims on the record at an offset; those of light queues last."""
+        return sorted(self._at.get(physical, ()), key=lambda c: c.topic.startswith(LIGHT_QUEUE))
+
+    def inside(self, begin: int, end: int) -> list[Claim]:
+        """One claim for each record that lies in ``[begin, end)``, ascending, none overlapping another."""
+        found: list[Claim] = []
+        for start in self._starts:
+            if begin <= start < end:
+                own = self.at(start)[0]
+                if own.end <= end and own.size > 0 and not (found and found[-1].end > start):
+                    found.append(own)
+        return found
+
+
+def _beside(claim: Claim) -> set[Place]:
+    """The places in the queue in front of a claimed one and behind it."""
+    topic, queue_id, offset = claim.place
+    return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
+
+
+def claims_into(store: RocketMQStore, ranges: Iterable[Range]) -> Claims:
+    """The units of all queues that point into the ranges.
+
+    Raises:
+        OSError: a queue cannot be read.
+    """
+    merged = _merged(ranges)
+    if not merged:
+        return Claims(())
+    bounds = np.array(merged, np.int64)
+    return Claims(_claims(store, bounds[:, 0], bounds[:, 1]))
+
+
+def _merged(ranges: Iterable[Range]) -> list[Range]:
+    """Ascending ranges that do not overlap."""
+    merged: list[Range] = []
+    for begin, end in sorted(ranges):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _claims(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
+    if store.is_rocksdb:
+        yield from _of_database(store, begin, end)
+        return
+    for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
+        for queue in queues_of(store.queues(kind), dtype):
+            for file in queue.files:
+                for first, units in queue.chunks(file):
+                    yield from _of_chunk(queue, file.name, file.base // dtype.itemsize + first, units, begin, end)
+
+
+def _of_database(store: RocketMQStore, begin: Ints, end: Ints) -> Iterator[Claim]:
+    """Units of a RocksDB database; none where it cannot be opened: the log alone must do then."""
+    try:
+        with open_queues(store) as database:
+            for unit in database.units():
+                place = int(np.searchsorted(begin, unit.physical_offset, side="right")) - 1
+                if place >= 0 and unit.physical_offset < end[place] and unit.size > 0:
+                    yield Claim(
+                        unit.topic, unit.queue_id, unit.queue_offset, unit.physical_offset, unit.size, unit.tags_code,
+                        unit.store_timestamp, 0, f"unit {unit.queue_offset} of {unit.topic}/{unit.queue_id} in RocksDB",
+                    )  # fmt: skip
+    except (MissingExtra, DatabaseDamaged):
+        return
+
+
+def _is_filler(queue: Queue, units: Units) -> npt.NDArray[np.bool_]:
+    """Units in front of the first real one; batch queues have none."""
+    return is_pre_blank(units) if queue.dtype is UNIT else np.zeros(len(units), bool)
+
+
+def _of_chunk(queue: Queue, name: str, first: int, units: Units, begin: Ints, end: Ints) -> Iterator[Claim]:
+    physical = units["physical_offset"].astype(np.int64)
+    place = np.searchsorted(begin, physical, side="right") - 1
+    hit = queue.valid(units) & ~_is_filler(queue, units) & (place >= 0) & (physical < end[np.maximum(place, 0)])
+    for row in np.flatnonzero(hit).tolist():
+        unit, (topic, queue_id) = units[row], queue.key
+        batch = queue.dtype is BATCH_UNIT
+        yield Claim(
+            topic, queue_id,
+            int(unit["base_offset"]) if batch else first + row,
+            int(unit["physical_offset"]), int(unit["size"]), int(unit["tags_code"]),
+            int(unit["store_timestamp"]) if batch else None,
+            int(unit["batch_size"]) if batch else 0,
+            f"unit {first + row} in {name}",
+        )  # fmt: skip

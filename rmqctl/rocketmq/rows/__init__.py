@@ -1,1 +1,0 @@
-"""Files of a store as JSON-ready objects, one a record, unit or entry, with the keys of the contract."""

@@ -1,0 +1,372 @@
+"""Configuration files with their fallback, and what is in them (spec 9).
+
+Configuration that a broker keeps in RocksDB, in both versions (spec 10.3, 10.4, A2, A3).
+
+Version 1 has a database for each kind, or with useSingleRocksDBForAllConfigs one for all. Where a broker was switched
+from one to the other both are there; the one whose data version counts further is the one that is used.
+
+The checkpoint file: its fields, as far as the file holds them (spec 5).
+
+Topics that a store knows of, and the names nearest to one it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from formats.errors import DecodeError
+from formats.layout import plan_of
+from formats.rocketmq.checkpoint import Checkpoint
+from formats.rocketmq.config_json import parse_config
+from formats.rocketmq.rocksdb import CONSUMER_OFFSET_DATA, TOPIC_DATA, parse_consumer_offset_key
+from formats.rocketmq.rocksdb_config import DATA_VERSION_KEY, GROUP_DATA
+from rmqctl.errors import RmqctlError
+from rmqctl.files.tree import read_all
+from rmqctl.rocketmq.store.databases import (
+    CONFIG_V2,
+    GROUPS_V1,
+    METADATA,
+    OFFSETS_V1,
+    TOPICS_V1,
+    Database,
+    has_database,
+    open_database,
+)
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+
+CONFIG = "config"
+_METRICS = ("timermetrics", "transactionMetrics")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One configuration file.
+
+    Attributes:
+        document: its content, that of the ``.bak`` where the file cannot be read, None where neither can.
+        error: why the file itself cannot be read; offset where it breaks, in bytes.
+        fallback: the content came from the ``.bak``.
+        missing: the file itself is not there.
+    """
+
+    path: str
+    document: Any
+    error: DecodeError | None = None
+    fallback: bool = False
+    missing: bool = False
+
+
+def config_files(store: RocketMQStore) -> list[ConfigFile]:
+    """All JSON files of config/, by name; a ``.bak`` alone stands for its file. Other names are left out.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    entries = store.tree.entries(CONFIG, sizes=False)
+    names = {e.name.removesuffix(".bak") for e in entries if not e.is_directory}
+    return [read_config(store, name) for name in sorted(names) if name.endswith(".json") or name in _METRICS]
+
+
+def read_config(store: RocketMQStore, name: str) -> ConfigFile:
+    """One file, by the broker's own rule: the ``.bak`` counts where the file is missing, empty or broken.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    path = f"{CONFIG}/{name}"
+    data = read_all(store.tree, path)
+    document, error = _parse(data)
+    if error is None:
+        return ConfigFile(path, document)
+    backup, backup_error = _parse(read_all(store.tree, path + ".bak"))
+    return ConfigFile(path, backup, error, backup_error is None, data is None)
+
+
+def _parse(data: bytes | None) -> tuple[Any, DecodeError | None]:
+    if data is None:
+        return None, DecodeError("is missing", field="json")
+    try:
+        return parse_config(data), None
+    except DecodeError as error:
+        return None, error
+
+
+def table(document: Any, name: str) -> dict[str, Any]:
+    """A table of a configuration document; empty where it is not there or no table."""
+    value = document.get(name) if isinstance(document, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOffset:
+    """How far a consumer group is in a queue; ``offset`` is the next one it wants, ``file`` where that is stored."""
+
+    file: str
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+
+def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
+    """The offsets of all groups, light message queues included; what cannot be read is left out.
+
+    Where both files are there, the offsets of the later one come last.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = []
+    names = (
+        "consumerOffset.json",
+        "lmqConsumerOffset.json",
+    )  # a broker with light message queues keeps only the latter
+    for name in sorted(names, key=lambda n: _modified(store, n)):
+        file = read_config(store, name)
+        for key, queues in table(file.document, "offsetTable").items():
+            found += offsets_of(file.path, key, queues)
+        for key, offset in table(file.document, "lmqOffsetTable").items():
+            found += offsets_of(file.path, key, {"0": offset})
+    return found
+
+
+def _modified(store: RocketMQStore, name: str) -> int:
+    entry = store.tree.stat(f"{CONFIG}/{name}") or store.tree.stat(f"{CONFIG}/{name}.bak")
+    return entry.mtime_ms if entry else 0
+
+
+def offsets_of(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
+    """Keys that do not split into topic and group count for nothing, as in a broker."""
+    parts = key.split("@")
+    if len(parts) != 2 or not isinstance(queues, dict):
+        return []
+    numbers = {int(q): v for q, v in queues.items() if _is_number(q) and isinstance(v, int)}
+    topic, group = parts
+    return [ConsumerOffset(path, topic, group, queue, offset) for queue, offset in numbers.items()]
+
+
+def delay_offsets(store: RocketMQStore) -> dict[int, int]:
+    """Next queue offset to deliver, by delay level (queue id + 1).
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    offsets = table(read_config(store, "delayOffset.json").document, "offsetTable")
+    return {int(level): v for level, v in offsets.items() if _is_number(level) and isinstance(v, int)}
+
+
+def topic_names(store: RocketMQStore) -> set[str] | None:
+    """Topics that topics.json knows; None without a readable one.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    document = read_config(store, "topics.json").document
+    return set(table(document, "topicConfigTable")) if document is not None else None
+
+
+def _is_number(text: str) -> bool:
+    return len(text) < 12 and text.isascii() and text.removeprefix("-").isdigit()
+
+
+# --- configuration that a broker keeps in rocksdb ---------------------------------------------------
+
+
+_PURPOSE = "reading the configuration in RocksDB"
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of configuration.
+
+    Attributes:
+        separate: its own database of version 1; single: its column family in the one for all.
+        prefix: what its keys in version 2 begin with.
+    """
+
+    separate: str
+    single: str
+    prefix: bytes
+
+
+TOPICS = Kind(TOPICS_V1, "topic", TOPIC_DATA)
+GROUPS = Kind(GROUPS_V1, "subscriptionGroup", GROUP_DATA)
+OFFSETS = Kind(OFFSETS_V1, "consumerOffset", CONSUMER_OFFSET_DATA)
+
+
+def stored_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
+    """Consumer offsets in the databases that are there; version 2 after version 1, so that its offsets win.
+
+    Raises:
+        MissingExtra: there is a database, and the package rocksdict is not installed.
+        Refused: the store is remote.
+        IOFailure: a database cannot be opened.
+    """
+    found: list[ConsumerOffset] = []
+    with ExitStack() as opened:
+        place = version_1(store, OFFSETS, opened)
+        if place is not None:
+            database, family = place
+            for key, value in database.rows(family):
+                found += offsets_of(database.path, _text(key), table(_document(value), "offsetTable"))
+        for key, value in _version_2(store, OFFSETS, opened):
+            found += _of_version_2(key, value)
+    return found
+
+
+def stored_topics(store: RocketMQStore) -> Table:
+    """Topics in the databases by name, each with the object that topics.json would have.
+
+    Raises:
+        MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
+    """
+    return _named(store, TOPICS)
+
+
+def stored_groups(store: RocketMQStore) -> Table:
+    """Subscription groups in the databases by name, each with the object that subscriptionGroup.json would have.
+
+    Raises:
+        MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
+    """
+    return _named(store, GROUPS)
+
+
+def has_stored_config(store: RocketMQStore) -> bool:
+    """Whether any configuration lies in a database: then the JSON files do not count."""
+    return any(has_database(store, path) for path in (METADATA, TOPICS_V1, GROUPS_V1, OFFSETS_V1, CONFIG_V2))
+
+
+def version_1(store: RocketMQStore, kind: Kind, opened: ExitStack) -> tuple[Database, str] | None:
+    """The database and the column family of version 1 that count for a kind; None where there is neither.
+
+    Args:
+        opened: keeps them open.
+
+    Raises:
+        MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
+    """
+    places: list[tuple[int, Database, str]] = []
+    for path, family, version in (
+        (kind.separate, "default", "kvDataVersion"),
+        (METADATA, kind.single, f"{kind.single}Version"),
+    ):
+        if has_database(store, path):
+            database = opened.enter_context(open_database(store, path, _PURPOSE))
+            places.append((_counter(database, version), database, family))
+    if not places:
+        return None
+    _, database, family = max(reversed(places), key=lambda place: place[0])  # of equal ones the single database
+    return database, family
+
+
+def _counter(database: Database, family: str) -> int:
+    document = _document(database.get(family, DATA_VERSION_KEY) or b"")
+    counter = document.get("counter") if isinstance(document, dict) else None
+    return counter if isinstance(counter, int) else -1
+
+
+def _version_2(store: RocketMQStore, kind: Kind, opened: ExitStack) -> Iterator[tuple[bytes, bytes]]:
+    if has_database(store, CONFIG_V2):
+        yield from opened.enter_context(open_database(store, CONFIG_V2, _PURPOSE)).rows("default", kind.prefix)
+
+
+def _named(store: RocketMQStore, kind: Kind) -> Table:
+    found: Table = {}
+    with ExitStack() as opened:
+        place = version_1(store, kind, opened)
+        if place is not None:
+            database, family = place
+            found |= {_text(key): _document(value) for key, value in database.rows(family)}
+        for key, value in _version_2(store, kind, opened):
+            found[_text(key[len(kind.prefix) + 2 :])] = _document(value[1:])
+    return found
+
+
+def _of_version_2(key: bytes, value: bytes) -> list[ConsumerOffset]:
+    parsed = parse_consumer_offset_key(key)
+    if parsed is None or len(value) != 8:
+        return []
+    group, topic, queue = parsed
+    return [ConsumerOffset(CONFIG_V2, _text(topic), _text(group), queue, int.from_bytes(value, "big", signed=True))]
+
+
+def _document(value: bytes) -> Any:
+    try:
+        return parse_config(value)
+    except DecodeError:
+        return None
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+# --- the checkpoint file ----------------------------------------------------------------------------
+
+
+PATH = "checkpoint"
+_RUN = plan_of(Checkpoint).runs[0]
+
+
+def read_checkpoint(store: RocketMQStore) -> tuple[dict[str, int], int] | None:
+    """Fields by name, and the file's length in bytes; missing bytes count as zero. None without a file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    data = read_all(store.tree, PATH)
+    if data is None:
+        return None
+    values = _RUN.packer.unpack(data[: _RUN.packer.size].ljust(_RUN.packer.size, b"\0"))
+    return dict(zip(_RUN.names, values, strict=True)), len(data)
+
+
+# --- topics that a store knows of -------------------------------------------------------------------
+
+
+_NEAREST = 3
+
+
+def known_topics(store: RocketMQStore) -> list[str]:
+    """Names of queues and of topics.json, sorted; those of queues in RocksDB where its package is installed.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)
+    names = {e.name for kind in kinds for e in store.tree.entries(kind, sizes=False) if e.is_directory}
+    names |= _in_database(store) if store.is_rocksdb or store.has_light_database else set()
+    document = read_config(store, "topics.json").document
+    table = document.get("topicConfigTable") if isinstance(document, dict) else None
+    return sorted(names | (set(map(str, table)) if isinstance(table, dict) else set()))
+
+
+def _in_database(store: RocketMQStore) -> set[str]:
+    from rmqctl.rocketmq.queues.rocksdb import open_queues
+
+    try:
+        with open_queues(store) as queues:
+            return {topic for topic, _ in queues.queues()}
+    except RmqctlError:
+        return set()
+
+
+def nearest(name: str, names: list[str]) -> list[str]:
+    """Up to three names that a user may have meant, best first."""
+    from difflib import get_close_matches
+
+    same = [n for n in names if n.casefold() == name.casefold() or name.casefold() in n.casefold()]
+    return (same + [n for n in get_close_matches(name, names, _NEAREST, 0.6) if n not in same])[:_NEAREST]
+
+
+def did_you_mean(name: str, names: list[str]) -> str:
+    """The end of a sentence that says the topic is unknown: the nearest names, or how to list all."""
+    found = nearest(name, names)
+    if found:
+        return "; did you mean " + " or ".join(found) + "?"
+    return "; type: rmqctl topics --by-topic"

@@ -1,0 +1,1 @@
+"""Which files a broker store has, where they lie, how large they should be."""

@@ -1,0 +1,168 @@
+"""The RocksDB databases of a broker store: which there are, and how they are read (spec A1, 10).
+
+The database library writes files of its own beside the ones it opens, even when it only reads. So it is given a
+temporary directory of links to the database's files: the store is not touched, and a broker may run. Rows that lie in
+the write-ahead log alone are replayed in memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rmqctl.errors import IOFailure, MissingExtra, Refused
+from rmqctl.files.tree import local_path
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
+
+METADATA, CONFIG_V2 = "config/metadata", "config/rdb"
+TOPICS_V1, GROUPS_V1, OFFSETS_V1 = "config/topics", "config/subscriptionGroups", "config/consumerOffsets"
+MESSAGES, POP = "rocksdbstore", "kvStore"
+DATABASES = (METADATA, TOPICS_V1, GROUPS_V1, OFFSETS_V1, CONFIG_V2, QUEUES, SEPARATE_QUEUES, MESSAGES, POP)
+"""Where brokers keep databases, relative to the store."""
+_ADVICE = (
+    "queues, index, timers and transactions: the log has all that was in it, `rmqctl rebuild STORE --into DIR` makes "
+    "queue files from it, and a broker that finds no database fills a new one; configuration and pop state: restore "
+    "the directory from a copy"
+)
+_ATTEMPTS = 3
+Row = tuple[bytes, bytes]
+
+
+class DatabaseDamaged(IOFailure):
+    """The library that reads databases cannot open one: files of it are damaged or missing."""
+
+    def __init__(self, shown: str, reason: str) -> None:
+        """
+        Args:
+            shown: the directory, as the user knows it.
+            reason: the library's words.
+        """
+        super().__init__(f"cannot open the RocksDB database {shown}", reason, _ADVICE)
+        self.reason = reason
+
+
+class Database:
+    """An open database; :func:`open_database` makes one.
+
+    Attributes:
+        path: relative to the store.
+        families: names of its column families; one exists only once something was written to it.
+    """
+
+    def __init__(self, handle: Any, path: str, families: list[str]) -> None:
+        self._handle, self.path, self.families = handle, path, families
+
+    def family(self, name: str) -> Any:
+        """The library's own object of a column family that is there."""
+        return self._handle if name == "default" else self._handle.get_column_family(name)
+
+    def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[Row]:
+        """Keys that begin with a prefix, with their values, in byte order; none where the family is not there.
+
+        Args:
+            start: leave out the keys in front of this one.
+
+        Raises:
+            DatabaseDamaged: a block of the family cannot be read.
+        """
+        if family not in self.families:
+            return
+        rows = self.family(family)
+        first = max(prefix, start)
+        found = rows.items(from_key=first) if first else rows.items()
+        try:
+            for key, value in found:
+                if not bytes(key).startswith(prefix):
+                    return
+                yield bytes(key), bytes(value)
+        except Exception as error:  # what the library raises has no class of its own
+            raise DatabaseDamaged(self.path, str(error)) from error
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key; None where it is not there.
+
+        Raises:
+            DatabaseDamaged: a block of the family cannot be read.
+        """
+        if family not in self.families:
+            return None
+        try:
+            value = self.family(family).get(key)
+        except Exception as error:
+            raise DatabaseDamaged(self.path, str(error)) from error
+        return None if value is None else bytes(value)
+
+
+def has_database(store: RocketMQStore, path: str) -> bool:
+    """Whether a database lies at a path of the store."""
+    return store.tree.stat(f"{path}/CURRENT") is not None
+
+
+def databases_of(store: RocketMQStore) -> list[str]:
+    """The databases that are there, in the order of :data:`DATABASES`."""
+    return [path for path in DATABASES if has_database(store, path)]
+
+
+def can_read() -> bool:
+    """Whether the package that reads RocksDB databases is installed."""
+    try:
+        import rocksdict  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@contextmanager
+def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Database]:
+    """A RocksDB database of a store by its path in it, for reading, all column families; keys and values are bytes.
+
+    Args:
+        purpose: what is done, for the error without the package.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+        Refused: the store is remote.
+        DatabaseDamaged: the database cannot be opened.
+    """
+    place = local_path(store.tree, path)
+    if place is None:
+        raise Refused(
+            "RocksDB databases can only be read on this machine; copy the store here and run the command on the copy"
+        )
+    links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
+    try:
+        handle, families = _open(Path(place), links, purpose, f"{store.root}/{path}")
+        try:
+            yield Database(handle, path, families)
+        finally:
+            handle.close()
+    finally:
+        shutil.rmtree(links, ignore_errors=True)
+
+
+def _open(place: Path, links: Path, purpose: str, shown: str) -> tuple[Any, list[str]]:
+    """Open the database through links; a running broker may delete files meanwhile, then it is tried again."""
+    try:
+        from rocksdict import AccessType, Options, Rdict
+    except ImportError as error:
+        raise MissingExtra(purpose, "rocksdb") from error
+    options = Options(raw_mode=True)
+    for attempt in range(_ATTEMPTS):
+        directory = links / str(attempt)
+        directory.mkdir()
+        try:
+            for file in place.iterdir():
+                if file.is_file():
+                    (directory / file.name).symlink_to(file.absolute())
+            names = list(Rdict.list_cf(str(directory), options))
+            families = dict.fromkeys(names, options)
+            access = AccessType.read_only()
+            return Rdict(str(directory), options=options, column_families=families, access_type=access), names
+        except Exception as error:
+            if attempt == _ATTEMPTS - 1 or all(link.exists() for link in directory.iterdir()):
+                raise DatabaseDamaged(shown, str(error).replace(f"{directory}/", "").rstrip(": ")) from error
+    raise AssertionError("the last attempt returns or raises")

@@ -1,0 +1,271 @@
+"""A broker store on disk: which files there are and which belong together (spec 1).
+
+Nothing here reads a record. Discovery lists what is there and never fails on strange names; those
+are handed on for `verify` to judge.
+
+The kinds of files that a store has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+from formats.rocketmq.dledger import ENTRY_SIZE
+from rmqctl.files.local import ByteSource
+from rmqctl.files.lock import is_locked
+from rmqctl.files.tree import Entry, Listing, LocalTree, Tree, join
+
+
+class FileKind(StrEnum):
+    """What a file is, whether its place in a store says so or its content."""
+
+    COMMIT_LOG = "commit-log"
+    QUEUE = "queue"
+    QUEUE_EXT = "queue-ext"
+    BATCH_QUEUE = "batch-queue"
+    COMPACTION_LOG = "compaction-log"
+    COMPACTION_QUEUE = "compaction-queue"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+    TIMER_WHEEL = "timer-wheel"
+    TIMER_LOG = "timer-log"
+    TIMER_CHECK = "timer-check"
+    DLEDGER_DATA = "dledger-data"
+    DLEDGER_INDEX = "dledger-index"
+    DLEDGER_CHECKPOINT = "dledger-checkpoint"
+    DLEDGER_TERM = "dledger-term"
+    CONFIG = "config"
+    EPOCH = "epoch"
+    IDENTITY = "identity"
+    ABORT = "abort"
+    LOCK = "lock"
+    OTHER = "other"
+
+
+# --- a broker store on disk -------------------------------------------------------------------------
+
+
+OFFSET_DIGITS = 20
+DLEDGER = "dledger-"
+COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX = (
+    "commitlog",
+    "consumequeue",
+    "consumequeue_ext",
+    "batchconsumequeue",
+    "index",
+)
+SEPARATE_QUEUES = "consumequeue_rocksdb"
+LIGHT = "%LMQ%"
+"""What the names of light queues (LMQ) begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """One file of a sequence of fixed-size files.
+
+    Attributes:
+        name: relative to the store root, as findings and dumps show it.
+        base: offset of its first byte in the sequence, from its name.
+        size: length in bytes; -1 where it was not asked for.
+        tree, path: where it lies.
+        lead: bytes in front of each record: 48 in a DLedger log, else 0.
+    """
+
+    name: str
+    base: int
+    size: int
+    tree: Tree
+    path: str
+    mtime_ms: int = 0
+    lead: int = 0
+
+    def open(self) -> ByteSource:
+        """The bytes of the file."""
+        return self.tree.open(self.path)
+
+
+_LONGEST_NAME = 255
+_NO_NAMES = (b"", b".", b"..")
+
+
+def can_have_queues(topic: bytes) -> bool:
+    """Whether a topic can name a directory: that of a damaged record may hold any bytes, and lead anywhere."""
+    return topic not in _NO_NAMES and len(topic) <= _LONGEST_NAME and b"/" not in topic and b"\0" not in topic
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """The directory of one queue: ``<root>/<kind>/<topic>/<queue_id>``."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    path: str
+    tree: Tree
+
+    def files(self, *, sizes: bool = True) -> tuple[list[StoreFile], list[Entry]]:
+        """Files whose names are offsets, ascending, and the entries whose names are not."""
+        return sequence(self.tree, self.path, self.path, sizes=sizes)
+
+
+@dataclass
+class RocketMQStore:
+    """A broker store.
+
+    Attributes:
+        tree: the root directory.
+        log_trees: directories that hold the commit log, each with the name to show for it.
+        selection: path inside the store that the user pointed at, "" for all of it.
+        settings: broker.conf, empty when none was given.
+    """
+
+    tree: Tree
+    log_trees: list[tuple[str, Tree]]
+    selection: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def root(self) -> str:
+        return self.tree.root
+
+    @property
+    def logs_outside(self) -> list[str]:
+        """Directories of the commit log that the user named and that lie outside the root."""
+        return [tree.root for name, tree in self.log_trees if name.startswith("/")]
+
+    @cached_property
+    def _log(self) -> tuple[list[StoreFile], list[Entry]]:
+        files: list[StoreFile] = []
+        strays: list[Entry] = []
+        for name, tree in self.log_trees:
+            found, other = log_sequence(tree, name)
+            files += found
+            strays += [Entry(e.name, join(name, e.name), e.is_directory, e.size, e.mtime_ms) for e in other]
+        return sorted(files, key=lambda f: (f.base, f.name)), strays
+
+    @property
+    def log_files(self) -> list[StoreFile]:
+        """Files of the commit log from all its paths, ascending by offset."""
+        return self._log[0]
+
+    @property
+    def log_strays(self) -> list[Entry]:
+        """What lies in the commit log's directories under a name that is no offset."""
+        return self._log[1]
+
+    def with_log(self, files: Iterable[StoreFile]) -> RocketMQStore:
+        """The same store with other files as its log."""
+        made = replace(self)
+        made.__dict__["_log"] = sorted(files, key=lambda f: (f.base, f.name)), self.log_strays
+        return made
+
+    def queues(self, kind: str = QUEUES) -> Iterator[QueueFiles]:
+        """Queues of a kind by topic and id; names that are no queue id are left out."""
+        for topic in self.tree.entries(kind, sizes=False):
+            if topic.is_directory:
+                for queue in self.tree.entries(topic.path, sizes=False):
+                    if queue.is_directory and is_queue_id(queue.name):
+                        yield QueueFiles(kind, topic.name, int(queue.name), queue.path, self.tree)
+
+    @cached_property
+    def index_files(self) -> list[Entry]:
+        """Entries of index/, by name."""
+        return self.tree.entries(INDEX)
+
+    @cached_property
+    def has_abort(self) -> bool:
+        """The file that a clean stop deletes is there."""
+        return self.tree.stat("abort") is not None
+
+    @cached_property
+    def is_running(self) -> bool:
+        """A broker holds the lock; always False for a remote store, where nobody can tell."""
+        return isinstance(self.tree, LocalTree) and is_locked(self.tree.full("lock"))
+
+    @property
+    def state(self) -> str:
+        """``running``, ``crashed`` or ``clean``."""
+        return "running" if self.is_running else "crashed" if self.has_abort else "clean"
+
+    @cached_property
+    def queue_database(self) -> str | None:
+        """Directory of the RocksDB database of queues; with useSeparateStorePathForRocksdbCQ it lies beside the files.
+
+        A broker that finds a database in both directories does not start.
+        """
+        return next((path for path in (SEPARATE_QUEUES, QUEUES) if self.tree.stat(f"{path}/CURRENT")), None)
+
+    @property
+    def has_rocksdb(self) -> bool:
+        """A RocksDB database of queues is there (spec 10)."""
+        return self.queue_database is not None
+
+    @cached_property
+    def is_rocksdb(self) -> bool:
+        """The queues are a RocksDB database (storeType=defaultRocksDB).
+
+        False where queue files beside it are kept up to date, as rocksdbCQDoubleWriteEnable does: the files then count.
+        """
+        if not self.has_rocksdb:
+            return False
+        from rmqctl.rocketmq.queues.log_end import file_queues_are_kept
+
+        return not file_queues_are_kept(self)
+
+    @cached_property
+    def has_light_database(self) -> bool:
+        """The queues are files, but light queues lie in the database alone (combineCQUseRocksdbForLmq)."""
+        if not self.has_rocksdb or self.is_rocksdb:
+            return False
+        return not any(e.is_directory and e.name.startswith(LIGHT) for e in self.tree.entries(QUEUES, sizes=False))
+
+    def in_database(self, topic: str) -> bool:
+        """Whether the queues of a topic are read from the RocksDB database."""
+        return self.is_rocksdb or (topic.startswith(LIGHT) and self.has_light_database)
+
+
+def sequence(tree: Tree, path: str, shown: str, *, sizes: bool = True) -> tuple[list[StoreFile], list[Entry]]:
+    """Files named by offset in a directory, ascending, and what else lies there.
+
+    Args:
+        shown: what to call the directory in names.
+    """
+    files: list[StoreFile] = []
+    others: list[Entry] = []
+    for entry in tree.entries(path, sizes=sizes):
+        if not entry.is_directory and is_offset(entry.name):
+            files.append(
+                StoreFile(join(shown, entry.name), int(entry.name), entry.size, tree, entry.path, entry.mtime_ms)
+            )
+        else:
+            others.append(entry)
+    return sorted(files, key=lambda f: f.base), others
+
+
+def listed_files(tree: Tree, path: str, listing: Listing) -> list[StoreFile]:
+    """Files of a directory that was listed before, ascending; all names are offsets."""
+    files = [StoreFile(join(path, name), int(name), size, tree, join(path, name)) for name, size in listing]
+    return sorted(files, key=lambda f: f.base)
+
+
+def log_sequence(tree: Tree, shown: str) -> tuple[list[StoreFile], list[Entry]]:
+    """Like :func:`sequence` for a directory of the log; files of a DLedger log know what leads their records."""
+    files, others = sequence(tree, "", shown)
+    is_dledger = shown.startswith(DLEDGER)
+    return [replace(f, lead=ENTRY_SIZE) for f in files] if is_dledger else files, others
+
+
+@lru_cache(1024)
+def is_offset(name: str) -> bool:
+    """Whether a broker can read the name as an offset (Long.parseLong), digits only as brokers write it."""
+    return name.isascii() and name.isdigit() and len(name) >= OFFSET_DIGITS and int(name) < 1 << 63
+
+
+@lru_cache(4096)
+def is_queue_id(name: str) -> bool:
+    """Whether a broker reads the name as a queue id (Integer.parseInt)."""
+    digits = name.lstrip("+-") if name[:1] in "+-" else name
+    return digits.isascii() and digits.isdigit() and -(1 << 31) <= int(name) < 1 << 31

@@ -1,0 +1,321 @@
+"""From a path that a user typed to a store: its root, its commit log, and the part that was meant.
+
+From a path, local or remote, to what lies there: a store, a part of one, or a single file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+
+from rmqctl.errors import NotAStore, Refused
+from rmqctl.files.filesystem import is_url
+from rmqctl.files.new_files import refuse_unfinished
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    COMMIT_LOG,
+    DLEDGER,
+    INDEX,
+    QUEUES,
+    QUEUES_EXT,
+    RocketMQStore,
+    is_offset,
+)
+from rmqctl.rocketmq.store.geometry import read_broker_conf
+from rmqctl.store import LoneFile, tree_of
+
+MARKS = (COMMIT_LOG, QUEUES, BATCH_QUEUES, INDEX, "checkpoint", "abort", "timerlog", "timerwheel", "compaction")
+"""Names that show a directory to be a store; ``config`` alone shows it only with a known file in it."""
+CONFIG_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
+_INSIDE = {COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX, "config", "timerlog", "compaction"}
+
+
+def open_store(
+    tree: Tree,
+    *,
+    commit_log: Sequence[Tree] = (),
+    settings: Mapping[str, str] | None = None,
+    selection: str = "",
+) -> RocketMQStore:
+    """The store whose root is ``tree``.
+
+    Args:
+        commit_log: directories of the log when it lies elsewhere; default: ``commitlog`` and every
+            ``commitlog*`` directory in the root that holds files named by offset (spec 1.4).
+        settings: broker.conf.
+        selection: part of the store that is meant, a path relative to the root.
+
+    Raises:
+        NotAStore: nothing in the directory belongs to a store.
+    """
+    if not commit_log and not looks_like_store(tree):
+        raise NotAStore(tree.root, "no commitlog/, consumequeue/, checkpoint or config/ in it")
+    logs = [(_shown(tree, t), t) for t in commit_log] if commit_log else _log_trees(tree, settings or {})
+    return RocketMQStore(tree, logs, selection, settings or {})
+
+
+def looks_like_store(tree: Tree) -> bool:
+    """Whether a directory holds anything a broker keeps in its root."""
+    names = {e.name for e in tree.entries("", sizes=False)}
+    if names & set(MARKS):
+        return True
+    if any(n.startswith(DLEDGER) for n in names):
+        return True
+    config = {e.name for e in tree.entries("config", sizes=False)} if "config" in names else set()
+    return bool(config & set(CONFIG_FILES)) or _holds_log(tree, names)
+
+
+def _holds_log(tree: Tree, names: set[str]) -> bool:
+    return any(_is_log_directory(tree, name) for name in sorted(names) if name.startswith(COMMIT_LOG))
+
+
+def _is_log_directory(tree: Tree, path: str) -> bool:
+    return any(is_offset(e.name) and not e.is_directory for e in tree.entries(path, sizes=False))
+
+
+def _log_trees(tree: Tree, settings: Mapping[str, str]) -> list[tuple[str, Tree]]:
+    """The directories of the commit log: from the settings if those are there, else inside the root."""
+    configured = _configured_logs(settings)
+    if configured:
+        return [(_shown(tree, log), log) for log in configured]
+    names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(COMMIT_LOG)]
+    found = [n for n in names if n == COMMIT_LOG or _is_log_directory(tree, n)]
+    found += _dledger_logs(tree)
+    return [(name, tree.child(name)) for name in found]
+
+
+def _dledger_logs(tree: Tree) -> list[str]:
+    """Data directories of DLedger logs; an old commit log may lie in front of them (spec 2.14)."""
+    names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(DLEDGER)]
+    return [f"{name}/data" for name in names if _is_log_directory(tree, f"{name}/data")]
+
+
+def _shown(tree: Tree, log: Tree) -> str:
+    """How the files of a log directory are named: relative to the store where it lies inside, else in full."""
+    if isinstance(tree, LocalTree) and isinstance(log, LocalTree):
+        root, path = os.path.abspath(tree.root), os.path.abspath(log.root)
+    else:
+        root, path = tree.root, log.root
+    return path.removeprefix(root.rstrip("/") + "/")
+
+
+def _configured_logs(settings: Mapping[str, str]) -> list[LocalTree]:
+    """Local directories that broker.conf names for the log and that exist on this machine."""
+    text = ",".join(settings.get(k, "") for k in ("storePathCommitLog", "readOnlyCommitLogStorePaths"))
+    trees = [LocalTree(p.strip()) for p in text.split(",") if p.strip()]
+    if not trees or not all((t.stat("") or _NOTHING).is_directory for t in trees):
+        return []
+    return trees
+
+
+class _Nothing:
+    is_directory = False
+
+
+_NOTHING = _Nothing()
+
+
+def root_of(path: PurePosixPath) -> tuple[PurePosixPath, str] | None:
+    """The store root above a path inside a store, and the path relative to it; None when no name fits.
+
+    Goes by names alone: ``.../commitlog/00000000000000000000`` lies in the store ``...``.
+    """
+    parts = path.parts
+    for at in range(len(parts) - 1, 0, -1):
+        name = parts[at]
+        if name in _INSIDE or name.startswith((COMMIT_LOG, "dledger-")):
+            return PurePosixPath(*parts[:at]), "/".join(parts[at:])
+    return None
+
+
+# --- from a path ------------------------------------------------------------------------------------
+
+
+_KAFKA_FILES = {
+    "meta.properties",
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    ".kafka_cleanshutdown",
+}
+_KAFKA_PARTITION = re.compile(r".+-\d+")
+_KAFKA_SEGMENT = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
+
+
+def open_path(
+    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
+) -> RocketMQStore | LoneFile:
+    """What lies at a path: a store root, a directory inside one, or one file.
+
+    Args:
+        commit_log: directories of the commit log when it lies outside the root.
+        broker_conf: path of broker.conf, for what files do not tell.
+        format: ``rocketmq`` or ``kafka`` to be taken at one's word.
+
+    Raises:
+        NotAStore: nothing is there, or nothing that belongs to a RocketMQ store.
+        OSError: it cannot be read.
+    """
+    settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
+    logs = [tree_of(p) for p in commit_log]
+    for log, name in zip(logs, commit_log, strict=True):
+        if not _must_exist(log, name):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no directory", name)
+    tree = tree_of(path)
+    entry = _must_exist(tree, path)
+    if format == "kafka":
+        raise NotAStore(
+            path, "this command has no use for Kafka log directories", "leave out --format kafka for a RocketMQ store"
+        )
+    if entry and (logs or _is_root(tree)):
+        return open_store(tree, commit_log=logs, settings=settings)
+    inside = _inside(path, settings, logs)
+    if inside is not None:
+        return inside
+    if entry:
+        raise _no_store(tree, path)
+    parent, _, name = path.rstrip("/").rpartition("/")
+    if _KAFKA_SEGMENT.fullmatch(name):
+        raise _kafka(path)
+    return LoneFile(tree_of(parent or ("/" if path.startswith("/") else ".")), name)
+
+
+def open_store_at(
+    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
+) -> RocketMQStore:
+    """Like :func:`open_path`, for commands that need a whole store.
+
+    Raises:
+        NotAStore: a single file that belongs to no store.
+    """
+    found = open_path(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
+    if isinstance(found, LoneFile):
+        entry = found.tree.stat(found.name)
+        if entry is not None and entry.size == 0:
+            raise NotAStore(path, "it is a file of 0 bytes outside a store", "give the store's directory")
+        raise NotAStore(
+            path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
+        )
+    return found
+
+
+def open_root_at(
+    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
+) -> RocketMQStore:
+    """Like :func:`open_store_at`, for commands that write: they take a root, and nothing that lies in a store.
+
+    Raises:
+        Refused: the path is a part of a store, or what a command that was broken off has left.
+    """
+    found = open_store_at(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
+    if found.selection:
+        raise _part(path, found.root)
+    refuse_unfinished(Path(found.root))
+    return found
+
+
+def check_no_part(path: Path) -> None:
+    """Hold a directory where a store is, or is to be made, to lying in no store.
+
+    Raises:
+        Refused: a store is around it, the message names its root; or it is unfinished.
+    """
+    refuse_unfinished(path)
+    found = root_of(PurePosixPath(path.absolute().as_posix()))
+    if found is not None and not looks_like_store(LocalTree(str(path))):
+        root, inside = found
+        names = {e.name for e in LocalTree(str(root)).entries("", sizes=False)} - {inside.partition("/")[0]}
+        if names & set(MARKS):
+            raise _part(path, root)
+
+
+def _part(path: object, root: object) -> Refused:
+    return Refused(
+        f"{path} lies in the store {root}, and what is written concerns a store as a whole; nothing was written; "
+        f"give its root: {root}"
+    )
+
+
+def _must_exist(tree: Tree, path: str) -> bool:
+    """Whether a path is a directory.
+
+    Raises:
+        NotAStore: nothing is there.
+    """
+    entry = tree.stat("")
+    if entry is None:
+        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
+    if entry.is_directory:
+        tree.entries("", sizes=False)  # says now if it may not be read
+    return entry.is_directory
+
+
+def _is_root(tree: Tree) -> bool:
+    """Whether a directory is a store's root, and not merely a part whose names look like one."""
+    return looks_like_store(tree)
+
+
+def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQStore | None:
+    """The store above a path inside it, with the path as its selection."""
+    if is_url(path):
+        scheme, _, rest = path.partition("://")
+        found = root_of(PurePosixPath("/" + rest))
+        root = f"{scheme}://{str(found[0])[1:]}" if found else ""
+    else:
+        found = root_of(PurePosixPath(Path(path).absolute().as_posix()))
+        root = _as_typed(path, found[1]) if found else ""
+    if found is None:
+        return None
+    tree = tree_of(root)
+    return open_store(tree, commit_log=logs, settings=settings, selection=found[1]) if looks_like_store(tree) else None
+
+
+def _as_typed(path: str, inside: str) -> str:
+    """The root in the user's own words where the path ends with the part inside."""
+    typed = path.rstrip("/")
+    if typed.endswith("/" + inside):
+        return typed[: -len(inside) - 1] or "/"
+    absolute = Path(path).absolute().as_posix()
+    return absolute[: -len(inside) - 1] or "/"
+
+
+def _no_store(tree: Tree, path: str) -> NotAStore:
+    names = [e.name for e in tree.entries("", sizes=False)]
+    if not names:
+        return NotAStore(path, "the directory is empty")
+    kafka = [n for n in names if n in _KAFKA_FILES or _KAFKA_SEGMENT.fullmatch(n) or _is_partition(tree, n)]
+    if kafka:
+        return _kafka(path)
+    return NotAStore(
+        path, f"no commitlog/, consumequeue/, checkpoint or config/ in it, but {', '.join(sorted(names)[:4])}"
+    )
+
+
+def _is_partition(tree: Tree, name: str) -> bool:
+    return bool(_KAFKA_PARTITION.fullmatch(name)) and any(
+        _KAFKA_SEGMENT.fullmatch(e.name) for e in tree.entries(name, sizes=False)
+    )
+
+
+def _kafka(path: str) -> NotAStore:
+    return NotAStore(
+        path, "it is a Kafka log directory, for which this command is not made", "see `rmqctl dump --help`"
+    )
+
+
+class _Callable(ModuleType):
+    """Importing this module must not take away the function of its name in the package."""
+
+    def __call__(self, path: Any, **kwargs: Any) -> Any:
+        from rmqctl.store import open_path
+
+        return open_path(os.fspath(path), **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

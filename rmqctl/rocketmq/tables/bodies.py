@@ -1,0 +1,151 @@
+"""Bodies of a block's records as Arrow columns, in pieces that stay small however far they decompress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from formats.errors import DecodeError
+from formats.rocketmq.message import SysFlag
+from rmqctl.rocketmq.dump.messages import slices
+from rmqctl.rocketmq.dump.property_json import slices_of
+from rmqctl.rocketmq.dump.record import show_properties
+from rmqctl.rocketmq.dump.rendering import Show, name_of
+from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.record import inner_messages, open_body
+from rmqctl.rocketmq.tables.texts import PROPERTIES, TEXTS
+
+MOST_BYTES = 32 << 20
+"""Bytes of decompressed bodies in one piece, the last one of it not counted."""
+
+_MAX_BODY = 256 << 20
+_COMPRESSED, _INNER = int(SysFlag.COMPRESSED), int(SysFlag.INNER_BATCH)
+
+INNER = pa.list_(
+    pa.struct(
+        [
+            ("queue_offset", pa.int64()),
+            ("size", pa.int32()),
+            ("flag", pa.int32()),
+            ("tags", pa.string()),
+            ("keys", TEXTS),
+            ("unique_key", pa.string()),
+            ("properties", PROPERTIES),
+            ("body_size", pa.int32()),
+            ("body", pa.binary()),
+        ]
+    )
+)
+"""Messages of an inner batch."""
+
+
+class BodyOption(StrEnum):
+    """What the column ``body`` holds: the body ``decompressed``, as ``stored``, or there is ``none``."""
+
+    DECOMPRESSED = "decompressed"
+    STORED = "stored"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """Bodies of the records of one block.
+
+    Attributes:
+        body: bytes, null where they cannot be decompressed.
+        size: bytes decompressed, null likewise.
+        inner: messages of inner batches as far as they can be read, null for other records.
+    """
+
+    body: Any
+    size: Any
+    inner: Any
+
+
+def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
+    """The block in pieces, each with the decompressed bodies of its records that are not stored plain, by row."""
+    packed = np.flatnonzero((block["sys_flag"] & (_COMPRESSED | _INNER)) != 0)
+    if not len(packed):
+        yield block, {}
+        return
+    begin, size, opened = 0, 0, {}
+    stored = slices(block, block.body_at[packed], block.body_size[packed])
+    flags = block["sys_flag"][packed].tolist()
+    for row, flag, raw in zip(packed.tolist(), flags, stored, strict=True):
+        opened[row - begin] = data = open_body(raw, flag, _MAX_BODY).data
+        size += len(data or b"")
+        if size >= MOST_BYTES:
+            yield block.take(slice(begin, row + 1)), opened
+            begin, size, opened = row + 1, 0, {}
+    if begin < len(block):
+        yield block.take(slice(begin, len(block))), opened
+
+
+def stored_bodies(block: Block) -> Any:
+    """The bodies as stored."""
+    return slices_of(pa.py_buffer(block.data), block.body_at, block.body_at + block.body_size)
+
+
+def open_bodies(block: Block, opened: dict[int, bytes | None]) -> Any:
+    """The bodies as the consumer sees them."""
+    if not opened:
+        return stored_bodies(block)
+    bodies: list[bytes | None] = list(slices(block, block.body_at, block.body_size))
+    for row, data in opened.items():
+        bodies[row] = data
+    return pa.array(bodies, pa.binary())
+
+
+def open_sizes(block: Block, opened: dict[int, bytes | None]) -> Any:
+    """Bytes of the bodies as the consumer sees them."""
+    sizes, missing = block.body_size.astype(np.int32), np.zeros(len(block), np.bool_)
+    for row, data in opened.items():
+        sizes[row], missing[row] = len(data or b""), data is None
+    return pa.array(sizes, mask=missing)
+
+
+def inner_column(block: Block, opened: dict[int, bytes | None]) -> Any:
+    """The messages of inner batches."""
+    flags, bases = block["sys_flag"], block["queue_offset"]
+    found: list[list[dict[str, Any]] | None] = [None] * len(block)
+    for row, data in opened.items():
+        if int(flags[row]) & _INNER:
+            found[row] = list(_inner(data or b"", int(bases[row])))
+    return pa.array(found, INNER)
+
+
+def _inner(body: bytes, base: int) -> Iterator[dict[str, Any]]:
+    try:
+        for offset, fields in enumerate(inner_messages(body), base):
+            properties = show_properties(fields["properties"], _AS_TEXT)
+            yield {
+                "queue_offset": offset,
+                "size": fields["total_size"],
+                "flag": fields["flag"],
+                "tags": properties.tags,
+                "keys": properties.keys,
+                "unique_key": properties.unique_key,
+                "properties": list(properties.all.items()),
+                "body_size": len(fields["body"]),
+                "body": fields["body"],
+            }
+    except DecodeError:
+        return
+
+
+class _TextShow(Show):
+    """Values as text always, where JSON would have an object of base64."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        return name_of
+
+
+_AS_TEXT = _TextShow()

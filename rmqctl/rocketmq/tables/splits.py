@@ -1,0 +1,203 @@
+"""Dividing a commit log among tasks: each part is read alone, together they give what ``dump`` shows.
+
+How far a log can be read without meeting a record that is still being written.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from rmqctl.errors import IOFailure
+from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
+from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
+from rmqctl.rocketmq.log.crc import body_crcs
+from rmqctl.rocketmq.queues.log_end import late_start, log_end
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.tables.tally import note
+from rmqctl.rocketmq.verify.splits import Split, splits_of
+
+SPLIT_SIZE = 128 << 20
+"""Bytes of the log in one task of jobs that keep something of each split."""
+SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
+_SPLITS_PER_CORE, _FEW_CORES = 2, 2
+_SAMPLE = 8
+"""Queues that are asked for a record near the end of the log: a dozen small reads for each."""
+
+
+def log_of(store: RocketMQStore) -> CommitLog:
+    """The commit log of a store."""
+    return CommitLog(store.log_files, crashed=store.has_abort)
+
+
+def usual_split_size(store: RocketMQStore, cores: int | None = None) -> int:
+    """Bytes of the log in one task where nobody says: work for every core, no task that its start outweighs.
+
+    Args:
+        cores: tasks that run at once; few are assumed where nobody knows.
+    """
+    tasks = (cores or _FEW_CORES) * _SPLITS_PER_CORE
+    return min(max(sum(f.size for f in store.log_files) // tasks, SMALLEST_SPLIT), LARGEST_SPLIT)
+
+
+def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:
+    """:func:`splits_of_log` for the log of a store, whose queues know records of the last file."""
+    return splits_of_log(log_of(store), size, end, lambda file: late_start(store, file, _SAMPLE))
+
+
+def splits_of_log(
+    log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None, known: Callable[[StoreFile], int] | None = None
+) -> list[Split]:
+    """Splits of a log in order, up to where old records begin that a cut has left behind its end.
+
+    Only a walk over the last file tells where it ends. Where the file is divided, it begins at the last record that is
+    known, so that little is read here; at the start of the file where nothing is known, or where the times of records
+    in front of that one do not ascend.
+
+    Args:
+        end: a physical offset up to which the log is known to go; then nothing is scanned.
+        known: a place in a file where a record begins that belongs to the log; 0 where nobody knows one.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found: list[Split] = []
+    for context in log.contexts():
+        parts = splits_of([context], size)
+        if context.followed or len(parts) == 1 or end is not None:
+            found += parts
+            continue
+        late = known(context.file) if known is not None else 0
+        stale = stale_from(
+            context, late if _ascends(context, [*(p.start for p in parts if p.start < late), late]) else 0
+        )
+        if stale is None:
+            found += parts
+        else:
+            return found + [_clipped(part, stale) for part in parts if part.start < stale]
+    return found
+
+
+def _ascends(context: FileContext, places: Sequence[int]) -> bool:
+    """Whether the last records in front of some places of a file were stored one after the other."""
+    states = (resume_state(context, place) for place in places if place)
+    times = [state.store_timestamp for state in states if state.records]
+    return all(before <= after for before, after in pairwise(times))
+
+
+def stale_from(context: FileContext, start: int = 0) -> int | None:
+    """Where old records begin in the last file of a log, in bytes; None when there are none.
+
+    Args:
+        start: a place in front of which there are none.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    for found in walk_file(context, resume_state(context, start) if start else LogState(), start=start):
+        for finding in found.findings:
+            if finding.kind is LOG_STALE_TAIL:
+                return finding.offset
+    return None
+
+
+def _clipped(part: Split, end: int) -> Split:
+    stop = end if part.stop is None else min(part.stop, end)
+    return Split(part.context, part.start, stop)
+
+
+def walk_split(split: Split) -> Iterator[LogBlock]:
+    """The blocks of records that start in a split.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    file = split.context.file
+    check_reachable(file)
+    state = resume_state(split.context, split.start) if split.start else LogState()
+    for found in walk_file(split.context, state, start=split.start, stop=split.stop):
+        note(len(found.block), 0)
+        yield found
+    note(0, (file.size if split.stop is None else split.stop) - split.start)
+
+
+def check_reachable(file: StoreFile) -> None:
+    """Refuse to take a whole store that this machine does not have for an empty one.
+
+    Raises:
+        IOFailure: the directory of the file is not there.
+    """
+    tree = file.tree
+    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
+        raise IOFailure(
+            f"cannot read {tree.root} on {platform.node() or 'this machine'}",
+            "no such directory",
+            "every machine that runs tasks must have the store under the same path: mount it there, or give a URL",
+        )
+
+
+# --- how far a log can be read without meeting a record that is still being -------------------------
+
+
+_BACK = 16 << 20
+
+
+def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = True) -> int:
+    """The physical offset behind the last record that has arrived in full.
+
+    A broker writes into a mapped file, so of the last record only a part may be there. In a growing
+    log it counts when something follows it, or when its body matches its CRC and no zero stands in
+    its properties.
+
+    Args:
+        known: an offset that this function gave before; what lies before it is not looked at again.
+        growing: somebody may be writing.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    contexts = log_of(store).contexts()
+    if not contexts:
+        return known or 0
+    current = next((c for c in contexts if not c.followed), contexts[-1])
+    base = current.file.base
+    if known is not None:
+        return max(_tip(current, max(known - base, 0), growing=growing) or base, known)
+    start = max(log_end(store).offset - base - _BACK, 0)
+    tip = _tip(current, start, growing=growing)
+    if tip is None and start:
+        tip = _tip(current, 0, growing=growing)
+    return base if tip is None else tip
+
+
+def _tip(context: FileContext, start: int, *, growing: bool) -> int | None:
+    """Behind the last complete record of a file, None where it has none from ``start`` on."""
+    base = context.file.base
+    state = resume_state(context, start) if start else LogState()
+    tip: int | None = None
+    for found in walk_file(context, state, start=start):
+        block = found.block
+        if len(block):
+            complete = not growing or _is_complete(block)
+            tip = (
+                int(block.physical[-1] + block.total_size[-1])
+                if complete
+                else int(block.physical[-1]) - context.file.lead
+            )
+        if block.blanks:
+            tip = base + context.file.size
+    return tip
+
+
+def _is_complete(block: Block) -> bool:
+    """Whether the last record of a block has arrived in full."""
+    one = block.take(np.array([len(block) - 1]))
+    at = int(one.properties_at[0])
+    properties = one.data[at : at + int(one.properties_size[0])]
+    return int(body_crcs(one)[0]) == int(one["body_crc"][0]) and bool((properties != 0).all())

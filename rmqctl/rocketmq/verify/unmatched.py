@@ -1,0 +1,539 @@
+"""What is left of the queues once every record of the log has claimed its unit.
+
+Most queues come out even: as many live units as records claimed. Only the others are looked at
+unit by unit.
+
+Which queues come out even: as many live units as records of the log claimed, and nothing else to tell.
+
+A store may have hundreds of thousands of queues, nearly all even and most of one small file; those
+are read whole and counted many at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqctl.files.tree import Listing, Tree, read_head
+from rmqctl.findings import Finding, FindingKind, Severity
+from rmqctl.rocketmq.findings.derived import (
+    QUEUE_AHEAD,
+    QUEUE_HOLE,
+    QUEUE_MIN_OFFSET,
+    QUEUE_MISSING,
+    QUEUE_MISSING_UNITS,
+    QUEUE_REPEAT,
+    QUEUE_STALE_TAIL,
+    QUEUE_UNDISPATCHED,
+    QUEUE_UNIT_MISMATCH,
+)
+from rmqctl.rocketmq.findings.log import LOG_GAP
+from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.queues.files import UNIT, Queue, Units, is_pre_blank
+from rmqctl.rocketmq.store.files import (
+    COMMIT_LOG,
+    LIGHT,
+    OFFSET_DIGITS,
+    QUEUES,
+    QueueFiles,
+    RocketMQStore,
+    StoreFile,
+    listed_files,
+)
+from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.text import number_of
+
+Key = tuple[str, int]
+_SMALL = 1 << 14
+_UNIT = UNIT.itemsize
+_AT_ONCE = 256
+
+
+@dataclass(slots=True)
+class Claim:
+    """Units of one queue that records of the log have claimed.
+
+    Attributes:
+        count: how many; low, high: smallest and largest queue offset; end: largest physical end.
+        begin: smallest physical offset of a record, where it was noted; -1 where not.
+    """
+
+    count: int = 0
+    low: int = -1
+    high: int = -1
+    end: int = -1
+    begin: int = -1
+
+    def add(self, count: int, low: int, high: int, end: int, begin: int = -1) -> None:
+        """Add a run of units."""
+        self.begin = begin if self.begin < 0 else min(self.begin, begin)
+        self.low = low if self.low < 0 else min(self.low, low)
+        self.count, self.high, self.end = self.count + count, max(self.high, high), max(self.end, end)
+
+    def join(self, other: Claim) -> None:
+        """Add what another split claimed."""
+        if other.count:
+            self.add(other.count, other.low, other.high, other.end, other.begin)
+
+
+def live_and_expired(units: Units, min_offset: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Units of records in the log, and units before it; what was never written and fillers are neither."""
+    written = (units["size"] != 0) & ~is_pre_blank(units)
+    old = units["physical_offset"] < min_offset
+    return written & ~old, written & old
+
+
+def uneven_queues(
+    tree: Tree, listed: Mapping[str, Listing], claims: Mapping[Key, Claim], lacking: Collection[Key], min_offset: int
+) -> Iterator[str]:
+    """Paths of the queues that must be looked at one by one, in the order given; large ones are always among them.
+
+    Args:
+        listed: names and sizes of each queue's files by its path; a queue without files is left out.
+        lacking: queues of which records of the log have no right unit.
+        min_offset: physical offset at which the log begins.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    paths = [path for path, files in listed.items() if files]
+    for at in range(0, len(paths), _AT_ONCE):
+        some = paths[at : at + _AT_ONCE]
+        read = {path: units for path in some if (units := _read(tree, path, listed[path])) is not None}
+        live, expired = _counts(list(read.values()), min_offset)
+        even = set()
+        for path, alive, old in zip(read, live, expired, strict=True):
+            key = key_of(path)
+            claimed = claims[key].count if key in claims else 0
+            if not old and alive == claimed and key not in lacking:
+                even.add(path)
+        yield from (path for path in some if path not in even)
+
+
+def key_of(path: str) -> Key:
+    """Topic and queue id of ``<kind>/<topic>/<queue id>``."""
+    _, topic, queue_id = path.split("/")
+    return topic, int(queue_id)
+
+
+def _read(tree: Tree, path: str, files: Listing) -> bytes | None:
+    """The written units of a queue; None of one with several files or many units."""
+    if len(files) != 1:
+        return None
+    ((name, size),) = files
+    data = read_head(tree, f"{path}/{name}", size) if size <= _SMALL else _read_sparse(tree, f"{path}/{name}", size)
+    torn = len(data) % _UNIT if data is not None else 0
+    return data[:-torn] if torn and data is not None else data
+
+
+def _read_sparse(tree: Tree, path: str, size: int) -> bytes | None:
+    """Units of a large file outside its holes, None if they are many."""
+    begin, room, parts = 0, _SMALL, []
+    source = tree.open(path)
+    try:
+        for start, stop in source.data_ranges(0, size):
+            begin, end = max(begin, start // _UNIT * _UNIT), -(-stop // _UNIT) * _UNIT
+            room -= end - begin
+            if room < 0:
+                return None
+            parts.append(source.read_at(begin, end - begin))
+            begin = end
+    finally:
+        source.close()
+    return b"".join(parts)
+
+
+def _counts(queues: list[bytes], min_offset: int) -> tuple[list[int], list[int]]:
+    """Live and expired units of each queue."""
+    data = b"".join(queues)
+    if not data.strip(b"\0"):
+        return [0] * len(queues), [0] * len(queues)
+    ends = np.cumsum([0] + [len(queue) // _UNIT for queue in queues])
+    live, expired = live_and_expired(np.frombuffer(data, UNIT), min_offset)
+    return _sums(live, ends), _sums(expired, ends)
+
+
+def _sums(flags: npt.NDArray[np.bool_], ends: Ints) -> list[int]:
+    """How many flags are set from each end to the next."""
+    before = np.concatenate([[0], np.cumsum(flags)])[ends]
+    counts: list[int] = np.diff(before).tolist()
+    return counts
+
+
+# --- what is left of the queues once every record of the log has claimed it -------------------------
+
+
+OpenQueues = Callable[[Collection[Key]], Iterator[Queue]]
+"""Opens the queues that must be looked at, given those of which the log misses units."""
+_SIZE = UNIT.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A record whose unit is not there, or wrong.
+
+    Attributes:
+        offset: its queue offset; physical, end: where the record lies in the log.
+        actual: the unit found there (offset, size, tags code), None when it is empty.
+        expected: the unit it should be, where ``actual`` is not None.
+    """
+
+    key: Key
+    offset: int
+    physical: int
+    end: int
+    actual: tuple[int, int, int] | None = None
+    expected: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileQueues:
+    """Queues of files; those that come out even are left out.
+
+    Attributes:
+        listed: names and sizes of each queue's files by its path.
+    """
+
+    store: RocketMQStore
+    listed: dict[str, Listing]
+    claims: dict[Key, Claim]
+    context: LogContext
+
+    def __call__(self, lacking: Collection[Key]) -> Iterator[Queue]:
+        tree = self.store.tree
+        for path in uneven_queues(tree, self.listed, self.claims, lacking, self.context.min_offset):
+            files = listed_files(tree, path, self.listed[path])
+            yield Queue(QueueFiles(QUEUES, *key_of(path), path, tree), files, UNIT)
+
+
+def finish_queues(
+    store: RocketMQStore,
+    queues: OpenQueues,
+    claims: dict[Key, Claim],
+    missing: list[Missing],
+    context: LogContext,
+    file_size: int,
+) -> Iterator[Finding]:
+    """Findings of all queues, and of records whose queue has no files.
+
+    Args:
+        queues: opens them.
+        file_size: what a file of the log should have, bytes.
+    """
+    lacking: dict[Key, list[Missing]] = defaultdict(list)
+    for m in missing:
+        explained = m.actual is not None and context.is_damaged(m.physical, m.end)
+        if not explained and m.physical not in context.misplaced:
+            lacking[m.key].append(m)
+    dispatched = max((c.end for c in claims.values()), default=-1)
+    beyond, before, refusals = -1, -1, refusals_of(store.tree)
+    for queue in queues(lacking):
+        known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
+        rest = _Rest(queue, claims.get(queue.key, Claim()), known, context, dispatched)
+        yield from rest.findings()
+        beyond = max(beyond, rest.beyond)
+        before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
+    for key, records in sorted(lacking.items()):
+        if not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
+            yield _no_queue(store, key, records, context, dispatched)
+    if before >= 0:
+        yield lost_start(store, context, before, file_size)
+    if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
+        yield lost_file(store, context, beyond)
+
+
+def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
+    """Without records whose unit lies in a file that could not be read: that has been said."""
+    return [m for m in missing if not any(f.base <= m.offset * _SIZE < f.base + f.size for f in unread)]
+
+
+def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
+    """A queue that the log knows and no directory holds.
+
+    Args:
+        dispatched: from where on a broker makes units of queue files after a crash. RocksDB queues lose what was in
+            memory: there it is the start of the log.
+    """
+    rocksdb = store.in_database(key[0])
+    dispatched = context.min_offset if rocksdb else dispatched
+    late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
+    kind = QUEUE_UNDISPATCHED if late else QUEUE_MISSING
+    expired = Severity.NOTE if rocksdb and not late and _is_lite(key[0]) else None
+    low, high = min(m.offset for m in records), max(m.offset for m in records)
+    message = (
+        f"{number_of(len(records), 'message')} of the log, queue offsets {low} to {high}, and no "
+        f"{'unit in RocksDB' if rocksdb else 'queue file'} for them"
+    )
+    if expired:
+        message += "; a lite topic that has expired is deleted so"
+    place = store.queue_database if rocksdb else QUEUES
+    return Finding(
+        kind, f"{place}/{key[0]}/{key[1]}", 0, 0, message, expired, topic=key[0], queue_id=key[1], queue_offset=low,
+        physical_offset=records[0].physical,
+    )  # fmt: skip
+
+
+def _is_lite(topic: str) -> bool:
+    """Whether a name is that of the light queue of a lite topic: ``%LMQ%$parent$name``."""
+    return topic.startswith(f"{LIGHT}$") and "$" in topic[len(LIGHT) + 1 :]
+
+
+def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding:
+    """The finding for a last file of the log that units prove to be missing."""
+    directory = store.log_files[-1].name.rpartition("/")[0]
+    message = (
+        f"queue units point to offsets up to {beyond}, but the last file ends at {context.limit}: a file is missing"
+    )
+    name = f"{directory}/{context.limit:0{OFFSET_DIGITS}d}"
+    return Finding(LOG_GAP, name, 0, 0, message, physical_offset=context.limit)
+
+
+def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size: int) -> Finding:
+    """The finding for first files of the log that did not expire: expiry would have deleted these queue files too."""
+    directory = store.log_files[0].name.rpartition("/")[0] if store.log_files else COMMIT_LOG
+    base = before // file_size * file_size
+    message = (
+        f"whole queue files point to offsets from {before} on, but the log begins at {context.min_offset}: a file of "
+        "the log is missing, or it expired just before the broker stopped (expiry deletes such queue files next)"
+    )
+    name = f"{directory}/{base:0{OFFSET_DIGITS}d}"
+    size = context.min_offset - base
+    return Finding(LOG_GAP, name, 0, size, message, Severity.WARNING, physical_offset=base)
+
+
+_REASONS = {
+    QUEUE_AHEAD.id: ", but the log ends at {end}",
+    QUEUE_STALE_TAIL.id: ", and the log has no record for it",
+    QUEUE_REPEAT.id: ", as the one beside does, and the log has no record for it",
+}
+
+
+class _Rest:
+    """One queue against what was claimed of it."""
+
+    def __init__(
+        self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext, dispatched: int
+    ) -> None:
+        self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
+        self.dispatched, self.beyond, self.unexpired = dispatched, -1, -1
+        self._wrong = {m.offset for m in missing if m.actual is not None}
+
+    def findings(self) -> Iterator[Finding]:
+        live = expired = 0
+        for file in self.queue.files:
+            in_file = 0
+            for first, units in self.queue.chunks(file):
+                alive, old = self._count(units)
+                live, expired, in_file = live + alive, expired + old, in_file + alive
+                if first == 0 and old and self.unexpired < 0:
+                    self.unexpired = self._lowest(units)
+            if file is self.queue.files[0] and (in_file or len(self.queue.files) == 1):
+                self.unexpired = -1
+        if expired:
+            yield self._expired(expired)
+        if live == self.claim.count and not self.missing:
+            return
+        if live != self.claim.count + self._known():
+            for file in self.queue.files:
+                for first, units in self.queue.chunks(file):
+                    yield from self._unclaimed(file, first, units)
+        yield from self._missing()
+
+    def _known(self) -> int:
+        """Live units without a record that need no look at the log: they lead into damage, or were found wrong."""
+        wrong, misplaced, end = list(self._wrong), list(self.context.misplaced), self._end()
+        found = 0
+        for file in self.queue.files:
+            for first, units in self.queue.chunks(file):
+                live, _ = live_and_expired(units, self.context.min_offset)
+                begin = units["physical_offset"].astype(np.int64)
+                known = self.context.are_damaged(begin, begin + np.maximum(units["size"], 1)) | np.isin(
+                    begin, misplaced
+                )
+                known &= begin < end
+                known |= np.isin(file.base // _SIZE + first + np.arange(len(units)), wrong)
+                found += int(np.count_nonzero(live & known))
+        return found
+
+    def _end(self) -> int:
+        return self.context.end if self.context.end is not None else self.context.limit
+
+    def _count(self, units: Units) -> tuple[int, int]:
+        """Live units, and units before the log."""
+        if not np.any(units["size"]):
+            return 0, 0
+        live, expired = live_and_expired(units, self.context.min_offset)
+        return int(np.count_nonzero(live)), int(np.count_nonzero(expired))
+
+    def _lowest(self, units: Units) -> int:
+        """The smallest physical offset among a chunk's real units."""
+        return int(units["physical_offset"][(units["size"] != 0) & ~is_pre_blank(units)].min())
+
+    def _expired(self, count: int) -> Finding:
+        file = self.queue.files[0]
+        message = f"{count} units point before the log, which begins at {self.context.min_offset}"
+        return self._finding(QUEUE_MIN_OFFSET, file.name, 0, 0, message, file.base // _SIZE)
+
+    def _unclaimed(self, file: StoreFile, first: int, units: Units) -> Iterator[Finding]:
+        """Runs of units in a chunk that no record stands behind."""
+        number = file.base // _SIZE + first + np.arange(len(units))
+        written = (units["size"] != 0) & ~is_pre_blank(units)
+        written &= units["physical_offset"] >= self.context.min_offset
+        outside = (number < self.claim.low) | (number > self.claim.high)
+        if self.claim.count != self.claim.high - self.claim.low + 1:
+            outside |= np.isin(number, self._unproven(number, units))
+        rows = np.flatnonzero(written & outside)
+        rows = rows[[int(n) not in self._wrong for n in number[rows]]] if self._wrong else rows
+        for kind, run in self._classify(rows, units, number):
+            yield self._run(kind, file, first + run[0], units[run], number[run])
+
+    def _unproven(self, number: Ints, units: Units) -> Ints:
+        """Units inside the claimed range whose record does not say the same, one by one from the log."""
+        from rmqctl.rocketmq.log.reader import LogReader
+
+        found = []
+        with LogReader(self._log_files()) as log:
+            for n, unit in zip(number.tolist(), units, strict=True):
+                if self.claim.low <= n <= self.claim.high and int(unit["size"]) and not self._is_record(log, n, unit):
+                    found.append(n)
+        return np.array(found, np.int64)
+
+    def _is_record(self, log: object, number: int, unit: np.void) -> bool:
+        from formats.rocketmq.message import decode_record
+        from rmqctl.rocketmq.log.reader import LogReader
+
+        assert isinstance(log, LogReader)
+        raw = log.record(int(unit["physical_offset"]))
+        if raw is None:
+            return False
+        fields, _ = decode_record(raw)
+        topic = self.queue.where.topic.encode("utf-8", "surrogateescape")
+        return len(raw) == unit["size"] and (fields["topic"] != topic or fields["queue_offset"] == number)
+
+    def _log_files(self) -> list[StoreFile]:
+        return self.context.log_files
+
+    def _classify(self, rows: Ints, units: Units, number: Ints) -> Iterator[tuple[FindingKind, Ints]]:
+        """Rows by what is wrong with them, as runs of neighbours; units at damaged records are none."""
+        end = self._end()
+        kinds_of: list[tuple[int, FindingKind]] = []
+        repeats = self._repeats(units, rows, number)
+        for row in rows.tolist():
+            physical, size = int(units["physical_offset"][row]), int(units["size"][row])
+            if physical >= end:
+                self.beyond = max(self.beyond, physical + size) if physical < 2 * self.context.limit else self.beyond
+                kinds_of.append((row, QUEUE_AHEAD))
+            elif self.context.is_damaged(physical, physical + max(size, 1)) or physical in self.context.misplaced:
+                continue
+            elif row in repeats and number[row] <= self.claim.high:
+                kinds_of.append((row, QUEUE_REPEAT))
+            else:
+                inside = number[row] <= self.claim.high
+                kinds_of.append((row, QUEUE_UNIT_MISMATCH if inside else QUEUE_STALE_TAIL))
+        yield from _runs(kinds_of)
+
+    def _repeats(self, units: Units, rows: Ints, number: Ints) -> set[int]:
+        """Which of the rows repeat a unit beside them that is none of the rows, in the next or last file, too."""
+        if not len(rows):
+            return set()
+        ends = (int(number[0]) - 1, int(number[-1]) + 1)
+        before, after = (self.queue.unit_at(n * _SIZE) if n >= 0 else None for n in ends)
+        parts = [np.zeros(1, UNIT) if part is None else part for part in (before, units, after)]
+        around = np.concatenate(parts, dtype=UNIT)
+        run = np.concatenate([[0], np.cumsum(around[1:] != around[:-1])])
+        others = np.ones(len(around), bool)
+        others[rows + 1] = False
+        return set(rows[np.isin(run[rows + 1], run[others])].tolist())
+
+    def _run(self, kind: FindingKind, file: StoreFile, at: int, units: Units, number: Ints) -> Finding:
+        what = f"{len(units)} units" if len(units) > 1 else "a unit"
+        points = f"{what} from queue offset {int(number[0])} on: the first points to {int(units['physical_offset'][0])}"
+        end = self.context.end
+        reason = _REASONS.get(kind.id, ", where no record of this queue is").format(end=end)
+        return self._finding(kind, file.name, at * _SIZE, len(units) * _SIZE, points + reason, int(number[0]))
+
+    def _missing(self) -> Iterator[Finding]:
+        """Runs of records without a right unit, split where the queue's files end."""
+        marked = [(m, self._kind_of(m)) for m in sorted(self.missing, key=lambda m: m.offset)]
+        size = self._file_units()
+        run: list[Missing] = []
+        kind: FindingKind | None = None
+        for m, own in marked:
+            if run and (own is not kind or m.offset != run[-1].offset + 1 or m.offset % size == 0):
+                yield self._missing_run(run, kind or own)
+                run = []
+            run, kind = [*run, m], own
+        if run and kind is not None:
+            yield self._missing_run(run, kind)
+
+    def _file_units(self) -> int:
+        sizes = [f.size for f in self.queue.files]
+        return max(max(sizes, key=sizes.count) // _SIZE, 1)
+
+    def _kind_of(self, m: Missing) -> FindingKind:
+        if m.actual is not None:
+            return QUEUE_UNIT_MISMATCH
+        if m.physical >= self.dispatched and (self.context.crashed or self.context.running):
+            return QUEUE_UNDISPATCHED
+        has_file = any(f.base <= m.offset * _SIZE < f.base + f.size for f in self.queue.files)
+        if has_file and m.offset < self.claim.high:
+            return QUEUE_HOLE
+        return QUEUE_MISSING_UNITS
+
+    def _missing_run(self, run: list[Missing], kind: FindingKind) -> Finding:
+        first, size = run[0], self._file_units()
+        base = first.offset // size * size * _SIZE
+        name = self.queue.file_name(base)
+        what = f"{len(run)} records have" if len(run) > 1 else "a record has"
+        if kind is QUEUE_UNIT_MISMATCH and first.actual and first.expected:
+            message = (
+                f"the record at {first.physical} wants (offset, size, tags code) {first.expected}, found {first.actual}"
+            )
+            message += f"; {len(run) - 1} more units behind it" if len(run) > 1 else ""
+        else:
+            message = f"{what} no unit here, from queue offset {first.offset} (record at {first.physical}) on"
+        return self._finding(
+            kind, name, first.offset % size * _SIZE, len(run) * _SIZE, message, first.offset, first.physical
+        )
+
+    def _finding(
+        self,
+        kind: FindingKind,
+        file: str,
+        offset: int,
+        size: int,
+        message: str,
+        number: int,
+        physical: int | None = None,
+    ) -> Finding:
+        topic, queue_id = self.queue.key
+        return Finding(
+            kind,
+            file,
+            offset,
+            size,
+            message,
+            physical_offset=physical,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=number,
+        )
+
+
+def _runs(items: Iterable[tuple[int, FindingKind]]) -> Iterator[tuple[FindingKind, Ints]]:
+    """Neighbouring rows of one kind."""
+    run: list[int] = []
+    kind: FindingKind | None = None
+    for row, own in items:
+        if run and (own is not kind or row != run[-1] + 1):
+            yield kind or own, np.array(run)
+            run = []
+        run.append(row)
+        kind = own
+    if run and kind is not None:
+        yield kind, np.array(run)

@@ -1,0 +1,1 @@
+"""Going through large files: parts that several processes work on."""

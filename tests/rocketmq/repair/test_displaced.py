@@ -1,0 +1,42 @@
+"""Bytes put into the log or taken out of it, and blocks swapped: the records behind them go back to their places."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from fixtures import damage, golden
+from fixtures.worse_damage import WorseDamager
+from rmqctl.rocketmq.repair.plan import RepairOptions, overlaid, plan_repair
+from rmqctl.rocketmq.store.locate import open_store_at
+from tests.rocketmq.repair.judged import refusals
+
+
+@pytest.mark.parametrize("kind", ["log_inserted", "log_removed"])
+@pytest.mark.parametrize(
+    ("base", "seed"), [("4.9.8-clean", 2), ("4.9.8-crash", 3), ("5.5.0-clean", 1), ("5.1.4-crash", 5)]
+)
+def test_records_that_moved_come_back(base: str, seed: int, kind: str, tmp_path: Path) -> None:
+    """All but those that the bytes cut in two, and the last, which went over the end of the file."""
+    root = golden.unpack(base, tmp_path)
+    recipe = getattr(WorseDamager(base), kind)(random.Random(seed))
+    damage.apply(recipe, root)
+    conf = golden.write_broker_conf(base, tmp_path / "broker.conf")
+    store = open_store_at(str(root), broker_conf=str(conf))
+    built = tmp_path / "built"
+    built.mkdir()
+    repair = plan_repair(store, RepairOptions(), built)
+    after = overlaid(store, repair.plan.edits)
+    assert refusals(repair, after) == []
+    assert sum(step.loses for step in repair.plan.steps) <= 4
+    lost = 0
+    for before, file in zip(sorted((golden.pristine(base) / "commitlog").iterdir()), after.log_files, strict=True):
+        source = file.open()
+        content, was = source.read_at(0, file.size), before.read_bytes()
+        source.close()
+        records = [t for t in golden.truth(base) if t["kind"] == "msg" and Path(t["file"]).name == before.name]
+        spans = [slice(t["pos"], t["pos"] + t["storeSize"]) for t in records]
+        lost += sum(content[span] != was[span] for span in spans)
+    assert lost <= 4

@@ -1,0 +1,37 @@
+"""Random damages, two at once: no sound byte of the log differs after repair, and brokers start, cut nothing and serve it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fixtures import golden
+from tests.rocketmq.repair.judged import Bench
+
+FEW, MANY = range(3), range(3, 3 + int(os.environ.get("RMQCTL_SEEDS", "60")))
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bench]:
+    """Working copies by release, made when first asked for."""
+    room = tmp_path_factory.mktemp("judged")
+    return {release: Bench(release, room) for release in golden.RELEASES}
+
+
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+def test_random_damage(release: str, seed: int, benches: dict[str, Bench]) -> None:
+    check(benches[release], seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", MANY)
+@pytest.mark.parametrize("release", golden.RELEASES)
+def test_more_random_damage(release: str, seed: int, benches: dict[str, Bench]) -> None:
+    check(benches[release], seed)
+
+
+def check(bench: Bench, seed: int) -> None:
+    verdict = bench.judge(seed)
+    assert (verdict.lost, verdict.unserved, verdict.refused) == ([], [], []), verdict.recipe

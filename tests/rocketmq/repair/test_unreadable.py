@@ -1,0 +1,93 @@
+"""Files that cannot be read: those that the log can make anew make way, a file of the log stops the repair."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from rmqctl.findings import Severity
+from rmqctl.release import Release
+from rmqctl.repair.execute import apply, undo
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
+from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+
+NOWHERE = "/nonexistent/file"
+
+
+def cut_off(root: Path, directory: str, number: int) -> str:
+    """Turn a file into a link that leads nowhere; its name in the store."""
+    path = sorted((root / directory).iterdir())[number]
+    path.unlink()
+    path.symlink_to(NOWHERE)
+    return f"{directory}/{path.name}"
+
+
+def state(root: Path) -> dict[str, Any]:
+    paths = sorted(p for p in root.rglob("*") if p.name != "lock")
+    return {str(p): os.readlink(p) if p.is_symlink() else p.is_file() and p.read_bytes() for p in paths}
+
+
+@pytest.mark.parametrize(
+    ("directory", "number"), [("consumequeue/LabLog/0", 0), ("consumequeue/LabLog/0", -1), ("index", 0), ("index", -1)]
+)
+def test_queue_and_index_files_are_made_anew(directory: str, number: int, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    name = cut_off(root, directory, number)
+    before = state(root)
+    repair = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+    assert (repair.plan.steps[0].id, repair.plan.steps[0].file) == ("file.unreadable", name)
+    done = apply(repair.plan, journal_dir=tmp_path / "journal")
+    found = Verification(open_store_at(str(root)), VerifyOptions()).findings()
+    assert [f for f in found if f.level is not Severity.NOTE] == []
+    if directory != "index":
+        assert (root / name).read_bytes() == (golden.pristine("5.5.0-clean") / name).read_bytes()
+    assert done.journal is not None
+    undo(done.journal)
+    assert state(root) == before
+
+
+def test_a_file_of_the_log_stops_it(tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    cut_off(root, "commitlog", 1)
+    with pytest.raises(FileNotFoundError, match="commitlog"):
+        plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+
+
+def test_a_queue_that_the_log_cannot_bring_back_stays(tmp_path: Path) -> None:
+    """Without its last file a queue whose messages have expired would give out the same offsets again."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    units = (root / "consumequeue" / "LabLog" / "0" / f"{0:020d}").read_bytes()
+    gone = root / "consumequeue" / "Gone" / "0"
+    gone.mkdir(parents=True)
+    (gone / f"{3000:020d}").write_bytes(units)
+    cut_off(root, "consumequeue/Gone/0", 0)
+    with pytest.raises(FileNotFoundError, match="Gone"):
+        plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("directory", "number", "release", "starts"),
+    [
+        ("consumequeue/LabLog/0", 0, "5.5.0", False),
+        ("consumequeue/LabLog/0", -1, "4.9.8", False),
+        ("consumequeue/LabLog/0", -1, "5.5.0", True),  # the last file has no bytes: it is deleted
+        ("index", 0, "5.5.0", False),
+        ("index", 0, "4.9.8", True),
+    ],
+)
+def test_recover_says_what_a_broker_does(
+    directory: str, number: int, release: str, starts: bool, tmp_path: Path, rmqctl: Callable[..., Any]
+) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    name = cut_off(root, directory, number)
+    found = recover(open_store_at(str(root)), Release.parse(release))
+    assert found.starts is starts
+    assert name in (found.error or name)
+    assert rmqctl("recover", root, "--as-release", release).exit_code in (0, 1)
