@@ -14,7 +14,7 @@ from itertools import islice
 
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
 from rmqctl.rocketmq.dispatch.index import index_row_keys
-from rmqctl.rocketmq.query.key import Candidate, Walk
+from rmqctl.rocketmq.query.index_walk import Candidate, Walk
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, instant, span
 from rmqctl.rocketmq.queues.log_end import log_end
