@@ -24,6 +24,13 @@ class Steps:
         """Note the last step."""
         self.add(file, CONCLUSION, result)
 
+    def before_conclusion(self, file: str, what: str, result: str) -> None:
+        """Note a step that comes before the last one, though it was found out after it."""
+        last = self._rows.pop() if self._rows else None
+        self.add(file, what, result)
+        if last is not None:
+            self._rows.append(last)
+
     def rows(self) -> list[dict[str, Any]]:
         """The steps as JSON-ready rows."""
         return self._rows

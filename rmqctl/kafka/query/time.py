@@ -71,6 +71,8 @@ def offset_for_time(log: PartitionLog, time: int | str, *, explain: bool = False
         steps.conclude(f"the log starts at offset {log.log_start_offset}")
         return TimeAnswer(number, log.log_start_offset, -1, None, tuple(steps.rows()))
     found = _largest(log, steps) if number == MAX_TIMESTAMP else _at_or_after(log, number, steps)
+    if explain and number >= 0:
+        _compare(log, number, -1 if found is None else int(found.records.offset[found.row]), steps)
     if found is None:
         return TimeAnswer(number, -1, -1, None, tuple(steps.rows()))
     record = record_row(found.records, found.row, log.partition)
@@ -116,6 +118,23 @@ def _search(log: PartitionLog, segment: Segment, index: TimeIndex | None, time: 
             if len(hit):
                 return Found(records, int(hit[0])) if records.offset[hit[0]] < end else None
     return None
+
+
+def _compare(log: PartitionLog, time: int, answer: int, steps: Steps) -> None:
+    """Say where the first record of a time or later is, if a broker answers otherwise because of its indexes."""
+    first = -1
+    for _, block in log.blocks(log.log_start_offset):
+        for records in records_of(block.take(block["max_timestamp"] >= time)):
+            hit = np.flatnonzero((records.timestamp >= time) & (records.offset >= log.log_start_offset))
+            if len(hit) and first < 0:
+                first = int(records.offset[hit[0]])
+        if first >= 0:
+            break
+    if first != answer:
+        what = (
+            f"offset {first} is the first of that time or later" if first >= 0 else "no record is of that time or later"
+        )
+        steps.before_conclusion("", "the whole log", f"{what}; by its indexes a broker answers {answer}")
 
 
 def _largest(log: PartitionLog, steps: Steps) -> Found | None:

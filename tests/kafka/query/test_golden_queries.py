@@ -180,3 +180,23 @@ def test_a_log_that_is_cut_gives_the_same_again(tmp_path: Path) -> None:
     assert after == []
     found = [row["offset"] for row in key_rows(log, b"k1")]
     assert max(found, default=0) < log.replayed.log_end_offset
+
+
+def test_a_wrong_time_index_is_told(tmp_path: Path) -> None:
+    """A broker that is led astray answers later; the explanation has what the whole log says."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    name = "idem-0/00000000000000000000.timeindex"
+    with open(root / name, "r+b") as file:
+        file.seek(0, 2)
+        size = file.tell()
+        file.seek(size - 12)
+        file.write((0).to_bytes(8, "big"))  # the segment seems to end long ago
+    directory = read_directory(LocalTree(root))
+    partition = directory.partition("idem", 0)
+    assert partition is not None
+    log = PartitionLog(directory, partition, Checkpoints(directory))
+    found = offset_for_time(log, 1795221335064, explain=True)
+    assert found.offset > 0
+    step = found.steps[-2]
+    assert step["what"] == "the whole log"
+    assert step["result"].startswith("offset 0 is the first of that time or later; by its indexes a broker answers")
