@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_open_gives_a_store_of_the_family_that_lies_there(path: Path) -> None:
-    store = rmqctl.rocketmq.store.locate(path)
+    store = rmqctl.open(path)
     assert isinstance(store, RocketMQ)
     assert (store.kind, store.root, store.state, store.lock) == ("rocketmq-store", str(path), "clean", "lock")
     assert not store.is_running
@@ -57,12 +57,12 @@ def test_an_answer_that_finds_nothing_is_no_and_says_so(path: Path) -> None:
 
 
 def test_a_directory_inside_selects_and_a_file_outside_is_alone(path: Path, tmp_path: Path) -> None:
-    inside = rmqctl.rocketmq.store.locate(path / "index")
+    inside = rmqctl.open(path / "index")
     assert isinstance(inside, RocketMQ)
     assert inside.selection == "index"
     alone = tmp_path / "checkpoint"
     alone.write_bytes((path / "checkpoint").read_bytes())
-    found = rmqctl.rocketmq.store.locate(alone)
+    found = rmqctl.open(alone)
     assert isinstance(found, LoneFile)
     assert isinstance(found, RocketMQFile)
     assert [row["kind"] for row in found.dump()] == ["checkpoint"]
