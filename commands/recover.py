@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from commands._answer import show
 from commands._app import Output, message
 from commands._apply import Manner, apply_options, carry_out, show_plan, stop_if_pending
 from commands._options import (
@@ -50,6 +51,9 @@ def command(
     --apply carries them out, so that a broker finds nothing left to do; files it would delete move to
     quarantine beside the journal, and `rmqctl undo JOURNAL` takes everything back. `rmqctl repair` loses
     less. Messages that stay in the log but get into no queue are told apart from those that are cut.
+
+    Of a Kafka log directory it shows per partition the offsets afterwards, segments recovered, where the
+    log is cut, files deleted, created and changed, and records lost; --apply is for RocketMQ only.
     Exits 0 when the broker would start, lose nothing and dispatch everything, 1 otherwise.
 
     \b
@@ -57,6 +61,7 @@ def command(
       rmqctl recover /data/rocketmq/store
       rmqctl recover /data/rocketmq/store --compare
       rmqctl recover /data/rocketmq/store --as-release 4.9.8 --list-lost -o jsonl
+      rmqctl recover /data/kafka-logs --as-release 3.9.2 -o json
     """
     from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover
@@ -64,6 +69,9 @@ def command(
 
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
+    if _is_kafka(store):
+        _of_log_directory(store, as_release, compare, list_lost, manner, out)
+        return
     opens = open_root_at if manner.is_real else open_store_at
     found = opens(store.path, commit_log=store.commit_log, broker_conf=store.broker_conf, format=store.format)
     say_if_part(found)
@@ -79,6 +87,28 @@ def command(
     else:
         _show(replay, out)
     raise SystemExit(0 if replay.is_harmless else 1)
+
+
+def _is_kafka(store: StoreOptions) -> bool:
+    """Whether a log directory of Kafka lies at the path."""
+    from rmqctl.errors import NotAStore
+    from rmqctl.store import LoneFile
+
+    if store.format == "rocketmq" or store.commit_log:
+        return False
+    try:
+        found = store.open_any()
+    except NotAStore:
+        return False  # said again, in the words of a RocketMQ store
+    return not isinstance(found, LoneFile) and found.kind == "kafka-log-directory"
+
+
+def _of_log_directory(
+    store: StoreOptions, as_release: Release | None, compare: bool, list_lost: bool, manner: Manner, out: Output
+) -> None:
+    if out.kind == "hex":
+        refuse("-o", "hex is for RocketMQ stores: a log directory is only looked at.")
+    show(out, store.open().recover(as_release=as_release, plan=manner.is_real, list_lost=list_lost, compare=compare))
 
 
 def _check_state(found: RocketMQStore, manner: Manner) -> None:

@@ -26,7 +26,7 @@ from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partiti
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, tree_of
 
 if TYPE_CHECKING:
-    from rmqctl.answer import Answer
+    from rmqctl.answer import Answer, Proposal
     from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.release import Release
 
@@ -202,6 +202,23 @@ class KafkaStore(Store):
         return lookups.query_offset(
             self.replicas, topic, queue, offset, filters, read_committed=read_committed, explain=explain
         )
+
+    # --- changing, by plan --------------------------------------------------------------------------
+
+    def recover(
+        self,
+        *,
+        as_release: Release | None = None,
+        plan: bool = False,
+        list_lost: bool = False,
+        compare: bool = False,
+        processes: int | None = None,
+    ) -> Proposal:
+        from rmqctl.kafka.verbs import recovering
+
+        if plan:
+            raise WrongUsage("--apply", "is for RocketMQ stores: what a Kafka broker's start does is only shown.")
+        return recovering.recover(self.replicas, as_release, list_lost=list_lost, compare=compare)
 
     # --- showing ------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
     """
     answer = begin(replicas, Answer())
     if explain:
-        answer.rows = (fact.row() for fact in _facts(replicas))
+        answer.rows = (fact.row() for fact in facts(replicas))
     else:
         answer.document, answer.document_kinds = (
             lambda: {"kind": kind, "state": state, **_info(replicas, answer)},
@@ -44,7 +44,8 @@ def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
     return answer
 
 
-def _facts(replicas: Replicas) -> list[Evidence]:
+def facts(replicas: Replicas) -> list[Evidence]:
+    """What the directories say about the release that wrote them last."""
     image = replicas.image
     found: dict[str, Evidence] = {}
     for directory in replicas.directories:
@@ -84,7 +85,7 @@ def _info(replicas: Replicas, answer: Answer) -> Row:
     files = [file for log in replicas.all for file in log.partition.logs]
     return {
         "mode": "kraft" if is_kraft else "zookeeper",
-        "releases": release_range(_facts(replicas)),
+        "releases": release_range(facts(replicas)),
         "cluster_id": first.cluster_id,
         "node_id": first.node_id,
         "directory_id": first.directory_id,

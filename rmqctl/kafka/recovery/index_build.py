@@ -1,0 +1,100 @@
+"""The offset and time index of a segment, made from its batches as brokers do when they recover it (spec 13.3)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+
+from formats.kafka.indexes import OffsetIndexEntry, TimeIndexEntry, entry_dtype
+from rmqctl.kafka.block import INT_MAX, Block, Ints
+
+
+class OffsetNotIncreasing(Exception):
+    """An entry would have an offset that is not above the one before: brokers then give the segment up."""
+
+
+class OffsetOutOfRange(Exception):
+    """A batch ends below the segment's base offset, or 2^31 or more above it: brokers then split the segment."""
+
+
+class IndexBuilder:
+    """Entries for the batches seen so far.
+
+    Attributes:
+        offsets, positions: entries of the offset index: absolute last offset and position of a batch.
+        times: entries of the time index: largest timestamp so far in ms, absolute last offset of its batch.
+    """
+
+    def __init__(self, base: int, interval: int) -> None:
+        self.base, self.interval = base, interval
+        self.offsets: list[int] = []
+        self.positions: list[int] = []
+        self.times: list[tuple[int, int]] = []
+        self._indexed = 0
+        self._largest = (-1, -1)
+
+    def add(self, block: Block) -> None:
+        """Go on with the batches of a block.
+
+        Raises:
+            OffsetNotIncreasing: as it says; the entries before it are there.
+            OffsetOutOfRange: as it says.
+        """
+        if not len(block):
+            return
+        last, times = block["last_offset"], block["max_timestamp"]
+        outside = np.flatnonzero((last < self.base) | (last - self.base > INT_MAX))
+        count = int(outside[0]) if len(outside) else len(block)
+        self._add(block.position[:count], last[:count], times[:count])
+        if len(outside):
+            raise OffsetOutOfRange
+
+    def _add(self, position: Ints, last: Ints, times: Ints) -> None:
+        if not len(position):
+            return
+        running = np.maximum.accumulate(np.concatenate([[self._largest[0]], times]))
+        higher = np.concatenate([[-1], np.where(running[1:] > running[:-1], np.arange(len(times)), -1)])
+        holder = np.maximum.accumulate(higher)[1:]
+        rows, at, places = list[int](), 0, position.tolist()
+        while (at := bisect_right(places, self._indexed + self.interval, at)) < len(places):
+            rows.append(at)
+            self._indexed = places[at]
+        entry_offsets, holders, largest = last[rows].tolist(), holder[rows].tolist(), running[1:][rows].tolist()
+        lasts = last.tolist() if len(holders) else []
+        for row, offset, held, time in zip(rows, entry_offsets, holders, largest, strict=True):
+            if self.offsets and offset <= self.offsets[-1]:
+                raise OffsetNotIncreasing
+            self.offsets.append(offset)
+            self.positions.append(places[row])
+            self._time(time, lasts[held] if held >= 0 else self._largest[1])
+        self._largest = int(running[-1]), int(last[holder[-1]]) if holder[-1] >= 0 else self._largest[1]
+
+    def finish(self) -> None:
+        """Add the last entry of the time index, as for a segment that is closed.
+
+        Raises:
+            OffsetNotIncreasing: the largest timestamp stands below an entry that is there.
+        """
+        self._time(*self._largest)
+
+    def _time(self, time: int, offset: int) -> None:
+        if self.times and offset < self.times[-1][1]:
+            raise OffsetNotIncreasing
+        if time > (self.times[-1][0] if self.times else -1):
+            self.times.append((time, offset))
+
+    def offset_index(self) -> bytes:
+        """The entries of the ``.index`` file, without padding."""
+        found = np.zeros(len(self.offsets), entry_dtype(OffsetIndexEntry))
+        found["relative_offset"] = np.array(self.offsets, np.int64) - self.base
+        found["position"] = self.positions
+        return found.tobytes()
+
+    def time_index(self) -> bytes:
+        """The entries of the ``.timeindex`` file, without padding."""
+        found = np.zeros(len(self.times), entry_dtype(TimeIndexEntry))
+        if self.times:
+            times = np.array(self.times, np.int64)
+            found["timestamp"], found["relative_offset"] = times[:, 0], times[:, 1] - self.base
+        return found.tobytes()

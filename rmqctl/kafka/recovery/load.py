@@ -1,0 +1,302 @@
+"""Loading one partition as a broker does when it starts (spec 13.1 to 13.4; LogLoader of 3.x and 4.x, Log of 2.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rmqctl.files.source import BytesSource
+from rmqctl.findings import Finding
+from rmqctl.kafka.block import INT_MAX, Block
+from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.indexes import read_txn_index
+from rmqctl.kafka.recovery.epochs import LeaderEpochs
+from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
+from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
+from rmqctl.kafka.recovery.producers import ProducerStates, offset_of
+from rmqctl.kafka.recovery.segment import BrokerSegment
+from rmqctl.kafka.recovery.segment_recovery import SegmentRecovery, emptied
+from rmqctl.kafka.recovery.split import split
+from rmqctl.kafka.recovery.swaps import finish_swaps
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.release import Release
+
+T = TypeVar("T")
+INDEX_ENDINGS = (".index", ".timeindex", ".txnindex")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """What a broker knows when it loads a partition.
+
+    Attributes:
+        is_clean: the marker of an orderly stop was there.
+        recovery_point, log_start: of the checkpoints, 0 where they have none.
+        index_room: ``segment.index.bytes``.
+        index_interval: ``index.interval.bytes``.
+        alive_since: producers idle since before this time, ms, are forgotten.
+        keeps_producers: the messages are of magic 2: producers and leader epochs are kept.
+    """
+
+    release: Release
+    is_clean: bool
+    recovery_point: int = 0
+    log_start: int = 0
+    index_room: int = 10 << 20
+    index_interval: int = 4096
+    alive_since: int = -(1 << 63)
+    keeps_producers: bool = True
+
+
+@dataclass
+class LoadedPartition:
+    """A partition when it has been loaded.
+
+    Attributes:
+        files: its files then, in a view.
+        bases: base offsets of its segments, ascending.
+        recovered: base offsets of the segments that were checked, or whose indexes were made again.
+        stopped_by: the first place where a check stopped, None where none did.
+    """
+
+    files: PartitionFiles
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    bases: list[int] = field(default_factory=list)
+    recovered: set[int] = field(default_factory=set)
+    stopped_by: Finding | None = None
+
+    @property
+    def partition(self) -> Partition:
+        return self.files.partition
+
+
+def load(partition: Partition, settings: LoadSettings) -> LoadedPartition:
+    """Load a partition on a view of its files.
+
+    Raises:
+        StartFails: the broker does not get that far.
+        OSError: a file cannot be read.
+    """
+    return _Loader(partition, settings).run()
+
+
+class _Loader:
+    def __init__(self, partition: Partition, settings: LoadSettings) -> None:
+        self.settings = settings
+        self.files = PartitionFiles(partition)
+        self.found = LoadedPartition(self.files)
+        self.epochs = LeaderEpochs(self.files) if settings.keeps_producers else None
+        self.producers = ProducerStates(self.files, self.settings.alive_since)
+        self.segments: dict[int, BrokerSegment] = {}
+
+    def run(self) -> LoadedPartition:
+        settings, found = self.settings, self.found
+        try:
+            finish_swaps(self.files, self._segment, self._recover, settings.release)
+            self._retried(self._load_segments)
+        except _Emptied as error:
+            name = error.recovery.segment.log
+            raise StartFails(f"offsets of {name} do not increase, so that its index cannot be made") from error
+        end = self._retried(self._recover_log)
+        last = self.segments[max(self.segments)]
+        last.extend_indexes()
+        found.bases = sorted(self.segments)
+        found.log_start_offset = max(settings.log_start, found.bases[0])
+        found.log_end_offset = end
+        if self.epochs is not None:
+            self.epochs.cut_end(end)
+            self.epochs.cut_start(settings.log_start)
+        self.producers.remove_strays(set(self.segments))
+        self._rebuild_producers(self.producers, found.log_start_offset, end, after_stop=settings.is_clean)
+        return found
+
+    def _segment(self, base: int, suffix: str = "") -> BrokerSegment:
+        return BrokerSegment(self.files, base, self.settings.index_room, suffix)
+
+    def _retried(self, step: Callable[[], T]) -> T:
+        """Do a step; where a segment's offsets overflow, split it and do it again."""
+        while True:
+            try:
+                return step()
+            except _Overflow as overflow:
+                for made in split(overflow.segment):
+                    self.segments[made.base] = made
+                self.producers.remove(overflow.segment.base)
+
+    # --- the segments ---------------------------------------------------------------------------------
+
+    def _load_segments(self) -> None:
+        """Delete indexes without a log; recover segments without an offset index or with a wrong transaction index."""
+        self.segments.clear()
+        for name in self.files.names():
+            if name.endswith(INDEX_ENDINGS):
+                if f"{offset_of(name):020d}.log" not in self.files:
+                    self.files.delete(name)
+            elif name.endswith(".log"):
+                base = offset_of(name)
+                segment = self._segment(base)
+                if segment.log in self.files:
+                    self._load(segment)
+                    self.segments[base] = segment
+
+    def _load(self, segment: BrokerSegment) -> None:
+        if segment.name(".index") not in self.files:
+            self._recover(segment)
+            return
+        if segment.name(".timeindex") not in self.files:
+            segment.put_index(".timeindex", b"")
+        if self._txn_index_is_wrong(segment):
+            self._recover(segment)
+
+    def _txn_index_is_wrong(self, segment: BrokerSegment) -> bool:
+        """Whether an aborted transaction ends below the segment.
+
+        Raises:
+            StartFails: the first byte of a version is above 0, which is all of it that brokers look at.
+        """
+        name = segment.name(".txnindex")
+        if name not in self.files:
+            return False
+        index = read_txn_index(BytesSource(self.files.read(name)))
+        for version, last in zip(index["version"].tolist(), index["last_offset"].tolist(), strict=True):
+            if version >> 8 > 0:
+                raise StartFails(f"unexpected aborted transaction version {version >> 8} in transaction index {name}")
+            if last < segment.base:
+                return True
+        return False
+
+    def _recover(self, segment: BrokerSegment) -> int:
+        """Recover one segment, with producers of its own; the bytes cut off."""
+        producers = ProducerStates(self.files, self.settings.alive_since)
+        self._rebuild_producers(producers, self.settings.log_start, segment.base, after_stop=False)
+        self.found.recovered.add(segment.base)
+        recovery = SegmentRecovery(segment, producers, self.epochs, self.settings.index_interval)
+        try:
+            cut = recovery.run()
+        except OffsetOutOfRange as error:
+            recovery.write_indexes()
+            if segment.next_offset() - 1 - segment.base <= INT_MAX:
+                raise StartFails(f"{segment.log} has an offset below its base offset, and cannot be split") from error
+            raise _Overflow(segment) from error
+        except OffsetNotIncreasing as error:
+            raise _Emptied(recovery) from error
+        self._note(recovery)
+        producers.take_snapshot()
+        return cut
+
+    def _note(self, recovery: SegmentRecovery) -> None:
+        if recovery.stop is not None and self.found.stopped_by is None:
+            self.found.stopped_by = recovery.stop
+
+    # --- the log --------------------------------------------------------------------------------------
+
+    def _recover_log(self) -> int:
+        """Check what may not have been flushed, and find the end; the end offset."""
+        if not self.settings.is_clean:
+            self._recover_unflushed()
+        end = None
+        if self.segments:
+            end = self.segments[max(self.segments)].next_offset()
+            if end < self.settings.log_start:
+                self._delete(list(self.segments))
+                if self.epochs is not None:
+                    self.epochs.clear()
+                self.producers.start_at(self.settings.log_start)
+                end = None
+        if not self.segments:
+            made = self._segment(self.settings.log_start)
+            self.files.put(made.log, b"")
+            self.segments[made.base] = made
+        return self.segments[max(self.segments)].next_offset() if end is None else end
+
+    def _recover_unflushed(self) -> None:
+        point = self.settings.recovery_point
+        floor = max((base for base in self.segments if base <= point), default=point)
+        unflushed = sorted(base for base in self.segments if base >= floor)
+        for number, base in enumerate(unflushed):
+            segment = self.segments[base]
+            try:
+                cut = self._recover(segment)
+            except _Emptied as given_up:
+                cut = emptied(given_up.recovery)
+                self._note(given_up.recovery)
+            if cut > 0:
+                self._delete(unflushed[number + 1 :])
+                return
+
+    def _delete(self, bases: list[int]) -> None:
+        """Remove segments and the snapshots named after them."""
+        for base in bases:
+            segment = self.segments.pop(base)
+            for ending in (".log", *INDEX_ENDINGS):
+                self.files.delete(segment.name(ending))
+            self.producers.remove(base)
+
+    # --- producers ------------------------------------------------------------------------------------
+
+    def _rebuild_producers(self, states: ProducerStates, log_start: int, end: int, *, after_stop: bool) -> None:
+        """Bring the state of producers to an offset, from the newest snapshot below it and the log after that.
+
+        Args:
+            after_stop: the broker was stopped in order: without any snapshot there are no producers to look for.
+        """
+        bases = sorted(self.segments)
+        wanted = bases[-2:]
+        if not self.settings.keeps_producers or (states.newest is None and after_stop):
+            for offset in (*wanted, end):
+                states.end = offset
+                states.take_snapshot()
+            return
+        was_empty = not states.replay.producers and states.end >= end
+        states.reload(log_start, end)
+        if end > states.end and not was_empty:
+            floor = max((base for base in bases if base <= states.end), default=states.end)
+            for base in (base for base in bases if floor <= base < end):
+                start = max(base, states.end, log_start)
+                states.end = start
+                if base in wanted:
+                    states.take_snapshot()
+                self._replay(states, self.segments[base], start, end)
+        states.end = end
+        states.take_snapshot()
+
+    def _replay(self, states: ProducerStates, segment: BrokerSegment, start: int, end: int) -> None:
+        """Go on with the batches of a segment between two offsets, without a check of their CRCs."""
+        stop = segment.size
+        if segment.base == max((base for base in self.segments if base <= end), default=None):
+            at_end = segment.find(end)
+            stop = at_end.position if at_end is not None else stop
+        first = segment.find(start)
+        if first is None or first.position >= stop:
+            return
+        source = self.files.open(segment.log)
+        extent = Extent(
+            segment.log, segment.base, first.position, stop, stop, chained=True, check_crc=False
+        )  # batches are read by their frames alone
+        try:
+            for block in scan(source, extent):
+                states.replay.add(_before_gap(block))
+                if block.gaps:
+                    for _ in segment.frames(block.gaps[0].position, stop):
+                        break  # fails where a size is less than any batch has
+                    return
+        finally:
+            source.close()
+
+
+def _before_gap(block: Block) -> Block:
+    return block.take(block.position < block.gaps[0].position) if block.gaps else block
+
+
+class _Overflow(Exception):
+    def __init__(self, segment: BrokerSegment) -> None:
+        super().__init__(segment.base)
+        self.segment = segment
+
+
+class _Emptied(Exception):
+    def __init__(self, recovery: SegmentRecovery) -> None:
+        super().__init__(recovery.segment.base)
+        self.recovery = recovery

@@ -1,0 +1,86 @@
+"""The records that a start gives up: those of batches that were in the log and are not served any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmqctl.kafka.block import Block
+from rmqctl.kafka.directory import LogFile
+from rmqctl.kafka.recovery.load import LoadedPartition
+from rmqctl.kafka.segments import Extent, scan
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What is given up: records, and the bytes of their batches."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+def lost_of(loaded: LoadedPartition, *, is_clean: bool) -> Lost:
+    """Count what a partition loses.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    records = size = 0
+    for block in lost_blocks(loaded, is_clean=is_clean):
+        records += int(np.clip(block["records_count"], 0, None).sum())
+        size += int(block.size.sum())
+    return Lost(records, size)
+
+
+def lost_blocks(loaded: LoadedPartition, *, is_clean: bool) -> Iterator[Block]:
+    """Yield the batches that are given up, in order; those of a block live until the next.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for log in loaded.partition.logs:
+        name = log.name.rpartition("/")[2]
+        kept = _kept(loaded, log, name)
+        if kept is not None and kept < log.size:
+            yield from _batches(log, kept)
+        elif kept is not None and is_clean and log.base == loaded.bases[-1]:
+            yield from _not_served(log, loaded.log_end_offset)
+
+
+def _kept(loaded: LoadedPartition, log: LogFile, name: str) -> int | None:
+    """Bytes of a log on disk that stay, None where another file took its place."""
+    if name not in loaded.files:
+        return None if _is_replaced(loaded, log) else 0
+    content = loaded.files[name]
+    if content.stored is log:
+        return content.kept
+    return None
+
+
+def _is_replaced(loaded: LoadedPartition, log: LogFile) -> bool:
+    """Whether a cleaned segment that was swapped in stands for a log."""
+    before = {file.name: file for file in loaded.partition.leftovers}
+    floor = max((base for base in loaded.bases if base <= log.base), default=None)
+    if floor is None:
+        return False
+    stored = loaded.files[f"{floor:020d}.log"].stored
+    return stored is not None and stored.name in before
+
+
+def _batches(log: LogFile, start: int) -> Iterator[Block]:
+    source = log.open()
+    try:
+        extent = Extent(log.name, log.base, start, size=log.size, chained=True)
+        yield from (block for block in scan(source, extent) if len(block))
+    finally:
+        source.close()
+
+
+def _not_served(log: LogFile, end: int) -> Iterator[Block]:
+    """Batches of the last segment that stay in the file, at or after the end that a broker found."""
+    for block in _batches(log, 0):
+        beyond = block["base_offset"] >= end
+        if beyond.any():
+            yield block.take(beyond)

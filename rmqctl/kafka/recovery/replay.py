@@ -1,0 +1,276 @@
+"""What a broker does to its log directories when it starts: LogManager's part (spec 1, 10.4, 13)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
+from formats.kafka.directory_files import MetaProperties, parse_meta_properties, parse_partition_metadata
+from rmqctl.kafka.directory import LogDirectory, Partition
+from rmqctl.kafka.file_names import REMOTE_CACHE, DirectoryState, FileKind
+from rmqctl.kafka.indexes import read_offset_index
+from rmqctl.kafka.recovery.files import Changes, StartFails
+from rmqctl.kafka.recovery.load import LoadedPartition, LoadSettings, load
+from rmqctl.kafka.recovery.losses import Lost, lost_of
+from rmqctl.kafka.recovery.producers import EXPIRATION_MS
+from rmqctl.kafka.state.metadata import MetadataImage
+from rmqctl.kafka.state.partition_state import read_text
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.release import Release
+
+STRAYS_SINCE = Release(3, 7, 0)
+"""The first release that renames directories of partitions that a KRaft broker should not have."""
+_ROOM, _INTERVAL = 10 << 20, 4096
+_INDEX_ROOM = "segment.index.bytes", "log.index.size.max.bytes"
+_INDEX_INTERVAL = "index.interval.bytes", "log.index.interval.bytes"
+_READ_FIRST = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS)
+
+
+@dataclass
+class RecoveredPartition:
+    """One partition after the start.
+
+    Attributes:
+        is_clean: it was loaded as after an orderly stop.
+        is_stray: its directory is renamed to ``-stray``, and an empty one made where the partition belongs here.
+    """
+
+    loaded: LoadedPartition
+    is_clean: bool
+    is_stray: bool
+    lost: Lost
+
+    @cached_property
+    def changes(self) -> Changes:
+        """How its files differ afterwards."""
+        return self.loaded.files.changes()
+
+    @property
+    def key(self) -> str:
+        """``topic-0``; the directory's name for a ``-future`` or ``-stray`` one."""
+        partition = self.loaded.partition
+        return partition.label if partition.is_plain else partition.directory
+
+
+@dataclass
+class Recovery:
+    """A start of a broker.
+
+    Attributes:
+        release: whose rules were followed.
+        error: why it does not start, or what takes a directory offline; None where nothing does.
+        offline: a directory goes offline.
+        partitions: in the order of their names; empty where it does not start.
+    """
+
+    release: Release
+    error: str | None = None
+    offline: bool = False
+    starts: bool = True
+    partitions: list[RecoveredPartition] = field(default_factory=list)
+
+    @property
+    def lost_records(self) -> int:
+        return sum(partition.lost.records for partition in self.partitions)
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the broker starts and loses nothing."""
+        return self.starts and not self.offline and self.lost_records == 0
+
+
+def recover(replicas: Replicas, release: Release) -> Recovery:
+    """Replay the start of a broker of a release; nothing is written.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = Recovery(release)
+    live = 0
+    try:
+        _check_identity(replicas)
+        _check_names(replicas)
+        for directory in replicas.directories:
+            try:
+                found.partitions += _Directory(replicas, directory, release).load()
+                live += 1
+            except StartFails as failure:
+                if not failure.offline:
+                    raise
+                found.offline, found.error = True, failure.message
+    except StartFails as failure:
+        found.error, found.starts = failure.message, False
+    found.starts = found.starts and live > 0
+    if not found.starts:
+        found.partitions = []
+    found.partitions.sort(key=lambda p: (p.loaded.partition.topic, p.loaded.partition.partition or 0, p.key))
+    return found
+
+
+def _identity(directory: LogDirectory) -> MetaProperties | None:
+    file = directory.one(FileKind.META_PROPERTIES)
+    return None if file is None else parse_meta_properties(read_text(file))
+
+
+def _is_kraft(replicas: Replicas) -> bool:
+    if replicas.metadata_log is not None:
+        return True
+    return any((found := _identity(d)) is not None and found.version == 1 for d in replicas.directories)
+
+
+def _check_identity(replicas: Replicas) -> None:
+    """Hold the meta.properties of all directories against what a broker needs."""
+    found = [_identity(directory) for directory in replicas.directories]
+    if _is_kraft(replicas) and all(identity is None for identity in found):
+        raise StartFails("no readable meta.properties file is found")
+    for identity in found:
+        if identity is not None and identity.problems:
+            raise StartFails(f"meta.properties cannot be used: {identity.problems[0].message}")
+    if len({identity.cluster_id for identity in found if identity is not None}) > 1:
+        raise StartFails("the meta.properties of the log directories name different clusters")
+
+
+def _check_names(replicas: Replicas) -> None:
+    """Look for directories whose names are no partitions', and for two of one partition."""
+    seen = dict[tuple[str, int | None, DirectoryState], str]()
+    for directory in replicas.directories:
+        for name in directory.others:
+            if name != REMOTE_CACHE:
+                raise StartFails(f"found directory {name}, which is not in the form of topic-partition")
+        for partition in directory.partitions:
+            key = partition.topic, partition.partition, partition.state
+            if partition.state in {DirectoryState.PLAIN, DirectoryState.FUTURE} and key in seen:
+                raise StartFails(f"duplicate log directories for {partition.label} are found")
+            seen[key] = partition.directory
+
+
+class _Directory:
+    """The start on one log directory."""
+
+    def __init__(self, replicas: Replicas, directory: LogDirectory, release: Release) -> None:
+        self.replicas, self.directory, self.release = replicas, directory, release
+        self._common_room: int | None = None
+        self.alive_since = _last_written(directory) - EXPIRATION_MS
+
+    def load(self) -> list[RecoveredPartition]:
+        """Load its partitions, that of the metadata first.
+
+        Raises:
+            StartFails: as it says.
+        """
+        found = list[RecoveredPartition]()
+        metadata = self.directory.metadata_log
+        if metadata is not None:
+            found.append(self._load(metadata, LoadSettings(self.release, is_clean=False, alive_since=self.alive_since)))
+        self.points, self.log_starts = (self._checkpoint(kind) for kind in _READ_FIRST)
+        served = list(self._served())
+        for partition in served:
+            found.append(self._load(partition, self._settings(partition)))
+        if served:
+            self._checkpoint(FileKind.HIGH_WATERMARKS)
+        return found
+
+    def _served(self) -> Iterator[Partition]:
+        for partition in self.directory.partitions:
+            is_served = partition.partition is not None and not partition.is_metadata_log
+            if is_served and partition.state is not DirectoryState.DELETE:
+                yield partition
+
+    def _load(self, partition: Partition, settings: LoadSettings) -> RecoveredPartition:
+        try:
+            loaded = load(partition, settings)
+        except StartFails as failure:
+            raise StartFails(f"{partition.directory}: {failure.message}", offline=failure.offline) from failure
+        is_stray = self._is_stray(partition)
+        return RecoveredPartition(loaded, settings.is_clean, is_stray, lost_of(loaded, is_clean=settings.is_clean))
+
+    def _checkpoint(self, kind: FileKind) -> OffsetCheckpoint:
+        file = self.directory.one(kind)
+        found = OffsetCheckpoint() if file is None else parse_offsets(read_text(file))
+        if found.problems:
+            raise StartFails(f"checkpoint file {kind} cannot be read: {found.problems[0].message}", offline=True)
+        return found
+
+    def _is_stray(self, partition: Partition) -> bool:
+        """Whether a KRaft broker should not have a replica.
+
+        Raises:
+            StartFails: its partition.metadata cannot be read.
+        """
+        file = partition.one(FileKind.PARTITION_METADATA)
+        found = None if file is None else parse_partition_metadata(read_text(file))
+        if found is not None and found.problems:
+            problem = found.problems[0].message
+            raise StartFails(f"{partition.directory}/partition.metadata cannot be read: {problem}", offline=True)
+        if partition.is_metadata_log or partition.state is DirectoryState.STRAY:
+            return False
+        image = self.replicas.image
+        if image is None or self.release < STRAYS_SINCE:
+            return False
+        if found is None or found.topic_id is None:
+            return True
+        known = image.partitions.get((found.topic_id, partition.partition or 0))
+        node = _identity(self.directory)
+        return known is None or (node is not None and node.node_id not in known["replicas"])
+
+    # --- settings -------------------------------------------------------------------------------------
+
+    def _settings(self, partition: Partition) -> LoadSettings:
+        key = partition.topic, partition.partition or 0
+        room = self._setting(partition.topic, *_INDEX_ROOM)
+        interval = self._setting(partition.topic, *_INDEX_INTERVAL)
+        return LoadSettings(
+            self.release,
+            self.directory.is_clean,
+            self.points.offsets().get(key, 0),
+            self.log_starts.offsets().get(key, 0),
+            room or self._room_shown(partition),
+            _INTERVAL if interval is None else interval,
+            self.alive_since,
+            keeps_producers=self._keeps_producers(partition),
+        )
+
+    def _setting(self, topic: str, name: str, of_broker: str) -> int | None:
+        """A number that the metadata log has, of the topic or of all brokers."""
+        image: MetadataImage | None = self.replicas.image
+        if image is None:
+            return None
+        of_topic = image.configs.get(("topic", topic), {}).get(name)
+        text = of_topic or image.configs.get(("broker", ""), {}).get(of_broker)
+        return int(text) if text is not None and text.isdigit() else None
+
+    def _room_shown(self, partition: Partition) -> int:
+        """The size of an offset index here that has room left, of most others, of a broker without settings."""
+        own = _room_of(partition)
+        if own is None and self._common_room is None:
+            served = (p for p in self._served() if self._setting(p.topic, *_INDEX_ROOM) is None)
+            seen = Counter(room for p in served if (room := _room_of(p)) is not None)
+            self._common_room = seen.most_common(1)[0][0] if seen else _ROOM
+        return own or self._common_room or _ROOM
+
+    def _keeps_producers(self, partition: Partition) -> bool:
+        """Whether the messages are of magic 2, which the settings of an old topic may deny."""
+        if self.release >= Release(3, 0, 0) or not any(log.size for log in partition.logs):
+            return True
+        return partition.one(FileKind.LEADER_EPOCHS) is not None
+
+
+def _last_written(directory: LogDirectory) -> int:
+    """When a broker last ran on a directory, ms: it writes high watermarks every few seconds."""
+    file = directory.one(FileKind.HIGH_WATERMARKS)
+    return file.mtime_ms if file is not None else max((f.mtime_ms for f in directory.all_files()), default=0)
+
+
+def _room_of(partition: Partition) -> int | None:
+    """The size of the offset index of a partition's last segment, where zeros are left at its end."""
+    file = partition.segments[-1].offset_index if partition.segments else None
+    if file is None:
+        return None
+    source = file.open()
+    try:
+        return file.size if read_offset_index(source).padding > 0 else None
+    finally:
+        source.close()

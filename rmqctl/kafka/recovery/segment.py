@@ -1,0 +1,167 @@
+"""A segment as a broker reads it without checking it: through its offset index and frame by frame (spec 2, 7.5)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from formats.kafka.indexes import OffsetIndexEntry, entry_dtype
+from formats.kafka.record_batch import MIN_LEGACY_LENGTH, PEEK
+from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
+
+ENTRY_SIZES = {".index": 8, ".timeindex": 12}
+"""Bytes of an entry of the two indexes that have a fixed room."""
+_WARM_BYTES = 8192
+_HEAD = struct.Struct(">qi4xb6xi")  # base offset, size, magic, last offset delta: the first 27 bytes
+
+
+class Frame(NamedTuple):
+    """Where a batch lies in its file, and the offset of its last record."""
+
+    position: int
+    size: int
+    last_offset: int
+
+
+class BrokerSegment:
+    """One segment in a view of a partition.
+
+    Attributes:
+        base: the base offset that its name says.
+        room: bytes that an index of this partition has while its segment is written.
+    """
+
+    def __init__(self, files: PartitionFiles, base: int, room: int, suffix: str = "") -> None:
+        self.files, self.base, self.room, self.suffix = files, base, room, suffix
+        self._entries: tuple[list[int], list[int]] | None = None
+
+    def name(self, ending: str) -> str:
+        """The name of one of its files."""
+        return f"{self.base:020d}{ending}{self.suffix}"
+
+    @property
+    def log(self) -> str:
+        return self.name(".log")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log."""
+        return self.files.size(self.log)
+
+    # --- its indexes ----------------------------------------------------------------------------------
+
+    def padded(self, ending: str) -> int:
+        """Bytes that an index has while its segment is written."""
+        return self.room // ENTRY_SIZES[ending] * ENTRY_SIZES[ending]
+
+    def put_index(self, ending: str, entries: bytes, size: int | None = None) -> None:
+        """Write an index; ``size``: with zeros up to so many bytes, None: only the entries."""
+        self.files.put(self.name(ending), entries, size)
+        if ending == ".index":
+            self._entries = _columns(entries)
+
+    def extend_indexes(self) -> None:
+        """Give the indexes the room that those of an active segment have."""
+        for ending in ENTRY_SIZES:
+            self._create(ending)
+            if ending == ".index":
+                _ = self.entries  # before zeros are added: they are no entries for the broker that adds them
+            self.files.resize(self.name(ending), self.padded(ending))
+
+    def _create(self, ending: str) -> None:
+        """Make an index in its full size where there is none, as a broker does when it looks at one."""
+        if self.name(ending) not in self.files:
+            self.put_index(ending, b"", self.padded(ending))
+
+    @property
+    def entries(self) -> tuple[list[int], list[int]]:
+        """Relative offsets and positions of the offset index; every slot of a file that was there counts."""
+        if self._entries is None:
+            self._create(".index")
+        if self._entries is None:
+            self._entries = _columns(self.files.read(self.name(".index")))
+        return self._entries
+
+    def lookup(self, offset: int) -> int:
+        """The position from which to read for an offset, as the index has it."""
+        offsets, positions = self.entries
+        slot = lower_bound(offsets, offset - self.base, _WARM_BYTES // ENTRY_SIZES[".index"])
+        return 0 if slot < 0 else positions[slot]
+
+    # --- its log --------------------------------------------------------------------------------------
+
+    def frames(self, start: int, stop: int | None = None) -> Iterator[Frame]:
+        """The batches from a position on, by their frames alone.
+
+        Raises:
+            StartFails: a size is less than any batch has.
+            OSError: the file cannot be read.
+        """
+        end = self.size if stop is None else min(stop, self.size)
+        source = self.files.open(self.log)
+        at = max(start, 0)
+        try:
+            while at < end - PEEK:
+                head = source.read_at(at, _HEAD.size).ljust(_HEAD.size, b"\0")
+                offset, length, magic, delta = _HEAD.unpack(head)
+                if length < MIN_LEGACY_LENGTH:
+                    raise StartFails(
+                        f"record size {length} at byte {at} of {self.log} is smaller than the minimum of "
+                        f"{MIN_LEGACY_LENGTH}"
+                    )
+                if at + 12 + length > end:
+                    return
+                yield Frame(at, 12 + length, offset if magic < 2 else offset + delta)
+                at += 12 + length
+        finally:
+            source.close()
+
+    def find(self, offset: int) -> Frame | None:
+        """The first batch, from where the index points, that ends at an offset or after it."""
+        return next((f for f in self.frames(self.lookup(offset)) if f.last_offset >= offset), None)
+
+    def next_offset(self) -> int:
+        """The offset after the last batch, found from the last entry of the index; the base offset without any.
+
+        Raises:
+            StartFails: the tail of the log cannot be read.
+        """
+        offsets = self.entries[0]
+        first = self.find(self.base + (offsets[-1] if offsets else 0))
+        if first is None:
+            return self.base
+        *_, last = self.frames(first.position)
+        return last.last_offset + 1
+
+
+def lower_bound(values: list[int], target: int, warm: int) -> int:
+    """The slot of the largest value that is not above a target, by the broker's own search; -1 without one.
+
+    Args:
+        warm: number of entries at the end that are searched first.
+    """
+    if not values:
+        return -1
+    low, high = max(len(values) - 1 - warm, 0), len(values) - 1
+    if values[low] >= target:
+        if values[0] > target:
+            return -1
+        low, high = 0, low
+    while low < high:
+        middle = (low + high + 1) // 2
+        if values[middle] > target:
+            high = middle - 1
+        elif values[middle] < target:
+            low = middle
+        else:
+            return middle
+    return low
+
+
+def _columns(data: bytes) -> tuple[list[int], list[int]]:
+    dtype = entry_dtype(OffsetIndexEntry)
+    slots = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+    return slots["relative_offset"].tolist(), slots["position"].tolist()

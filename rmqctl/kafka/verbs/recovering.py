@@ -1,0 +1,55 @@
+"""`recover` of a log directory."""
+
+from __future__ import annotations
+
+from rmqctl.answer import Proposal
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.recovery import report
+from rmqctl.kafka.recovery.replay import recover as replay
+from rmqctl.kafka.releases import release_range
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.describing import facts
+from rmqctl.release import Release
+
+COMPARED = (Release(2, 8, 2), Release(3, 9, 2), Release(4, 3, 1))
+"""One release of each family whose starts differ."""
+
+
+def recover(
+    replicas: Replicas, as_release: Release | None, *, list_lost: bool = False, compare: bool = False
+) -> Proposal:
+    """Say what a broker's start does to log directories.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if compare:
+        starts = [replay(replicas, release) for release in COMPARED]
+        answer = Proposal([report.comparison(start) for start in starts])
+        answer.is_no = not all(start.is_harmless for start in starts)
+    else:
+        found = replay(replicas, as_release or release_shown(replicas))
+        answer = report.proposal(found)
+        if list_lost:
+            answer = Proposal(report.lost_rows(found), is_no=answer.is_no)
+    if replicas.place.is_running:
+        answer.remark(
+            "a broker holds the lock of this directory: it has started already, and what is read may be changing"
+        )
+    return answer
+
+
+def release_shown(replicas: Replicas) -> Release:
+    """The release that wrote the directories last, as far as they show it.
+
+    With KRaft it is the newest known patch of the series of ``metadata.version``. A directory of the time of
+    ZooKeeper counts as one of 3.x where every partition has leader epochs, which releases before did without.
+    """
+    found = facts(replicas)
+    lowest, highest = (Release.parse(text) for text in release_range(found))
+    if any(fact.fact.startswith("metadata.version") for fact in found):
+        return next((r for r in COMPARED if r[:2] == lowest[:2]), lowest)
+    if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
+        epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
+        return COMPARED[1] if all(epochs) else COMPARED[0]
+    return highest

@@ -1,0 +1,97 @@
+"""`recover` of log directories as users and scripts see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden, kafka_damage
+from tests.conftest import Rmqctl
+
+KEYS = ["release", "starts", "error", "partitions", "lost", "offline"]
+PARTITION_KEYS = [
+    "log_start_offset", "log_end_offset", "segments", "recovered_segments", "stopped_by", "deleted_files",
+    "created_files", "changed_files", "lost",
+]  # fmt: skip
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Path:
+    """A crashed directory with a flipped bit in the middle of the last segment of a partition."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    edit = {"op": "xor", "file": "plain-none-0/00000000000000000094.log", "offset": 1295, "hex": "10"}
+    kafka_damage.apply([edit], root)
+    return root
+
+
+def _document(rmqctl: Rmqctl, *line: object, exit_code: int) -> dict[str, Any]:
+    done = rmqctl("recover", *line, "-o", "json")
+    assert done.exit_code == exit_code, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_document_of_a_log_that_is_cut(rmqctl: Rmqctl, cut: Path) -> None:
+    found = _document(rmqctl, cut, exit_code=1)
+    assert list(found) == KEYS
+    assert (found["release"], found["starts"], found["error"], found["offline"]) == ("4.3.1", True, None, False)
+    partition = found["partitions"]["plain-none-0"]
+    assert list(partition) == PARTITION_KEYS
+    assert partition["stopped_by"]["id"] == "batch.crc"
+    assert partition["stopped_by"]["file"] == "plain-none-0/00000000000000000094.log"
+    assert partition["recovered_segments"] == [94]
+    assert partition["deleted_files"] == ["00000000000000000124.snapshot"]
+    assert partition["created_files"] == ["00000000000000000118.snapshot"]
+    assert partition["lost"] == {"records": 139 - 118, "bytes": 2319 - 1225}
+    assert found["lost"] == {**partition["lost"], "by_topic": {"plain-none": 21}}
+
+
+def test_nothing_on_disk_changes(rmqctl: Rmqctl, cut: Path) -> None:
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in cut.rglob("*") if path.is_file()}
+    rmqctl("recover", cut)
+    after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in cut.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_lost_batches_are_listed_as_dump_does(rmqctl: Rmqctl, cut: Path) -> None:
+    done = rmqctl("recover", cut, "--list-lost", "-o", "jsonl")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["kind"] for row in rows] == ["batch"] * len(rows)
+    assert (rows[0]["base_offset"], rows[-1]["last_offset"]) == (118, 138)
+    assert not rows[0]["crc_ok"]
+    assert sum(row["count"] for row in rows) == 21
+
+
+def test_a_start_that_fails_has_no_partitions(rmqctl: Rmqctl, cut: Path) -> None:
+    (cut / "recovery-point-offset-checkpoint").write_text("garbage\n")
+    found = _document(rmqctl, cut, exit_code=1)
+    assert (found["starts"], found["offline"], found["partitions"]) == (False, True, {})
+    assert "recovery-point-offset-checkpoint" in found["error"]
+
+
+def test_stray_directories_are_marked(rmqctl: Rmqctl, cut: Path) -> None:
+    (cut / "unknown-topic-0").mkdir()
+    found = _document(rmqctl, cut, exit_code=1)
+    assert [key for key, partition in found["partitions"].items() if partition.get("stray")] == ["unknown-topic-0"]
+
+
+def test_a_sound_directory_loses_nothing(rmqctl: Rmqctl) -> None:
+    for name in golden.KAFKA_NAMES:
+        found = _document(rmqctl, golden.pristine(name), exit_code=0)
+        assert found["release"] == name.partition("-")[0]
+        assert found["lost"] == {"records": 0, "bytes": 0, "by_topic": {}}
+
+
+def test_comparison_has_a_row_for_each_family(rmqctl: Rmqctl, cut: Path) -> None:
+    done = rmqctl("recover", cut, "--compare", "-o", "json")
+    assert done.exit_code == 1
+    rows = json.loads(done.stdout)
+    assert [(row["release"], row["lost_records"]) for row in rows] == [("2.8.2", 21), ("3.9.2", 21), ("4.3.1", 21)]
+
+
+@pytest.mark.parametrize("options", [["--apply", "--yes"], ["-o", "hex"]])
+def test_what_only_rocketmq_has_is_refused(rmqctl: Rmqctl, cut: Path, options: list[str]) -> None:
+    assert rmqctl("recover", cut, *options).exit_code == 2
