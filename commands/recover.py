@@ -53,7 +53,7 @@ def command(
     less. Messages that stay in the log but get into no queue are told apart from those that are cut.
 
     Of a Kafka log directory it shows per partition the offsets afterwards, segments recovered, where the
-    log is cut, files deleted, created and changed, and records lost; --apply is for RocketMQ only.
+    log is cut, files deleted, created and changed, and records lost.
     Exits 0 when the broker would start, lose nothing and dispatch everything, 1 otherwise.
 
     \b
@@ -106,9 +106,22 @@ def _is_kafka(store: StoreOptions) -> bool:
 def _of_log_directory(
     store: StoreOptions, as_release: Release | None, compare: bool, list_lost: bool, manner: Manner, out: Output
 ) -> None:
-    if out.kind == "hex":
-        refuse("-o", "hex is for RocketMQ stores: a log directory is only looked at.")
-    show(out, store.open().recover(as_release=as_release, plan=manner.is_real, list_lost=list_lost, compare=compare))
+    """Show what a start does to a log directory, or the plan and carry it out."""
+    from rmqctl.errors import StoreInUse
+
+    found = store.open()
+    plans = manner.is_real or (out.kind == "hex" and not (compare or list_lost))
+    if manner.is_real:
+        stop_if_pending(found.root)
+        if found.is_running:
+            raise StoreInUse(found.root)
+    answer = found.recover(as_release=as_release, plan=plans, list_lost=list_lost, compare=compare)
+    if answer.plan is None:
+        show(out, answer)
+        return
+    show_plan(answer.plan, out)
+    applied = carry_out(answer.plan, manner, verify=answer.check, lock=answer.lock)
+    raise SystemExit(1 if answer.is_no or (applied is not None and applied.complaints) else 0)
 
 
 def _check_state(found: RocketMQStore, manner: Manner) -> None:

@@ -216,9 +216,7 @@ class KafkaStore(Store):
     ) -> Proposal:
         from rmqctl.kafka.verbs import recovering
 
-        if plan:
-            raise WrongUsage("--apply", "is for RocketMQ stores: what a Kafka broker's start does is only shown.")
-        return recovering.recover(self.replicas, as_release, list_lost=list_lost, compare=compare)
+        return recovering.recover(self.replicas, as_release, plan=plan, list_lost=list_lost, compare=compare)
 
     # --- showing ------------------------------------------------------------------------------------
 

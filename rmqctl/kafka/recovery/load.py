@@ -19,6 +19,7 @@ from rmqctl.kafka.recovery.segment import BrokerSegment
 from rmqctl.kafka.recovery.segment_recovery import SegmentRecovery, emptied
 from rmqctl.kafka.recovery.split import split
 from rmqctl.kafka.recovery.swaps import finish_swaps
+from rmqctl.kafka.recovery.tail import unread_tail
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 
@@ -198,7 +199,10 @@ class _Loader:
             self._recover_unflushed()
         end = None
         if self.segments:
-            end = self.segments[max(self.segments)].next_offset()
+            last = self.segments[max(self.segments)]
+            end = last.next_offset()
+            if self.settings.is_clean:
+                self.found.stopped_by = self.found.stopped_by or unread_tail(last)
             if end < self.settings.log_start:
                 self._delete(list(self.segments))
                 if self.epochs is not None:

@@ -129,6 +129,7 @@ def _sentences(found: Recovery) -> Iterator[str]:
         stop = partition.loaded.stopped_by
         if stop is not None:
             lost = number_of(partition.lost.records, "record")
-            yield f"{partition.key}: cut at byte {stop.offset} of {stop.file} ({stop.message}); {lost} lost"
+            what = "ends for the broker, not in the file," if partition.is_clean else "is cut"
+            yield f"{partition.key} {what} at byte {stop.offset} of {stop.file} ({stop.message}); {lost} lost"
         if partition.is_stray:
             yield f"{partition.key}: its directory is renamed to -stray, for the cluster has no such replica here"

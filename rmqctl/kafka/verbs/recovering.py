@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rmqctl.answer import Proposal
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import read_directory
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.replay import recover as replay
@@ -10,17 +14,24 @@ from rmqctl.kafka.releases import release_range
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import facts
 from rmqctl.release import Release
+from rmqctl.text import number_of
 
 COMPARED = (Release(2, 8, 2), Release(3, 9, 2), Release(4, 3, 1))
 """One release of each family whose starts differ."""
 
 
 def recover(
-    replicas: Replicas, as_release: Release | None, *, list_lost: bool = False, compare: bool = False
+    replicas: Replicas,
+    as_release: Release | None,
+    *,
+    plan: bool = False,
+    list_lost: bool = False,
+    compare: bool = False,
 ) -> Proposal:
-    """Say what a broker's start does to log directories.
+    """Say what a broker's start does to log directories, and plan it where that is wanted.
 
     Raises:
+        Refused: what is to be planned cannot be carried out.
         OSError: a file cannot be read.
     """
     if compare:
@@ -30,6 +41,11 @@ def recover(
     else:
         found = replay(replicas, as_release or release_shown(replicas))
         answer = report.proposal(found)
+        if plan:
+            from rmqctl.kafka.recovery.plan import recovery_plan
+
+            answer.plan = recovery_plan(list(replicas.directories), found)
+            answer.check = partial(_complaints, replicas, found.release)
         if list_lost:
             answer = Proposal(report.lost_rows(found), is_no=answer.is_no)
     if replicas.place.is_running:
@@ -37,6 +53,17 @@ def recover(
             "a broker holds the lock of this directory: it has started already, and what is read may be changing"
         )
     return answer
+
+
+def _complaints(before: Replicas, release: Release) -> list[str]:
+    """What a second start would still change."""
+    directories = [read_directory(directory.tree) for directory in before.directories]
+    again = replay(Replicas(LogDirectories(directories)), release)
+    if not again.starts:
+        return [f"a {release} broker still does not start: {again.error}"]
+    left = [p.changes for p in again.partitions if not p.is_stray]
+    count = sum(len(change.deleted) + len(change.created) + len(change.changed) for change in left)
+    return [f"a {release} broker would still change {number_of(count, 'file')}"] if count else []
 
 
 def release_shown(replicas: Replicas) -> Release:

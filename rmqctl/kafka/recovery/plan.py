@@ -1,0 +1,70 @@
+"""A broker's start as a plan of edits: the state in which the broker finds nothing left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.errors import Refused
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.file_names import SEGMENT_KINDS, meaning_of
+from rmqctl.kafka.recovery.files import Content
+from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Plan, Quarantine, Step
+from rmqctl.repair.overwrites import changes
+
+_PIECE = 1 << 20
+
+
+def recovery_plan(directories: list[LogDirectory], found: Recovery) -> Plan:
+    """The edits that bring a log directory into the state in which a start leaves it.
+
+    Stray directories are left to the broker, which renames them under a name of its own.
+
+    Raises:
+        Refused: the broker does not start, or there is not one local directory.
+        OSError: a file cannot be read.
+    """
+    root = ",".join(directory.root for directory in directories)
+    if not found.starts or found.offline:
+        raise Refused(f"a {found.release} broker does not start on {root}: {found.error}")
+    if len(directories) != 1 or not isinstance(directories[0].tree, LocalTree):
+        raise Refused(f"{root} is not one local directory; copy it first, and give one log directory at a time")
+    steps = [step for partition in found.partitions if not partition.is_stray for step in _steps(partition, found)]
+    return Plan(Path(directories[0].tree.root), f"recover as {found.release}", tuple(steps))
+
+
+def _steps(partition: RecoveredPartition, found: Recovery) -> Iterator[Step]:
+    """One step a file, those that go away first: a file may be made again under a name that another had."""
+    files, changed = partition.loaded.files, partition.changes
+    leftovers = [name for name in files.before if name.endswith(".deleted") and name not in files]
+    place = f"{partition.loaded.partition.directory}/"
+    for name in sorted({*changed.deleted, *leftovers}):
+        why = f"a {found.release} broker deletes it"
+        yield Step("recover.file", place + name, "move out", why, (Quarantine(place + name),))
+    for name in changed.created:
+        content = files[name]
+        edit = Create(place + name, b"".join(content.pieces()).rstrip(b"\0"), size=content.size)
+        yield Step("recover.file", place + name, "make", f"a {found.release} broker makes it", (edit,))
+    for name in changed.changed:
+        edits = tuple(_edits(place + name, files.before[name], files[name]))
+        is_log = meaning_of(name).kind is SEGMENT_KINDS[0]
+        what = f"{files.before[name].size:,} -> {files[name].size:,} bytes" if is_log else "write again"
+        lost = partition.lost.records if is_log else 0
+        yield Step("recover.file", place + name, what, f"a {found.release} broker does so", edits, lost)
+
+
+def _edits(name: str, before: Content, after: Content) -> Iterator[Edit]:
+    """A size, then the bytes that differ."""
+    if after.size < before.size:
+        yield Cut(name, before.size, after.size)
+    elif after.size > before.size:
+        yield Extend(name, before.size, after.size)
+    if after.stored is before.stored and after.stored is not None and after.kept == min(before.kept, after.size):
+        return
+    olds, at = before.pieces(), 0
+    for new in after.pieces():
+        old = next(olds, b"")[: len(new)].ljust(len(new), b"\0")
+        yield from changes(name, at, old, new)
+        at += _PIECE
