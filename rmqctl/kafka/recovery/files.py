@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from rmqctl.files.source import ByteSource, BytesSource
+from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.kafka.directory import LogFile, Partition
 
 _PIECE = 1 << 20

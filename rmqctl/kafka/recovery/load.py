@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX, Block
 from rmqctl.kafka.directory import Partition

@@ -11,8 +11,7 @@ from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import SEGMENT_KINDS, meaning_of
 from rmqctl.kafka.recovery.files import Content
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Plan, Quarantine, Step
-from rmqctl.repair.overwrites import changes
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Plan, Quarantine, Step, changes
 
 _PIECE = 1 << 20
 

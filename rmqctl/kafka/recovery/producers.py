@@ -8,7 +8,7 @@ import numpy as np
 from crc32c import crc32c
 
 from formats.kafka.producer_snapshot import VERSION, producer_dtype
-from rmqctl.files.source import BytesSource
+from rmqctl.files.local import BytesSource
 from rmqctl.kafka.indexes import read_producer_snapshot
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.state.producers import Producer, ProducerReplay

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from formats.kafka.indexes import AbortedTransaction, entry_dtype
-from rmqctl.files.source import ByteSource
+from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import Partition
