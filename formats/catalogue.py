@@ -65,6 +65,8 @@ class Format:
 
 
 _LOG, _CQ = "commitlog/<offset>", "consumequeue/<topic>/<queue>/<offset>"
+_RDB1 = "config/metadata/, config/topics/ and others (RocksDB)"
+_CQ_RDB = "consumequeue/ or consumequeue_rocksdb/ (RocksDB)"
 _RDB, _RIP82 = "config/rdb/ (RocksDB)", "rocksdbstore/ (RocksDB)"
 _TIERED, _TIERED_INDEX = "<tieredStoreFilePath>/<cluster>/<broker>/<topic>/<queue>/", "tiered_index_file/<time>"
 
@@ -96,21 +98,26 @@ CATALOGUE: tuple[Format, ...] = (
     Format("dledger-index-unit", "DLedger entry index unit", "dledger-<id>/index/<offset>", dledger.DLedgerIndexUnit, "4.5.0"),
     Format("dledger-checkpoint-line", "line of the DLedger checkpoint, Java properties text", "dledger-<id>/checkpoint", dledger.DLedgerCheckpointLine, "4.5.0"),
     Format("dledger-term-line", "line of the current term, Java properties text", "dledger-<id>/currterm", dledger.DLedgerTermLine, "4.5.0"),
-    Format("rocksdb-queue-key", "key of a unit in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueUnitKey, "5.2.0"),
-    Format("rocksdb-queue-value", "unit in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueUnitValue, "5.2.0"),
-    Format("rocksdb-queue-end-key", "key of a queue's first or last offset in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueEndKey, "5.2.0"),
-    Format("rocksdb-queue-end", "first and last offset in RocksDB queues", "consumequeue/ (RocksDB)", rocksdb.QueueEnd, "5.2.0"),
-    Format("rocksdb-dispatched-end", "how far RocksDB queues reach in the log", "consumequeue/ (RocksDB)", rocksdb.DispatchedEnd, "5.2.0"),
-    Format("rocksdb-config-entry", "topic, group or offsets in RocksDB, version 1", "config/topics/ and others (RocksDB)", rocksdb_config.ConfigEntryV1, "5.1.4"),
+    Format("rocksdb-queue-key", "key of a unit in RocksDB queues", _CQ_RDB, rocksdb.QueueUnitKey, "5.2.0"),
+    Format("rocksdb-queue-value", "unit in RocksDB queues", _CQ_RDB, rocksdb.QueueUnitValue, "5.2.0"),
+    Format("rocksdb-queue-end-key", "key of a queue's first or last offset in RocksDB queues", _CQ_RDB, rocksdb.QueueEndKey, "5.2.0"),
+    Format("rocksdb-queue-end", "first and last offset in RocksDB queues", _CQ_RDB, rocksdb.QueueEnd, "5.2.0"),
+    Format("rocksdb-dispatched-end", "how far RocksDB queues reach in the log", _CQ_RDB, rocksdb.DispatchedEnd, "5.2.0"),
+    Format("rocksdb-config-name-v1", "key of a topic or group in RocksDB, version 1", _RDB1, rocksdb_config.NameKeyV1, "5.1.4"),
+    Format("rocksdb-offset-key-v1", "key of a group's offsets in RocksDB, version 1", _RDB1, rocksdb_config.OffsetsKeyV1, "5.1.4"),
+    Format("rocksdb-config-entry", "topic, group, offsets, forbidden or data version in RocksDB, version 1", _RDB1, rocksdb_config.ConfigEntryV1, "5.1.4"),
+    Format("rocksdb-data-version-key-v1", "key of the data version in RocksDB, version 1", _RDB1, rocksdb_config.VersionKeyV1, "5.1.4"),
     Format("rocksdb-config-key", "key of a topic or group in RocksDB, version 2", _RDB, rocksdb_config.NamedKey, "5.3.2"),
     Format("rocksdb-config-value", "topic or group in RocksDB, version 2", _RDB, rocksdb_config.NamedValue, "5.3.2"),
     Format("rocksdb-offset-key", "key of a consumer offset in RocksDB, version 2", _RDB, rocksdb_config.ConsumerOffsetKey, "5.3.2"),
     Format("rocksdb-offset-value", "consumer offset in RocksDB, version 2", _RDB, rocksdb_config.ConsumerOffsetValue, "5.3.2"),
+    Format("rocksdb-data-version-key", "key of a data version in RocksDB, version 2", _RDB, rocksdb_config.DataVersionKey, "5.3.2"),
     Format("rocksdb-data-version", "data version in RocksDB, version 2", _RDB, rocksdb_config.DataVersionValue, "5.3.2"),
     Format("rocksdb-pop-key", "key of a message taken by a pop consumer", "kvStore/ (RocksDB)", rocksdb_messages.PopStateKey, "5.3.2"),
     Format("rocksdb-pop-value", "message taken by a pop consumer", "kvStore/ (RocksDB)", rocksdb_messages.PopStateValue, "5.3.2"),
     Format("rocksdb-index-key", "key of an index entry in RocksDB", _RIP82, rocksdb_messages.MessageIndexKey, "5.4.0"),
     Format("rocksdb-index-value", "index entry in RocksDB", _RIP82, rocksdb_messages.MessageIndexValue, "5.4.0"),
+    Format("rocksdb-mark", "how far index, timers or half messages in RocksDB reach", _RIP82, rocksdb_messages.Mark, "5.4.0"),
     Format("rocksdb-timer-key", "key of a timer message in RocksDB", _RIP82, rocksdb_messages.TimerKey, "5.4.0"),
     Format("rocksdb-timer-value", "timer message in RocksDB", _RIP82, rocksdb_messages.TimerValue, "5.4.0"),
     Format("rocksdb-half-key", "key of a half message in RocksDB", _RIP82, rocksdb_messages.HalfMessageKey, "5.4.0"),

@@ -58,6 +58,11 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
     return key[5 : 5 + size], queue_id, int.from_bytes(key[at + 5 :], "big", signed=True)
 
 
+def topic_prefix(topic: bytes) -> bytes:
+    """What the keys of all rows of a topic begin with."""
+    return SEPARATOR.join((len(topic).to_bytes(4, "big"), topic, b""))
+
+
 def queue_prefix(topic: bytes, queue_id: int) -> bytes:
     """What the keys of a queue's units begin with; the queue offset (i64) follows."""
     parts = len(topic).to_bytes(4, "big"), topic, queue_id.to_bytes(4, "big", signed=True), b""

@@ -9,12 +9,15 @@ from __future__ import annotations
 from construct import Const, GreedyBytes, Int8sb, Int16sb, Int32sb, Int64sb, Prefixed, Struct
 
 from formats.rocketmq.rocksdb import SEPARATOR, ConfigKeyPrefix
+from formats.text import until
 
 ConfigEntryV1 = Struct("json" / GreedyBytes * "the object that the JSON file has for the name which is the key")
 
 DATA_VERSION_KEY = b"kvDataVersionKey"
 """The one key of version 1's column family ``kvDataVersion``; its value is the JSON of a dataVersion."""
 
+VERSION_RECORD = 1
+"""The record type of data versions in version 2; the literal ``data_version`` follows in the key."""
 GROUP_DATA: bytes = ConfigKeyPrefix.build({"table_id": 4, "record_type": 2})
 """What the keys of subscription groups in version 2 begin with."""
 
@@ -35,6 +38,12 @@ ConsumerOffsetKey = Struct(
     "topic_mark" / Const(SEPARATOR),
     "queue_id" / Int32sb,
 )
+
+DataVersionKey = Struct(*_PREFIX, "literal" / Const(b"data_version"))
+
+OffsetsKeyV1 = Struct("topic" / until(b"@"), "group" / GreedyBytes)
+NameKeyV1 = Struct("name" / GreedyBytes * "topic or subscription group")
+VersionKeyV1 = Struct("literal" / Const(DATA_VERSION_KEY))
 
 ConsumerOffsetValue = Struct("offset" / Int64sb * "queue offset that the group reads next")
 

@@ -65,6 +65,10 @@ HalfMessageValue = Struct(
 )
 
 
+Mark = Struct("value" / Int64sb * "an offset of log or queue, or a time in ms")
+"""The value of the keys of :data:`INDEX_MARK` and others."""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageIndexEntry:
     """A key of the index, taken apart.

@@ -30,10 +30,8 @@ from rmqctl.rocketmq.findings.derived import (
     QUEUE_TORN_UNIT,
     QUEUE_UNIT_MISMATCH,
 )
-from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
-from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, RocksUnit, open_queues
-from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import StoreFile
 
 Records = npt.NDArray[np.void]
 CHUNK_BYTES = 1 << 20
@@ -272,32 +270,3 @@ def _extension_end(file: StoreFile, queue: QueueName, at: int, length: int) -> I
 
 
 # --- units of rocksdb queues as rows ----------------------------------------------------------------
-
-
-_KEYS = ("topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "store_timestamp")
-
-
-def database_rows(store: RocketMQStore, wanted: Filter) -> Iterator[Row]:
-    """One row a unit, by topic length, topic, queue and offset; a database has no position.
-
-    Args:
-        wanted: of queues that it leaves out no unit is read; other filters are applied to the rows later.
-
-    Raises:
-        MissingExtra: the package rocksdict is not installed.
-        Refused: the store is remote.
-        IOFailure: the database cannot be opened.
-    """
-    with open_queues(store) as database:
-        for unit in _units(database, wanted):
-            values = {key: getattr(unit, key) for key in _KEYS}
-            yield {"kind": "queue_unit", "file": QUEUES, "position": None, **values}
-
-
-def _units(database: QueueDatabase, wanted: Filter) -> Iterator[RocksUnit]:
-    if not wanted.topics and wanted.queue_id is None:
-        yield from database.units()
-        return
-    for topic, queue in database.queues():
-        if (not wanted.topics or topic in wanted.topics) and wanted.queue_id in (None, queue):
-            yield from database.units_of(topic, queue)

@@ -17,15 +17,17 @@ from rmqctl.files.lock import is_locked
 from rmqctl.files.tree import Entry, LocalTree, Tree, read_all
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump import files
+from rmqctl.rocketmq.dump.databases import database_rows
 from rmqctl.rocketmq.dump.files import DLedgerDump, entry_index_rows, index_rows
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
 from rmqctl.rocketmq.dump.log import LogDump, is_under
-from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, database_rows, extension_rows, queue_rows
+from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
 from rmqctl.rocketmq.dump.record import Row
 from rmqctl.rocketmq.dump.rendering import Show
 from rmqctl.rocketmq.findings.state import FILE_STRAY
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store.databases import databases_of, has_database
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     DLEDGER,
@@ -212,6 +214,14 @@ def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
         yield from _queues(store, path, request)
     elif top == "compaction":
         yield from _compaction(store, path, request)
+    elif any(is_under(name, path) or is_under(path, name) for name in databases_of(store)):
+        if (store.tree.stat(path) or _DIRECTORY).is_directory:
+            yield from (
+                partial(database_rows, store, name, request.wanted)
+                for name in databases_of(store)
+                if is_under(name, path)
+            )
+        yield from _files(store.tree, path, request, skips=any(is_under(path, name) for name in databases_of(store)))
     else:
         yield from _files(store.tree, path, request)
 
@@ -260,8 +270,8 @@ def _log(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
 def _queues(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
     """Files of the queues at or below a path ``<kind>[/<topic>[/<queue>[/<file>]]]``."""
     kind, *rest = path.split("/")
-    if kind == QUEUES and store.is_rocksdb:
-        yield partial(database_rows, store, request.wanted)
+    if path == QUEUES and has_database(store, QUEUES):
+        yield partial(database_rows, store, QUEUES, request.wanted)
     for topic in _names(store.tree, kind, rest[:1]):
         for queue in _names(store.tree, f"{kind}/{topic}", rest[1:2]):
             if is_queue_id(queue):
@@ -345,8 +355,12 @@ def _directories(tree: Tree, path: str, depth: int = 0) -> Iterator[str]:
                 yield from _directories(tree, entry.path, depth + 1)
 
 
-def _files(tree: Tree, path: str, request: Request) -> Iterator[Source]:
-    """A file, or the files of a directory; directories in it hold databases, which no dump reads."""
+def _files(tree: Tree, path: str, request: Request, *, skips: bool = False) -> Iterator[Source]:
+    """A file, or the files of a directory.
+
+    Args:
+        skips: leave out what is no file of a store's: the directory is a database's own.
+    """
     entry = tree.stat(path)
     if entry is None or not entry.is_directory:
         yield file_source(tree, path, path, request)
@@ -354,7 +368,10 @@ def _files(tree: Tree, path: str, request: Request) -> Iterator[Source]:
     for found in tree.entries(path, sizes=False):
         if not found.is_directory:
             file, kind = identify(tree, found.path, found.path)
-            yield partial(_stray, file) if kind is None else source_of(file, kind, request)
+            if kind is not None:
+                yield source_of(file, kind, request)
+            elif not skips:
+                yield partial(_stray, file)
 
 
 def _stray(file: StoreFile) -> Iterator[Row]:

@@ -119,6 +119,14 @@ CONFIG_UNKNOWN_TOPIC = declare(
     see="spec 9.2",
 )
 
+DATABASE_ROW = declare(
+    "database.row",
+    _W,
+    "A row of a RocksDB database fits none of the formats that brokers write there.",
+    "Look at it with `rmqctl dump` of the database's directory; what a broker does not know it leaves out.",
+    broker="Leaves the row out, or fails on it when it comes to it.",
+    see="spec 10, A2 to A6",
+)
 FILE_STRAY = declare(
     "file.stray",
     _W,

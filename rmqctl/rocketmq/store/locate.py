@@ -18,6 +18,7 @@ from rmqctl.errors import NotAStore, Refused
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.new_files import refuse_unfinished
 from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.rocketmq.store.databases import MESSAGES, POP
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     COMMIT_LOG,
@@ -25,6 +26,7 @@ from rmqctl.rocketmq.store.files import (
     INDEX,
     QUEUES,
     QUEUES_EXT,
+    SEPARATE_QUEUES,
     RocketMQStore,
     is_offset,
 )
@@ -34,7 +36,8 @@ from rmqctl.store import LoneFile, tree_of
 MARKS = (COMMIT_LOG, QUEUES, BATCH_QUEUES, INDEX, "checkpoint", "abort", "timerlog", "timerwheel", "compaction")
 """Names that show a directory to be a store; ``config`` alone shows it only with a known file in it."""
 CONFIG_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
-_INSIDE = {COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX, "config", "timerlog", "compaction"}
+_INSIDE = {COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX, SEPARATE_QUEUES, "config", "timerlog", "compaction"}
+_INSIDE |= {MESSAGES, POP}
 
 
 def open_store(
