@@ -32,6 +32,11 @@ from rmqctl.release import Release
 @click.option("--redact", is_flag=True, help="Bodies, keys and property values become sha256: and 12 hex digits.")
 @click.option("--format-string", metavar="FORMAT", help="Print messages in a form of your own, see above.")
 @click.option("--follow", is_flag=True, help="Go on with new records as a broker appends them; Ctrl-C ends it.")
+@click.option(
+    "--pending",
+    type=click.Choice(["timer", "transaction", "pop", "delay"]),
+    help="Show what the broker still has to deliver, from files or RocksDB.",
+)
 @as_release("Read properties as a broker of this release does, such as 4.9.0; default: as since 4.9.1.")
 @kafka_dump_log_options
 @output_option("text", "hex", "kafka-dump-log")
@@ -47,6 +52,7 @@ def command(
     redact: bool,
     format_string: str | None,
     follow: bool,
+    pending: str | None,
     as_release: Release | None,
     official: dict[str, Any],
     out: Output,
@@ -69,9 +75,11 @@ def command(
       rmqctl dump /data/rocketmq/store/index
       rmqctl dump store/consumequeue/TopicTest/0 -o csv
       rmqctl dump store --key order1 -o hex
+      rmqctl dump store --pending timer
       rmqctl dump store --follow --format-string '%t/%p %o %k %s\\n'
     """
     _check(out, format_string, follow=follow, redact=redact)
+    _check_pending(out, pending, follow=follow)
     limited = body_limit is not None and not raw_body
     shown = body or limited or format_string is not None
     rendering = Rendering(shown, raw_body, body_limit, redact, records, max_body)
@@ -107,6 +115,11 @@ def _check(out: Output, format_string: str | None, *, follow: bool, redact: bool
         refuse("--follow", f"never ends, so -o {out.kind} cannot be completed; use -o jsonl.")
     if redact and out.kind == "hex":
         refuse("--redact", "cannot hide anything in -o hex, which shows every byte.")
+
+
+def _check_pending(out: Output, pending: str | None, *, follow: bool) -> None:
+    if pending is not None and (follow or out.kind in {"hex", "kafka-dump-log"}):
+        refuse("--pending", "shows rows of its own and does not go with --follow or -o hex.")
 
 
 def _write(out: Output, answer: Answer, form: Callable[[Row], bytes] | None) -> None:

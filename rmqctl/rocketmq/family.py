@@ -94,7 +94,10 @@ class RocketMQ(Store):
     ) -> Answer:
         from rmqctl.rocketmq.verbs import dumping
 
+        pending = more.pop("pending", None)
         _refuse_more(more)
+        if pending is not None:
+            return dumping.pending(self.files, filters, pending, as_release=as_release)
         return dumping.dump(self.files, filters, rendering, as_release=as_release, follow=follow)
 
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:

@@ -52,6 +52,35 @@ def dump(found: Found, filters: Filters, rendering: Rendering, *, as_release: Re
     return answer
 
 
+def pending(store: RocketMQStore, filters: Filters, what: str, *, as_release: Release | None) -> Answer:
+    """Show what a broker still has to deliver: timers, delays, open transactions or pop messages in flight."""
+    from rmqctl.rocketmq.query.pending import pending_rows
+    from rmqctl.rocketmq.query.started import StartedStore
+    from rmqctl.rocketmq.releases import release_range
+
+    answer = begin(store, Answer())
+    wanted = Filter.of(filters)
+
+    def rows() -> Iterator[Row]:
+        release = as_release or release_range(store, quick=True).highest
+        found = missing = 0
+        with StartedStore(store, release) as started:
+            for row in pending_rows(started, what):
+                if found == filters.limit or not wanted.includes_row(row):
+                    continue
+                found, missing = found + 1, missing + (row["missing"] is not None)
+                yield row
+        if not found:
+            answer.remark(f"nothing is pending: {what}")
+        if missing:
+            answer.remark(f"of {missing} the message cannot be read: see the column missing")
+        answer.is_no = bool(missing)
+
+    answer.rows = rows()
+    answer.sections = lambda: [Section(rows=answer.rows)]
+    return answer
+
+
 def hexadecimal(found: Found, filters: Filters) -> HexAnswer:
     """Show the bytes of what a dump shows, every byte with its meaning."""
     answer = HexAnswer()

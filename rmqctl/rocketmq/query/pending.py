@@ -1,0 +1,261 @@
+"""Messages that a broker still has to deliver: timers, delays, open transactions, pop messages in flight.
+
+Where they are kept in files the log and the progress files tell (spec 9.2, 11); in RocksDB the rows do (A5.2, A5.3, A6).
+After a crash the rows that the start of a broker makes again from the log are among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from formats.errors import DecodeError
+from formats.rocketmq.rocksdb_messages import (
+    HALF_FAMILY,
+    INDEX_MARK,
+    POP_FAMILY,
+    TIMER_DELIVERED,
+    TIMER_FAMILY,
+    TIMER_SCANNED,
+    HalfMessageValue,
+    PopStateKey,
+    TimerKey,
+    TimerValue,
+)
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+from formats.rocketmq.timer import TimerCheck
+from rmqctl.files.tree import read_all
+from rmqctl.rocketmq.config_files import delay_offsets
+from rmqctl.rocketmq.databases import MESSAGES, POP, Database, has_database, open_database
+from rmqctl.rocketmq.filters import Filter
+from rmqctl.rocketmq.lag import progress_of
+from rmqctl.rocketmq.log_end import log_end
+from rmqctl.rocketmq.message_index import may_have_rows
+from rmqctl.rocketmq.query.log_search import Search, search_log
+from rmqctl.rocketmq.query.names import queues_of_topic
+from rmqctl.rocketmq.query.queue_view import open_queue
+from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
+from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.steps import Trace
+
+KINDS = ("timer", "transaction", "pop", "delay")
+WHEEL_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+_OUT, _DELETES, _TRANS_OFFSET, _UNIQUE_KEY = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"TRANS_OFFSET", b"UNIQ_KEY"
+Row = dict[str, Any]
+Timer = tuple[int, bytes]
+
+
+def pending_rows(started: StartedStore, what: str) -> Iterator[Row]:
+    """One row a message; times are compared with that of the last message of the log, as nobody knows the broker's.
+
+    Args:
+        what: one of :data:`KINDS`.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: they are in a database, and the package rocksdict is not installed.
+    """
+    yield from {"timer": _timers, "transaction": _transactions, "pop": _pop, "delay": _delays}[what](started)
+
+
+def _row(started: StartedStore, what: str, source: str, place: int, more: Row) -> Row:
+    """A pending message; of a record that cannot be read no more than its place is known."""
+    reader = RecordReader(started.log, Trace(on=False))
+    record: Record | Absence | None = reader.at(place) if place >= 0 else None
+    found: Row = {"kind": "pending", "what": what, "source": source, "physical_offset": place if place >= 0 else None}
+    if isinstance(record, Record):
+        now = log_end(started.store).store_timestamp or record.store_timestamp
+        found |= {
+            "topic": record.real_topic,
+            "unique_key": _text(record.properties.get(_UNIQUE_KEY, b"")),
+            "store_timestamp": record.store_timestamp,
+            "age_ms": max(now - record.store_timestamp, 0),
+            "missing": None,
+        }
+    else:
+        why = record.found if record is not None else "its queue has no unit at this offset"
+        found |= {"topic": None, "unique_key": None, "store_timestamp": None, "age_ms": None, "missing": why}
+    return found | more
+
+
+def _of_topic(started: StartedStore, *topics: str, begin: int = 0) -> Iterator[Record]:
+    wanted = Filter(topics, from_offset=begin or None)
+    for part in search_log(started.store, Search(wanted)):
+        yield from part.records
+
+
+# --- timers -------------------------------------------------------------------------------------------
+
+
+def _timers(started: StartedStore) -> Iterator[Row]:
+    store = started.store
+    if may_have_rows(store):
+        with open_database(store, MESSAGES, "reading timer messages in RocksDB") as database:
+            if next(database.rows(TIMER_FAMILY), None) is not None:
+                yield from _timer_rows(started, database)
+                return
+    check = read_all(store.tree, "config/timercheck")
+    since = int.from_bytes((check or b"")[:8].ljust(8, b"\0"), "big", signed=True)
+    timers: dict[Timer, int] = {}
+    _add_timers(timers, _of_topic(started, WHEEL_TOPIC), since)
+    yield from _shown_timers(started, "timerlog", timers)
+
+
+def _timer_rows(started: StartedStore, database: Database) -> Iterator[Row]:
+    """Rows that are due after what was delivered; rows are not deleted on delivery."""
+    delivered = _mark(database, TIMER_FAMILY, TIMER_DELIVERED, 0)
+    timers: dict[Timer, int] = {}
+    for key, value in database.rows(TIMER_FAMILY):
+        if key in (TIMER_DELIVERED, TIMER_SCANNED) or len(key) <= 8 or len(value) != TimerValue.sizeof():
+            continue
+        timer = TimerKey.parse(key)
+        if timer.delivery_time >= delivered:
+            timers[timer.delivery_time, timer.unique_key] = TimerValue.parse(value).physical_offset
+    if started.store.state == "crashed":
+        scanned = _mark(database, TIMER_FAMILY, TIMER_SCANNED, 0)
+        late = (r for r in _of_topic(started, WHEEL_TOPIC) if r.fields["queue_offset"] >= max(scanned, _wheel(started)))
+        _add_timers(timers, late, delivered)
+    yield from _shown_timers(started, MESSAGES, timers)
+
+
+def _wheel(started: StartedStore) -> int:
+    """The next queue offset that the timer wheel reads; it stays as it was once RocksDB took over."""
+    data = read_all(started.store.tree, "config/timercheck") or b""
+    return TimerCheck.parse(data.ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
+
+
+def _add_timers(timers: dict[Timer, int], records: Iterator[Record], since: int) -> None:
+    """Take records of the timer topic in log order: later ones replace those they are copies of, or delete them."""
+    for record in records:
+        out = record.properties.get(_OUT, b"")
+        if not out.isdigit():
+            continue
+        due, deleted = int(out), record.properties.get(_DELETES)
+        if deleted is not None:
+            name = deleted.partition(b"+")[2] or deleted
+            timers.pop((due, name), None)
+        elif due >= since:
+            timers[due, record.properties.get(_UNIQUE_KEY, b"")] = record.physical_offset
+
+
+def _shown_timers(started: StartedStore, source: str, timers: dict[Timer, int]) -> Iterator[Row]:
+    for (due, unique), place in sorted(timers.items()):
+        yield _row(started, "timer", source, place, {"due_timestamp": due, "unique_key": _text(unique)})
+
+
+# --- delays -------------------------------------------------------------------------------------------
+
+
+def _delays(started: StartedStore) -> Iterator[Row]:
+    """Units of the delay queues from the offset on that is to be delivered next."""
+    offsets = delay_offsets(started.store)
+    for queue_id in queues_of_topic(started, SCHEDULE_TOPIC):
+        with open_queue(started, SCHEDULE_TOPIC, queue_id) as view:
+            for offset in range(max(offsets.get(queue_id + 1, 0), view.min_offset, 0), view.max_offset):
+                place = view.at(offset)
+                unit = place[0].unit(place[1]) if place is not None else None
+                if unit is not None and unit.size > 0:
+                    more = {"delay_level": queue_id + 1, "queue_offset": offset, "due_timestamp": unit.tags_code}
+                    yield _row(started, "delay", view.files[0].name, unit.physical_offset, more)
+
+
+# --- transactions -------------------------------------------------------------------------------------
+
+
+def _transactions(started: StartedStore) -> Iterator[Row]:
+    yield from _classic(started)
+    if may_have_rows(started.store):
+        with open_database(started.store, MESSAGES, "reading half messages in RocksDB") as database:
+            yield from _half_rows(started, database)
+
+
+def _classic(started: StartedStore) -> Iterator[Row]:
+    """Half messages from the offset on that is checked next, without those that an op message names."""
+    stored = progress_of(started).offsets.get((TRANSACTION_GROUP, HALF_TOPIC), {}).get(0)
+    first = stored.offset if stored is not None else 0
+    halves: dict[int, Record] = {}
+    ended: set[int] = set()
+    for record in _of_topic(started, HALF_TOPIC, OP_TOPIC):
+        if record.topic == HALF_TOPIC:
+            halves[record.fields["queue_offset"]] = record
+        else:
+            ended |= {int(text) for text in record.fields["body"].split(b",") if text.isdigit()}
+    for offset, record in sorted(halves.items()):
+        if offset >= first and offset not in ended:
+            checks = record.properties.get(b"TRANSACTION_CHECK_TIMES", b"")
+            more = {"queue_offset": offset, "check_count": int(checks) if checks.isdigit() else 0}
+            yield _row(started, "transaction", HALF_TOPIC, record.physical_offset, more)
+
+
+def _half_rows(started: StartedStore, database: Database) -> Iterator[Row]:
+    halves: dict[int, int] = {}
+    for key, value in database.rows(HALF_FAMILY):
+        if key != INDEX_MARK and len(key) > 8 and len(value) == HalfMessageValue.sizeof():
+            halves[int.from_bytes(key[:8], "big", signed=True)] = HalfMessageValue.parse(value).check_count
+    if started.store.state == "crashed":
+        begin = _mark(database, HALF_FAMILY, INDEX_MARK, 0)
+        for record in _of_topic(started, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, begin=begin):
+            if record.topic == ROCKSDB_HALF_TOPIC:
+                halves[record.physical_offset] = 0
+            elif record.properties.get(_TRANS_OFFSET, b"").isdigit():
+                halves.pop(int(record.properties[_TRANS_OFFSET]), None)
+    for place, checks in sorted(halves.items()):
+        yield _row(started, "transaction", MESSAGES, place, {"check_count": checks})
+
+
+# --- pop ----------------------------------------------------------------------------------------------
+
+
+def _pop(started: StartedStore) -> Iterator[Row]:
+    """Messages that pop consumers have taken and not acknowledged, by the time when they may be taken again."""
+    store = started.store
+    if not has_database(store, POP):
+        return
+    now = log_end(store).store_timestamp or 0
+    with open_database(store, POP, "reading pop messages in RocksDB") as database:
+        for key, value in database.rows(POP_FAMILY):
+            with suppress(DecodeError, ValueError, TypeError, KeyError):
+                yield _pop_row(started, key, value, now)
+
+
+def _pop_row(started: StartedStore, key: bytes, value: bytes, now: int) -> Row:
+    import orjson
+    from construct import ConstructError
+
+    try:
+        place, record = PopStateKey.parse(key), orjson.loads(value)
+    except ConstructError as error:
+        raise ValueError(str(error)) from error
+    topic = _text(place.topic)
+    with open_queue(started, topic, place.queue_id) as view:
+        found = view.at(place.queue_offset)
+        unit = found[0].unit(found[1]) if found is not None else None
+    more = {
+        "due_timestamp": place.visibility_timeout,
+        "age_ms": max(now - int(record["popTime"]), 0),
+        "topic": topic,
+        "queue_id": place.queue_id,
+        "queue_offset": place.queue_offset,
+        "group": _text(place.group),
+        "pop_timestamp": record["popTime"],
+        "attempts": record.get("attemptTimes"),
+        "attempt_id": record.get("attemptId"),
+    }
+    physical = unit.physical_offset if unit is not None and unit.size > 0 else -1
+    return _row(started, "pop", POP, physical, more)
+
+
+def _mark(database: Database, family: str, name: bytes, default: int) -> int:
+    value = database.get(family, name)
+    return int.from_bytes(value, "big", signed=True) if value is not None and len(value) == 8 else default
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+__all__ = ["KINDS", "pending_rows"]
