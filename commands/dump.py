@@ -94,7 +94,8 @@ def command(
     if out.kind == "kafka-dump-log" or official:
         _write_official(out, found.dump(filters, rendering, as_release=as_release, official=official))
         return
-    more = {"read_committed": True} if read_committed else {}
+    more: dict[str, Any] = {"read_committed": True} if read_committed else {}
+    more |= {} if pending is None else {"pending": pending}
     answer = found.dump(filters, rendering, as_release=as_release, follow=follow, **more)
     form = _formatter(answer, format_string)
     try:

@@ -267,6 +267,3 @@ def _extension_end(file: StoreFile, queue: QueueName, at: int, length: int) -> I
         message = f"size {length} is that of no extension unit"
         found = Finding(QUEUE_EXT, file.name, at, 2, message, topic=queue.topic, queue_id=queue.queue_id)
         yield found.row()
-
-
-# --- units of rocksdb queues as rows ----------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Messages that a broker still has to deliver: timers, delays, open transactions, pop messages in flight.
 
-Where they are kept in files the log and the progress files tell (spec 9.2, 11); in RocksDB the rows do (A5.2, A5.3, A6).
+Where they are kept in files the log and the progress files tell (spec 9.2, 11), in RocksDB the rows (A5.2, A5.3, A6).
 After a crash the rows that the start of a broker makes again from the log are among them.
 """
 
@@ -26,18 +26,17 @@ from formats.rocketmq.rocksdb_messages import (
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
-from rmqctl.rocketmq.config_files import delay_offsets
-from rmqctl.rocketmq.databases import MESSAGES, POP, Database, has_database, open_database
-from rmqctl.rocketmq.filters import Filter
-from rmqctl.rocketmq.lag import progress_of
-from rmqctl.rocketmq.log_end import log_end
-from rmqctl.rocketmq.message_index import may_have_rows
+from rmqctl.rocketmq.index.rocksdb import may_have_rows
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic
 from rmqctl.rocketmq.query.log_search import Search, search_log
-from rmqctl.rocketmq.query.names import queues_of_topic
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
-from rmqctl.rocketmq.query.started import StartedStore
+from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace
+from rmqctl.rocketmq.queues.log_end import log_end
+from rmqctl.rocketmq.state.config import delay_offsets
+from rmqctl.rocketmq.store.databases import MESSAGES, POP, Database, has_database, open_database
 
 KINDS = ("timer", "transaction", "pop", "delay")
 WHEEL_TOPIC = "rmq_sys_wheel_timer"
