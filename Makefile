@@ -15,10 +15,10 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test slow spark interop bench lint fix demo clean
+.PHONY: help venv test slow spark interop bench bench-once lint fix demo clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## make .venv and install everything pinned in constraints.txt
 
@@ -33,6 +33,10 @@ spark: $(STAMP) ## run the tests that start Spark, a cluster of two workers amon
 
 interop: $(STAMP) ## run the tests against classes of released brokers (needs Java and Maven)
 	$(BIN)/pytest -q -m interop
+	RMQCTL_BENCH=once $(BIN)/pytest -q -m interop tests/benchmarks
+
+bench-once: $(STAMP) ## run the benchmarks once at a tiny size, so that none rots (not those of brokers and Spark)
+	RMQCTL_BENCH=once $(BIN)/pytest -q -m "not interop and not spark" tests/benchmarks
 
 bench: $(STAMP) ## measure speed on large stores, as ratios
 	$(BIN)/pytest -q -m "" -s tests/benchmarks

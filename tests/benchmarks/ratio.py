@@ -1,8 +1,16 @@
-"""Measuring A against B: in turn, several times, the medians and the ratio pair by pair."""
+"""Measuring A against B: in turn, several times, the medians and the ratio pair by pair.
+
+Set by the environment:
+    RMQCTL_BENCH: ``once`` runs every benchmark once at a tiny size and judges no ratio, so that none rots.
+    RMQCTL_BENCH_CLOCK: ``cpu`` counts processor seconds, of all threads and processes; for a busy machine.
+    RMQCTL_BENCH_MIB and others: sizes, see the modules.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -10,6 +18,18 @@ from dataclasses import dataclass
 
 Work = Callable[[], object]
 Measured = Callable[[], float]
+ONCE = os.environ.get("RMQCTL_BENCH") == "once"
+CPU = os.environ.get("RMQCTL_BENCH_CLOCK") == "cpu"
+
+
+def size(name: str, default: int, tiny: int) -> int:
+    """A size from the environment variable ``RMQCTL_BENCH_<name>``; its default is tiny where all runs once."""
+    return int(os.environ.get(f"RMQCTL_BENCH_{name}", tiny if ONCE else default))
+
+
+def judge(*results: Result) -> None:
+    """Fail where a ratio is below what is wanted, unless everything runs once only."""
+    assert ONCE or not [r.line() for r in results if not r.is_enough]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +48,42 @@ class Result:
     ratio: float
     wanted: float | None
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether the ratio is as good as wanted."""
+        return self.wanted is None or self.ratio >= self.wanted
+
     def line(self) -> str:
         """The result as a row of the printed table."""
-        verdict = (
-            ""
-            if self.wanted is None
-            else f"wanted {self.wanted:4.2f}  {'ok' if self.ratio >= self.wanted else 'BELOW'}"
-        )
+        verdict = "" if self.wanted is None else f"wanted {self.wanted:4.2f}  {'ok' if self.is_enough else 'BELOW'}"
         return f"{self.name:58} {self.seconds:8.3f} s  {self.reference:8.3f} s  {self.ratio:6.2f}  {verdict}"
 
 
 def compare(name: str, work: Work, reference: Work, wanted: float | None = None, rounds: int = 3) -> Result:
     """Run both in turn after a warm-up of each and compare."""
-    work()
-    reference()
+    if not ONCE:
+        work()
+        reference()
     return paired(name, lambda: timed(work), lambda: timed(reference), wanted, rounds)
 
 
 def paired(name: str, work: Measured, reference: Measured, wanted: float | None = None, rounds: int = 3) -> Result:
     """Compare what measure themselves and return seconds, in turn."""
-    pairs = [(work(), reference()) for _ in range(rounds)]
+    pairs = [(work(), reference()) for _ in range(1 if ONCE else rounds)]
     ratio = statistics.median(b / a for a, b in pairs)
     return Result(name, statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), ratio, wanted)
 
 
 def timed(work: Work) -> float:
-    """Seconds that one run takes."""
+    """Seconds that one run takes, by the clock that was chosen."""
     gc.collect()
-    begin = time.perf_counter()
+    begin = _now()
     work()
-    return time.perf_counter() - begin
+    return _now() - begin
+
+
+def _now() -> float:
+    if not CPU:
+        return time.perf_counter()
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)

@@ -26,11 +26,12 @@ from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, Sto
 from rmqctl.rocketmq.producer.bulk import produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template
 from rmqctl.rocketmq.producer.produce import ProduceOptions
+from tests.benchmarks.ratio import size
 from tests.interop.judge import class_path, has_java, java
 
-ROUNDS = int(os.environ.get("RMQCTL_BENCH_ROUNDS", "3"))
-MESSAGES = int(os.environ.get("RMQCTL_BENCH_MESSAGES", "300000"))
-IN_FLIGHT, SYNCED, TURNS = 64, 64 * 60, 12
+ROUNDS = size("ROUNDS", 3, 1)
+MESSAGES = size("MESSAGES", 300_000, 500)
+IN_FLIGHT, SYNCED, TURNS = 64, 64 * size("SYNCED", 60, 2), size("TURNS", 12, 2)
 BODY = bytes(range(256)) * 4
 
 pytestmark = pytest.mark.benchmark
@@ -91,6 +92,7 @@ def bulk(engine: StoreEngine, count: int) -> None:
         pass
 
 
+@pytest.mark.interop
 @pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH")
 def test_against_the_released_store(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = java_command(tmp_path)
@@ -187,15 +189,15 @@ def raw_rate(path: Path, found: Synced, messages: int) -> float:
     path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(fd, 1 << 30)
-    size = round(found.group)
-    group, turns, begin = BODY * size, messages // size, time.perf_counter()
+    count = round(found.group)
+    group, turns, begin = BODY * count, messages // count, time.perf_counter()
     for n in range(turns):
         os.pwrite(fd, group, n * len(group))
         os.fdatasync(fd)
     seconds = time.perf_counter() - begin
     os.close(fd)
     path.unlink()
-    return turns * size / seconds
+    return turns * count / seconds
 
 
 def test_group_commit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,16 +17,19 @@ from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.records import KEYS
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.benchmarks.ratio import compare
+from tests.benchmarks.ratio import compare, size
 
-LOG = 1 << 30
+LOG = size("MIB", 1024, 4) << 20
+ENTRIES = size("KEYS", 20_000_000, 20_000)
+MESSAGE = LOG // bulk.record_size(bulk.Bulk()) // 40 * 20 + 3
+"""One in the middle of the log, of the topic ``Topic003``."""
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of 1 GiB, and an index file with all of its 20,000,000 entries in use."""
+    """A log of 1 GiB, and an index file with 20,000,000 entries: all that fit."""
     root = tmp_path_factory.mktemp("bulk") / "store"
-    bulk.make(root, bulk.Bulk(log_bytes=LOG))
+    bulk.make(root, bulk.Bulk(log_bytes=LOG, file_size=LOG))
     _fill(next((root / "index").iterdir()))
     return root
 
@@ -40,16 +43,16 @@ def _fill(path: Path) -> None:
     with open(path, "rb") as file:
         fields = dict(zip(HEADER.names, HEADER.packer.unpack(file.read(HEADER.packer.size)), strict=True))
     first = fields["index_count"]
-    hashes = chance.integers(0, 1 << 31, shape.entries - first)
+    hashes = chance.integers(0, 1 << 31, ENTRIES - first)
     order = np.argsort(hashes % shape.slots, kind="stable")
     number, slot = first + order, (hashes % shape.slots)[order]
     starts = np.r_[True, slot[1:] != slot[:-1]]
     previous = np.where(starts, slots[slot], np.r_[0, number[:-1]])
-    entries["key_hash"][first:], entries["physical_offset"][first:] = hashes, fields["end_phy_offset"]
+    entries["key_hash"][first:ENTRIES], entries["physical_offset"][first:ENTRIES] = hashes, fields["end_phy_offset"]
     entries["previous"][number] = previous
     ends = np.r_[starts[1:], True]
     slots[slot[ends]] = number[ends]
-    fields["index_count"] = shape.entries
+    fields["index_count"] = ENTRIES
     data[: HEADER.packer.size] = np.frombuffer(HEADER.packer.pack(*fields.values()), np.uint8)
     data.flush()
 
@@ -60,10 +63,10 @@ def run(*args: str) -> Callable[[], object]:
 
 
 def test_lookups(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("query-key", str(store), "Topic003", "order0000050003")
+    words = ("query-key", str(store), "Topic003", f"order{MESSAGE:010d}")
     version = run("--version")
     results = [
-        compare("query-key of 20,000,000 entries / --version", run(*words, "-o", "jsonl"), version, 1 / 3, rounds=9),
+        compare(f"query-key of {ENTRIES:,} entries / --version", run(*words, "-o", "jsonl"), version, 1 / 3, rounds=9),
         compare("the same as a table / --version", run(*words), version, 1 / 3, rounds=9),
     ]
     with capsys.disabled():
@@ -72,7 +75,7 @@ def test_lookups(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_scan(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened = open_store_at(str(store))
-    search = Search(Filter(("Topic003",), key="order0000500003"), (KEYS,))
+    search = Search(Filter(("Topic003",), key=f"order{MESSAGE:010d}"), (KEYS,))
 
     def structure() -> int:
         return sum(len(part.block) for part in CommitLog(opened.log_files).walk())
@@ -81,6 +84,6 @@ def test_scan(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
         return sum(len(part.records) for part in search_log(opened, search))
 
     assert scan() == 1
-    result = compare("query-key --scan of 1 GiB / structure scan", scan, structure, 1 / 1.5, rounds=5)
+    result = compare(f"query-key --scan of {LOG >> 20} MiB / structure scan", scan, structure, 1 / 1.5, rounds=5)
     with capsys.disabled():
         print("\n" + result.line())

@@ -20,7 +20,7 @@ import pytest
 from fixtures import bulk
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
-from tests.benchmarks.ratio import Result, compare, timed
+from tests.benchmarks.ratio import ONCE, Result, compare, size, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
-SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
+SIZE = size("MIB", 1024, 4) << 20
 MOST_SECONDS = 15.0
-WARM = 8
+WARM = 0 if ONCE else 8
 """Runs until the virtual machine has compiled what a job needs; it does so beside the work."""
 RESULTS: list[Result] = []
 SCALING: list[str] = []

@@ -25,14 +25,14 @@ from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 from rmqctl.rocketmq.verify.files import FileCheck
 from rmqctl.rocketmq.verify.log import LogChecker
-from rmqctl.rocketmq.verify.queues import finish
-from tests.benchmarks.ratio import Result, compare
+from rmqctl.rocketmq.verify.queues import QueuePartial, finish
+from tests.benchmarks.ratio import Result, compare, size
 from tests.benchmarks.references import body_places, open_stat_read_close, read_and_crc, read_once
 
 pytestmark = pytest.mark.slow
 
-SIZE = int(os.environ.get("RMQCTL_BENCH_MIB", "1024")) << 20
-QUEUES = int(os.environ.get("RMQCTL_BENCH_QUEUES", "200000"))
+SIZE = size("MIB", 1024, 4) << 20
+QUEUES = size("QUEUES", 200_000, 200)
 RESULTS: list[Result] = []
 
 
@@ -113,7 +113,7 @@ def dump_to_nowhere(*args: str) -> Callable[[], object]:
 
 def test_dump(store: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     kind = request.node.callspec.id
-    lines, count = tmp_path / "rows.jsonl", "200000"
+    lines, count = tmp_path / "rows.jsonl", str(size("ROWS", 200_000, 200))
     with lines.open("wb") as out:
         subprocess.run(
             [sys.executable, "-m", "rmqctl", "dump", str(store), "-o", "jsonl", "-n", count], stdout=out, check=True
@@ -166,7 +166,7 @@ def test_many_small_queues(tmp_path: Path) -> None:
         geometry, context = geometry_of(store), LogContext.of(store)
         files = FileCheck(store, geometry)
         found = list(files.findings())
-        found += finish(store, geometry, files.queues, [], context)
+        found += finish(store, geometry, files.queues, QueuePartial(), context)
         assert found == []
 
     note(
