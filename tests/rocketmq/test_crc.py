@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import zlib
-from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.log.columns import bytes_of
+from rmqctl.rocketmq.log.columns import Texts, cut_out
 from rmqctl.rocketmq.log.crc import body_crcs
 
-SIZES = st.lists(st.one_of(st.integers(0, 14), st.integers(0, 3000)), max_size=20)
+SIZES = st.one_of(
+    st.lists(st.one_of(st.integers(0, 14), st.integers(0, 3000)), max_size=20),
+    st.builds(lambda size, count: [size] * count, st.integers(0, 3000), st.integers(0, 20)),  # all of one size
+)
 
 
-@given(sizes=SIZES, seed=st.integers(0, 99))
-def test_pieces_are_slices(sizes: list[int], seed: int) -> None:
-    ends = np.cumsum([0, *sizes])
-    data = np.random.default_rng(seed).integers(0, 256, int(ends[-1]), np.uint8)
-    found = bytes_of(data, ends[:-1], np.array(sizes, np.int64))
-    assert found.tolist() == [data[a:b].tobytes() for a, b in pairwise(ends)]
+@given(size=st.integers(1, 40), count=st.integers(0, 20), seed=st.integers(0, 99))
+def test_pieces_cut_out_are_slices(size: int, count: int, seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    data, at = noise.integers(0, 256, 200, np.uint8), noise.integers(0, 200 - size, count)
+    assert cut_out(data, at, size).tolist() == [data[a : a + size].tobytes() for a in at.tolist()]
+
+
+@given(sizes=st.lists(st.integers(0, 60), min_size=1, max_size=30), gaps=st.integers(0, 9), seed=st.integers(0, 99))
+def test_both_ways_to_texts_are_slices(sizes: list[int], gaps: int, seed: int) -> None:
+    noise = np.random.default_rng(seed)
+    size = np.array(sizes, np.int64)
+    begin = np.cumsum(size + gaps) - size
+    end = begin + size
+    data = noise.integers(0, 256, int(end[-1]) + gaps, np.uint8)
+    texts = [data[a:b].tobytes() for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+    for found in (Texts._sliced(data, begin, end), Texts._taken(data, begin, end)):
+        assert [found[i] for i in range(len(texts))] == texts
+        assert found.start.tolist() == [0, *np.cumsum(size).tolist()]
+        assert found.data.tobytes() == b"".join(texts)
 
 
 @given(sizes=SIZES, seed=st.integers(0, 99))

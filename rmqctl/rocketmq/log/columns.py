@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _PAIR, _END = 1, 2
-_INLINE = 12
 _MANY = 16
+_TAKEN = 1024  # texts from which Arrow is quicker than slices; a window of large messages has fewer
 _WORDS = {4: np.uint32, 8: np.uint64}
 Words = npt.NDArray[np.uint64]
 
@@ -132,27 +131,13 @@ def _hash(words: list[Words]) -> Words:
 
 def rows_of(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.uint8]:
     """The ``size`` bytes at each of ``at`` as a matrix, shape (n, size)."""
-    windows = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
-    return windows[at].view(np.uint8).reshape(len(at), size)
+    return cut_out(data, at, size).view(np.uint8).reshape(len(at), size)
 
 
-def bytes_of(data: Bytes8, at: Ints, size: Ints) -> npt.NDArray[np.object_]:
-    """The strings ``data[at:at+size]`` as bytes objects, shape (n,): cheaper than a slice of each.
-
-    They are Arrow's binary views over the data: a length, then the text itself up to 12 bytes, else
-    four unused bytes, the buffer's number 0 and the offset.
-    """
-    views = np.zeros((len(at), 4), np.int32)
-    views[:, 0], views[:, 3] = size, at
-    short = np.flatnonzero(size <= _INLINE)
-    if len(short) and len(data):
-        inside = np.arange(_INLINE)
-        text = data[np.minimum(at[short, None] + inside, len(data) - 1)]
-        views[short, 1:] = np.where(inside < size[short, None], text, 0).astype(np.uint8).view(np.int32)
-    buffers = [None, pa.py_buffer(views), pa.py_buffer(data)]
-    array: Any = pa.Array.from_buffers(pa.binary_view(), len(at), buffers)
-    found: npt.NDArray[np.object_] = array.to_numpy(zero_copy_only=False)
-    return found
+def cut_out(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.void]:
+    """Copies of the ``size`` bytes, at least one, at each of ``at``, shape (n,); a list of it holds bytes objects."""
+    windows: npt.NDArray[np.void] = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
+    return windows[at]
 
 
 def topic_numbers(block: Block, ids: TextIds) -> Ints:
@@ -180,12 +165,28 @@ class Texts:
             return cls(np.zeros(0, np.uint8), np.zeros(1, np.int64))
         if size[0] and (size == size[0]).all():
             return cls(rows_of(data, at, int(size[0])).reshape(-1), np.arange(n + 1) * size[0])
+        return cls._taken(data, at, at + size) if n >= _TAKEN else cls._sliced(data, at, at + size)
+
+    @classmethod
+    def _sliced(cls, data: Bytes8, begin: Ints, end: Ints) -> Texts:
+        """By a slice of each string: costs no import of Arrow."""
+        first, view = int(begin[0]), memoryview(data[int(begin[0]) : int(end[-1])].tobytes())
+        pieces = [view[a:b] for a, b in zip((begin - first).tolist(), (end - first).tolist(), strict=True)]
+        start = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
+        return cls(np.frombuffer(b"".join(pieces), np.uint8), start)
+
+    @classmethod
+    def _taken(cls, data: Bytes8, begin: Ints, end: Ints) -> Texts:
+        """By one gather of Arrow's; its arrays are made from buffers, as ``pa.array`` would import pandas."""
+        import pyarrow as pa
+
+        n = len(begin)
         bounds = np.empty(2 * n, np.int64)
-        bounds[0::2], bounds[1::2] = at, at + size
+        bounds[0::2], bounds[1::2] = begin, end
         pieces: Any = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), 2 * n - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
         )
-        taken = pieces.take(pa.array(np.arange(0, 2 * n, 2)))
+        taken = pieces.take(pa.Array.from_buffers(pa.int64(), n, [None, pa.py_buffer(np.arange(0, 2 * n, 2))]))
         _, starts, joined = taken.buffers()
         start = np.frombuffer(starts, np.int64, n + 1, taken.offset * 8)
         text = np.frombuffer(joined, np.uint8) if joined is not None else np.zeros(0, np.uint8)
