@@ -21,6 +21,9 @@ from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.filters import Filters, Rendering
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rmqctl.arrow import ArrowTable
     from rmqctl.release import Release
 
 FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
@@ -390,10 +393,10 @@ class Store(Protocol):
         queue: int | None = None,
         key: str | None = None,
         tag: str | None = None,
-        after: Any = None,
-        before: Any = None,
+        after: datetime | str | int | None = None,
+        before: datetime | str | int | None = None,
         columns: Sequence[str] | None = None,
-    ) -> Any:
+    ) -> ArrowTable:
         """Give one of its tables as a stream of Arrow batches: it has ``__arrow_c_stream__``.
 
         Args:

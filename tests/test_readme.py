@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import shlex
 import subprocess
@@ -135,3 +136,11 @@ def test_exit_codes_are_those_of_the_errors() -> None:
     errors = {error.exit_code: error.meaning for error in FAMILY}
     assert errors.items() <= rows.items()
     assert rows.keys() == errors.keys() | {0, 1, 2, BUG, INTERRUPTED}
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md", "docs/python.md"])
+def test_python_examples(name: str, stores: None) -> None:
+    """Every ``>>>`` of a page gives what stands behind it."""
+    failed, tried = doctest.testfile(str(ROOT / name), module_relative=False)
+    assert tried
+    assert not failed

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.errors import WrongUsage
@@ -12,6 +13,7 @@ from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store
 
 if TYPE_CHECKING:
     from rmqctl.answer import Answer, HexAnswer
+    from rmqctl.arrow import ArrowTable
     from rmqctl.release import Release
 
 
@@ -20,7 +22,7 @@ def open_at(place: Place) -> Store | LoneFile | None:
     from rmqctl.rocketmq.store.locate import open_path
 
     found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
-    return RocketMQFile(found.tree, found.name) if isinstance(found, LoneFile) else RocketMQ(found)
+    return RocketMQFile(found.tree, found.name) if isinstance(found, LoneFile) else RocketMQ(found, place)
 
 
 class RocketMQFile(LoneFile):
@@ -51,13 +53,14 @@ class RocketMQ(Store):
 
     Attributes:
         files: which files there are.
+        place: where it was opened, None where it was not opened by path.
     """
 
     kind = "rocketmq-store"
     lock = "lock"
 
-    def __init__(self, files: RocketMQStore) -> None:
-        self.files = files
+    def __init__(self, files: RocketMQStore, place: Place | None = None) -> None:
+        self.files, self.place = files, place
         self.selection = files.selection
 
     @property
@@ -241,6 +244,33 @@ class RocketMQ(Store):
         return lookups.query_id(
             self.files, message_id, rendering, as_release, topic=topic, every=every, scan=scan, explain=explain
         )
+
+    # --- as tables ----------------------------------------------------------------------------------
+
+    def tables(self) -> Sequence[str]:
+        from rmqctl.rocketmq.tables.tables import TABLES
+
+        return tuple(TABLES)
+
+    def table(
+        self,
+        name: str,
+        *,
+        topic: str | Sequence[str] | None = None,
+        queue: int | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        after: datetime | str | int | None = None,
+        before: datetime | str | int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> ArrowTable:
+        from rmqctl.arrow import epoch_ms
+        from rmqctl.rocketmq.log.filters import Filter
+        from rmqctl.rocketmq.verbs import tables
+
+        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
+        wanted = Filter(topics, queue, key, tag, after=epoch_ms(after), before=epoch_ms(before))
+        return tables.table(self.files, self.place, name, wanted, columns)
 
 
 def _refuse_more(more: dict[str, Any]) -> None:

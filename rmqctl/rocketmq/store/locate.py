@@ -8,11 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from types import ModuleType
-from typing import Any
 
 from rmqctl.errors import NotAStore, Refused
 from rmqctl.files.filesystem import is_url
@@ -310,15 +307,3 @@ def _kafka(path: str) -> NotAStore:
     return NotAStore(
         path, "it is a Kafka log directory, for which this command is not made", "see `rmqctl dump --help`"
     )
-
-
-class _Callable(ModuleType):
-    """Importing this module must not take away the function of its name in the package."""
-
-    def __call__(self, path: Any, **kwargs: Any) -> Any:
-        from rmqctl.store import open_path
-
-        return open_path(os.fspath(path), **kwargs)
-
-
-sys.modules[__name__].__class__ = _Callable
