@@ -26,7 +26,7 @@ from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partiti
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, tree_of
 
 if TYPE_CHECKING:
-    from rmqctl.answer import Answer, Proposal
+    from rmqctl.answer import Answer, HexAnswer, Proposal
     from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.release import Release
 
@@ -240,6 +240,11 @@ class KafkaStore(Store):
             return dumping.official(self.logs, Options(**options), as_release)
         return dumping.dump(self.logs, filters, rendering, follow=follow, read_committed=read_committed)
 
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        from rmqctl.kafka.dump import dumping
+
+        return dumping.hexadecimal(self.logs, filters)
+
 
 class KafkaFile(LoneFile):
     """A file of a log directory that lies in none.
@@ -269,6 +274,9 @@ class KafkaFile(LoneFile):
 
     def metadata(self, *, at: int | None = None) -> Answer:
         return self.store.metadata(at=at)
+
+    def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
+        return self.store.hex(filters)
 
 
 # --- from a path to what lies there -----------------------------------------------------------------------

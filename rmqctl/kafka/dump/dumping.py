@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import orjson
 
-from rmqctl.answer import Answer, Layout, Row, Section
+from rmqctl.hexview.annotation import Annotation
+from rmqctl.answer import Answer, HexAnswer, Layout, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.dump.annotate import annotate
 from rmqctl.kafka.dump.files import file_rows
 from rmqctl.kafka.dump.follow import Follow
 from rmqctl.kafka.dump.lines import SegmentLines
@@ -63,6 +65,33 @@ def dump(
     if follow:
         return answer
     answer.lines, answer.work, answer.total = run.lines, "dump", run.total
+    return answer
+
+
+def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
+    """Show the bytes of what a dump shows, every byte with its meaning."""
+    answer = HexAnswer()
+    wanted = Wanted(filters)
+
+    def noted(notes: Iterator[Annotation]) -> Iterator[Annotation]:
+        for note in notes:
+            answer.is_no = answer.is_no or note.wrong
+            yield note
+
+    def files() -> Iterator[Stretch]:
+        for _, file in wanted_files(logs, wanted):
+            yield Stretch(file.name, file.size, noted(annotate(file)))
+
+    def rows() -> Iterator[Stretch]:
+        known = {file.name: file for _, file in wanted_files(logs, wanted)}
+        for row in _Run(logs, SegmentDump(wanted), filters, answer).rows():
+            start, size = row.get("position", row.get("offset")), row.get("size") or 1
+            if row["kind"] in {"batch", "finding"} and start is not None:
+                file = known[row["file"]]
+                yield Stretch(file.name, file.size, noted(annotate(file, start, start + size)))
+
+    by_rows = wanted.is_selective or filters.damaged or filters.limit is not None
+    answer.stretches = rows() if by_rows else files()
     return answer
 
 
