@@ -61,7 +61,7 @@ def dump(
         segments.views = _committed_views(logs)
     run = _Run(logs, segments, filters, answer)
     answer.rows = run.following() if follow else run.rows()
-    answer.sections = lambda: [Section(rows=answer.rows, layout=LAYOUT)]
+    answer.sections = lambda: [Section(rows=answer.rows, layout=RECORD_LAYOUT if with_records else LAYOUT)]
     if follow:
         return answer
     answer.lines, answer.work, answer.total = run.lines, "dump", run.total
@@ -262,6 +262,9 @@ class _Run:
 # --- tables -------------------------------------------------------------------------------------------
 
 
+_AS_TEXT = frozenset({"meta_properties", "quorum_state", "clean_shutdown", "partition_metadata"})
+
+
 def _remark(row: Row) -> str | None:
     remark = _REMARKS.get(row["kind"])
     return (remark(row) if remark else None) or None
@@ -291,6 +294,18 @@ LAYOUT = Layout(
         "record": _RECORD,
     },
     _remark,
-    frozenset({"meta_properties", "quorum_state", "clean_shutdown", "partition_metadata"}),
+    _AS_TEXT,
 )
 """Of each kind of row the columns that tell most, with a remark on what is unusual."""
+
+
+def _remark_on_records(row: Row) -> str | None:
+    if row["kind"] != "batch":
+        return _remark(row)
+    facts = ", ".join(filter(None, [row["compression"] if row["compression"] != "none" else "", _of_batch(row)]))
+    place = f"batch at {row['position']}: offsets {row['base_offset']} to {row['last_offset']}"
+    return f"{place}, {facts}" if facts else place
+
+
+RECORD_LAYOUT = Layout(dict.fromkeys(("finding", "batch", "record"), _RECORD), _remark_on_records, _AS_TEXT)
+"""The same where records are shown under their batches."""
