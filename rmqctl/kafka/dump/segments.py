@@ -217,7 +217,7 @@ def unreadable(block: Block, row: int, why: str, partition: Partition | None) ->
 def _record_rows(part: Part, show: Shown) -> dict[int, list[Row]]:
     """The rows of the records by the row of their batch."""
     found: dict[int, list[Row]] = {}
-    for records in part.groups:
+    for records in filter(len, part.groups):
         rows = record_rows(records, part.partition, show)
         bounds = np.flatnonzero(np.diff(records.batch, prepend=-1))
         for start, stop in zip(bounds.tolist(), [*bounds[1:].tolist(), len(rows)], strict=True):
