@@ -81,12 +81,14 @@ class Partition:
         name: its name taken apart; the topic is the directory's name where that is no partition's.
         segments: ascending by base offset; those of an index without a ``.log`` too.
         files: all files, by name, leftovers and unknown ones too.
+        problem: why the directory cannot be listed, "" where it can.
     """
 
     directory: str
     name: PartitionName
     segments: list[Segment] = field(default_factory=list)
     files: list[LogFile] = field(default_factory=list)
+    problem: str = ""
 
     @property
     def topic(self) -> str:
@@ -230,7 +232,8 @@ def read_partition(tree: Tree, directory: str, name: PartitionName | None = None
     found = Partition(directory, name or partition_of(own) or PartitionName(own, None))
     try:
         entries = tree.entries(directory)
-    except OSError:
+    except OSError as error:
+        found.problem = f"cannot be listed: {error.strerror or error}"
         return found
     found.files = [_file(tree, entry) for entry in entries if not entry.is_directory]
     segments: dict[int, Segment] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +280,18 @@ def test_committed_records_are_those_a_consumer_got(golden_name: str, rmqctl: Rm
             begin = answers["beginningOffset"]
             wanted = [offset for low, high in answers["readCommitted"] for offset in range(low, high + 1)]
             assert [offset for offset in found.get(partition, []) if offset >= begin] == wanted, partition
+
+
+def test_a_partition_that_may_not_be_listed(log: Path, rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    (log.parents[1] / "u-0").mkdir()
+    real = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if os.fspath(path).endswith("u-0"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = rows(rmqctl, log.parents[1], code=1)
+    assert (found[0]["id"], found[0]["file"]) == ("directory.unreadable-file", "u-0")
+    assert len(found) == 31

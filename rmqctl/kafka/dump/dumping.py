@@ -190,6 +190,9 @@ class _Run:
             return
         self.segments.advance = self.answer.advance
         lines = SegmentLines(self.segments)
+        unlisted = self._unlisted()
+        self.damage += len(unlisted)
+        yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in unlisted)
         for partition, file in wanted_files(self.logs, self.segments.wanted):
             if file.kind not in SEGMENTS:
                 rows = self._limited(self._rows_of(partition, file))
@@ -206,7 +209,17 @@ class _Run:
         self.damage += lines.damage
         self._finish()
 
+    def _unlisted(self) -> list[Row]:
+        """Partitions whose directories the system refuses to list, as findings."""
+        partitions = self.logs.selected if self.logs.selected_file is None else []
+        return [
+            Finding(kinds.FILE_UNREADABLE, partition.directory, 0, 0, partition.problem, topic=partition.topic).row()
+            for partition in partitions
+            if partition.problem and self.segments.wanted.includes_partition(partition)
+        ]
+
     def _all_rows(self) -> Iterator[Row]:
+        yield from self._unlisted()
         for partition, file in wanted_files(self.logs, self.segments.wanted):
             try:
                 yield from self._rows_of(partition, file)
