@@ -16,8 +16,8 @@ from formats.kafka.message_set import head_plan
 from formats.kafka.producer_snapshot import ProducerEntry, SnapshotHead
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec, header_plan
 from formats.layout import Run, plan_of
-from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, Group, Value
 from rmqctl.files.local import ByteSource
+from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, Group, Value
 from rmqctl.kafka.block import Block, Gap, GapKind
 from rmqctl.kafka.codecs import codec_name, inflate
 from rmqctl.kafka.directory import LogFile

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import orjson
 
-from rmqctl.hexview.annotation import Annotation
 from rmqctl.answer import Answer, HexAnswer, Layout, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
@@ -15,19 +15,19 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
-from rmqctl.kafka.dump.annotate import annotate
 from rmqctl.kafka.dump.files import file_rows
-from rmqctl.kafka.dump.follow import Follow
 from rmqctl.kafka.dump.lines import SegmentLines
-from rmqctl.kafka.dump.official import DEFAULT_RELEASE, DUMPED, OfficialDump, Options
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.rows import redacted, shown_text
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
-from rmqctl.kafka.state.reading import View, view_of
 from rmqctl.release import Release
 from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from rmqctl.hexview.annotation import Annotation
+    from rmqctl.kafka.dump.official import Options
+    from rmqctl.kafka.state.reading import View
 
 SEGMENTS = (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
 _BATCH = ("position", "base_offset", "last_offset", "count", "compression", "max_timestamp", "producer_id", "remark")
@@ -70,6 +70,8 @@ def dump(
 
 def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
     """Show the bytes of what a dump shows, every byte with its meaning."""
+    from rmqctl.kafka.dump.annotate import annotate
+
     answer = HexAnswer()
     wanted = Wanted(filters)
 
@@ -97,6 +99,9 @@ def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
 
 def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:
     """What a consumer sees of each partition, found out when it is first asked for."""
+    from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+    from rmqctl.kafka.state.reading import view_of
+
     views: dict[str, View] = {}
 
     def view(partition: Partition | None) -> View:
@@ -112,6 +117,8 @@ def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]
 
 def official(logs: LogDirectories, options: Options, release: Release | None) -> Answer:
     """Print files as the official dump tool of a release does: the one that was pointed at, or all that it knows."""
+    from rmqctl.kafka.dump.official import DEFAULT_RELEASE, DUMPED, OfficialDump
+
     answer = Answer()
     dump = OfficialDump(options, release or DEFAULT_RELEASE)
 
@@ -170,6 +177,8 @@ class _Run:
 
     def following(self) -> Iterator[Row | None]:
         """What is there and what comes, without end."""
+        from rmqctl.kafka.dump.follow import Follow
+
         wanted = self.segments.wanted
         chosen = [partition for partition in self.logs.selected if wanted.includes_partition(partition)]
         left = self.filters.limit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import Row, Shown, batch_rows, place_of, record_rows, shown_text
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.reading import View
+
+if TYPE_CHECKING:
+    from rmqctl.kafka.state.reading import View
 
 _CHUNK = 4096
 
