@@ -24,5 +24,6 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
     Example:
       rmqctl info /data/rocketmq/store
       rmqctl info /data/rocketmq/store --explain
+      rmqctl info /var/lib/kafka -o json
     """
     show(out, store.open().info(explain=explain))

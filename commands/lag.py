@@ -29,9 +29,13 @@ def command(
     letters. Exits 1 when there is an anomaly (beyond-max, before-min, unknown-topic, unknown-queue), or
     nothing matches.
 
+    Of a Kafka log directory the offsets come from __consumer_offsets and __share_group_state. One that an
+    open transaction holds is shown as open-transaction; beyond-end, before-start and unknown-topic exit 1.
+
     \b
     Examples:
       rmqctl lag /data/rocketmq/store
       rmqctl lag /data/rocketmq/store --group orders -o jsonl
+      rmqctl lag /var/lib/kafka --group orders
     """
     show(out, store.open().lag(group=group, topic=topic, as_release=as_release, as_found=as_found))
