@@ -58,6 +58,10 @@ _NEVER = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 """Times of a checkpoint, which are 0 until something was flushed."""
 
 
+_UNDATED = ("timestamp", "base_timestamp", "max_timestamp", "first_timestamp", "last_timestamp")
+"""Times of Kafka, which are -1 where there is none."""
+
+
 def is_number(key: str, value: Any) -> bool:
     """Whether the column is aligned to the right: numbers and sizes, not times."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not _is_time(key)
@@ -67,6 +71,8 @@ def _integer(key: str, value: int, local_time: bool) -> str:
     if _is_time(key):
         if not value and key.endswith(_NEVER):
             return "never"
+        if value == -1 and key in _UNDATED:
+            return ""
         return instant(value, local_time=local_time)
     return size(value) if _is_size(key) else str(int(value))
 

@@ -60,14 +60,15 @@ class NotAStore(RmqctlError):
     exit_code = 11
     meaning = "not a store"
 
-    def __init__(self, path: object, found: str, next_step: str = "") -> None:
+    def __init__(self, path: object, found: str, next_step: str = "", *, wanted: str = "message store") -> None:
         """
         Args:
             path: where was looked.
             found: what was there or missing: ``no commitlog/ in it``.
+            wanted: what the command works on.
         """
         advice = next_step or "give the directory that holds commitlog/, or one of its files"
-        super().__init__(f"{path} is not a message store: {found}; {advice}")
+        super().__init__(f"{path} is not a {wanted}: {found}; {advice}")
         self.path = path
 
 

@@ -305,5 +305,8 @@ def _is_partition(tree: Tree, name: str) -> bool:
 
 def _kafka(path: str) -> NotAStore:
     return NotAStore(
-        path, "it is a Kafka log directory, for which this command is not made", "see `rmqctl dump --help`"
+        path,
+        "it is a Kafka log directory, which this command cannot work on",
+        "`rmqctl info`, `dump`, `verify`, `recover` and the commands that look things up know Kafka",
+        wanted="RocketMQ store",
     )
