@@ -18,7 +18,6 @@ from rmqctl.rocketmq.index.files import IndexFile, index_files
 from rmqctl.rocketmq.index.rocksdb import is_asked
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key_in, by_key_in_database
-from rmqctl.rocketmq.query.message_index import open_index
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.state.config import known_topics
@@ -257,6 +256,8 @@ def _by_unique_key(
     answer = IdAnswer()
     queries = (KeyQuery(topic, wanted.text, unique=True, strict=strict) for topic in topics)
     if is_asked(store):
+        from rmqctl.rocketmq.query.message_index import open_index  # with NumPy
+
         with open_index(store) as index:
             for query in queries:
                 answer.answers[query.topic] = by_key_in_database(index, log, query, Trace(on=False))

@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import islice
 
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
-from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.query.index_walk import Candidate, Walk
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, instant, span
@@ -127,6 +126,8 @@ class MessageIndex:
 
 def row_keys(record: Record) -> list[bytes]:
     """Keys of the rows that a record has in the index."""
+    from rmqctl.rocketmq.dispatch.index import index_row_keys  # with NumPy, which lookups do without
+
     fields = record.fields
     return index_row_keys(
         fields["topic"], record.properties, fields["sys_flag"], record.store_timestamp, record.physical_offset
