@@ -9,6 +9,7 @@ from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.index.files import NAME_DIGITS
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.query.subsystems import subsystems
 from rmqctl.rocketmq.queues.log_end import log_end
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.state.config import read_checkpoint
@@ -33,7 +34,7 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
     queues = _queues(store)
     checkpoint = read_checkpoint(store)
     releases = release_range(store)
-    return {
+    document: dict[str, Any] = {
         "kind": "rocketmq-store",
         "path": store.root,
         "state": store.state,
@@ -47,16 +48,26 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
         "index_files": sum(not e.is_directory and len(e.name) == NAME_DIGITS for e in store.index_files),
         "checkpoint": {"kind": "checkpoint", **checkpoint[0]} if checkpoint else None,
     }
+    parts = _parts(store)
+    return document | {"subsystems": parts} if parts else document
+
+
+def _parts(store: RocketMQStore) -> dict[str, dict[str, Any]]:
+    """Where each part lies, of stores that have any in RocksDB; none where a database cannot be opened."""
+    try:
+        return {part.name: part.row() for part in subsystems(store)}
+    except DatabaseDamaged:
+        return {}
 
 
 def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
     """All queues; None where they are in RocksDB, and its package is not installed or it cannot be opened."""
     found = {(q.topic, q.queue_id) for kind in (QUEUES, BATCH_QUEUES) for q in store.queues(kind)}
-    if not store.is_rocksdb:
+    if not (store.is_rocksdb or store.has_light_database):
         return found
     try:
         with open_queues(store) as database:
-            return found | set(database.queues())
+            return found | {key for key in database.queues() if store.in_database(key[0])}
     except (MissingExtra, DatabaseDamaged):
         return None
 

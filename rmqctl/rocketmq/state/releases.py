@@ -6,17 +6,22 @@ What records and index files tell of the release that wrote them (spec 2.3, 2.6,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from formats.errors import DecodeError
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.message import Magic, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
+from formats.rocketmq.rocksdb_messages import POP_FAMILY
+from rmqctl.errors import RmqctlError
 from rmqctl.files.tree import read_all
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.databases import POP, can_read, has_database, open_database
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, StoreFile
 
 _SAMPLE = 256
 _SAMPLE_BYTES = 1 << 20
@@ -185,6 +190,8 @@ _PATHS = (
     ("kvStore", Release(5, 3, 2)),
     ("config/rdb", Release(5, 3, 2)),
     ("rocksdbstore", Release(5, 4, 0)),
+    ("config/metadata", Release(5, 4, 0)),
+    ("consumequeue_rocksdb", Release(5, 5, 0)),
 )
 CHECKPOINT_SIZE = 4096
 _MADE, _NOT_MADE = 4, 2
@@ -271,12 +278,31 @@ def _config(store: RocketMQStore) -> Iterator[Evidence]:
             yield Evidence(f"config/{name} has no stateVersion", highest=Release(4, 9, 8))
 
 
+_LITE_SIGNS = (b"lite.topic.expiration", b"lite.bind.topic", b"%LMQ%$")
+
+
+def _lite(store: RocketMQStore) -> Iterator[Evidence]:
+    """Attributes and light queues of lite topics, and pop records that say whether they are suspended."""
+    names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "lmqConsumerOffset.json")
+    held = [name for name in names if any(s in (read_all(store.tree, f"config/{name}") or b"") for s in _LITE_SIGNS)]
+    if held or any(e.name.startswith(f"{LIGHT}$") for e in store.tree.entries(QUEUES, sizes=False)):
+        where = f"config/{held[0]}" if held else QUEUES
+        yield Evidence(f"{where} knows lite topics", lowest=Release(5, 5, 0))
+    if not has_database(store, POP) or not can_read():
+        return
+    with suppress(RmqctlError), open_database(store, POP, "reading pop messages in RocksDB") as database:
+        if any(b'"suspend"' in value for _, value in islice(database.rows(POP_FAMILY), _POP_SAMPLE)):
+            yield Evidence("pop records say whether they are suspended", lowest=Release(5, 5, 0))
+
+
+_POP_SAMPLE = 64
 _LOOKS: tuple[Callable[[RocketMQStore], Iterator[Evidence]], ...] = (
     _paths,
     _absent,
     _abort,
     _checkpoint,
     _config,
+    _lite,
     record_evidence,
     index_evidence,
 )

@@ -40,6 +40,8 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
         facts = store_info(found)
         if facts["queues"] is None:
             answer.error = MissingExtra("counting topics and queues in RocksDB", "rocksdb")
+        elif any(part["read"] is None for part in facts.get("subsystems", {}).values()):
+            answer.error = MissingExtra("looking for messages in RocksDB", "rocksdb")
         else:
             name_unreadable(found, answer)
         return facts
