@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from formats.java_properties import parse_properties
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import Tree
@@ -41,6 +43,7 @@ class KafkaStore(Store):
 
     Attributes:
         logs: which partitions and files there are, and which the user pointed at.
+        settings: of the broker, for what files do not store; empty where none were given.
     """
 
     kind = "kafka-log-directory"
@@ -48,6 +51,7 @@ class KafkaStore(Store):
 
     def __init__(self, logs: LogDirectories) -> None:
         self.logs = logs
+        self.settings: dict[str, str] = {}
         self.selection = logs.selection
 
     @cached_property
@@ -216,7 +220,8 @@ class KafkaStore(Store):
     ) -> Proposal:
         from rmqctl.kafka.verbs import recovering
 
-        return recovering.recover(self.replicas, as_release, plan=plan, list_lost=list_lost, compare=compare)
+        asked = recovering.StartQuestion(as_release, self.settings, plan=plan, list_lost=list_lost, compare=compare)
+        return recovering.recover(self.replicas, asked)
 
     # --- showing ------------------------------------------------------------------------------------
 
@@ -309,6 +314,8 @@ def open_at(place: Place) -> Store | LoneFile | None:
             else "it is no file of Kafka's",
             "give a directory of log.dirs, a partition's directory, or one of its files",
         )
+    if isinstance(found, KafkaStore):
+        found.settings = _settings(place)
     return found
 
 
@@ -318,7 +325,20 @@ def open_together(places: Sequence[Place]) -> Store | None:
     stores = [store for store in found if store is not None and not store.selection]
     if not stores or len(stores) < len(places):
         return None
-    return KafkaStore(LogDirectories([directory for store in stores for directory in store.logs.directories]))
+    together = KafkaStore(LogDirectories([directory for store in stores for directory in store.logs.directories]))
+    together.settings = _settings(places[0])
+    return together
+
+
+def _settings(place: Place) -> dict[str, str]:
+    """Settings of a server.properties by name; empty where none was given.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if place.broker_conf is None:
+        return {}
+    return parse_properties(Path(place.broker_conf).read_text("utf-8", errors="replace"))
 
 
 def _directory_at(place: Place) -> KafkaStore | None:

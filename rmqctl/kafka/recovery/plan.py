@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.file_names import SEGMENT_KINDS, meaning_of
+from rmqctl.kafka.file_names import FileKind, meaning_of
 from rmqctl.kafka.recovery.files import Content
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Plan, Quarantine, Step, changes
@@ -19,7 +20,8 @@ _PIECE = 1 << 20
 def recovery_plan(directories: list[LogDirectory], found: Recovery) -> Plan:
     """The edits that bring a log directory into the state in which a start leaves it.
 
-    Stray directories are left to the broker, which renames them under a name of its own.
+    Stray directories are left to the broker, which renames them under a name of its own. After an orderly stop the
+    marker stays, and with it the indexes without the room that they have while a broker runs.
 
     Raises:
         Refused: the broker does not start, or there is not one local directory.
@@ -43,15 +45,24 @@ def _steps(partition: RecoveredPartition, found: Recovery) -> Iterator[Step]:
         why = f"a {found.release} broker deletes it"
         yield Step("recover.file", place + name, "move out", why, (Quarantine(place + name),))
     for name in changed.created:
-        content = files[name]
+        content = _at_rest(partition, name)
         edit = Create(place + name, b"".join(content.pieces()).rstrip(b"\0"), size=content.size)
         yield Step("recover.file", place + name, "make", f"a {found.release} broker makes it", (edit,))
     for name in changed.changed:
-        edits = tuple(_edits(place + name, files.before[name], files[name]))
-        is_log = meaning_of(name).kind is SEGMENT_KINDS[0]
+        edits = tuple(_edits(place + name, files.before[name], _at_rest(partition, name)))
+        if not edits:
+            continue
+        is_log = meaning_of(name).kind is FileKind.LOG
         what = f"{files.before[name].size:,} -> {files[name].size:,} bytes" if is_log else "write again"
         lost = partition.lost.records if is_log else 0
         yield Step("recover.file", place + name, what, f"a {found.release} broker does so", edits, lost)
+
+
+def _at_rest(partition: RecoveredPartition, name: str) -> Content:
+    """What a file holds when no broker runs."""
+    content = partition.loaded.files[name]
+    has_room = meaning_of(name).kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}
+    return replace(content, size=content.kept) if partition.is_clean and has_room else content
 
 
 def _edits(name: str, before: Content, after: Content) -> Iterator[Edit]:

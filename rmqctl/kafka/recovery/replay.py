@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,7 +16,6 @@ from rmqctl.kafka.recovery.files import Changes, StartFails
 from rmqctl.kafka.recovery.load import LoadedPartition, LoadSettings, load
 from rmqctl.kafka.recovery.losses import Lost, lost_of
 from rmqctl.kafka.recovery.producers import EXPIRATION_MS
-from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
@@ -26,6 +25,7 @@ STRAYS_SINCE = Release(3, 7, 0)
 _ROOM, _INTERVAL = 10 << 20, 4096
 _INDEX_ROOM = "segment.index.bytes", "log.index.size.max.bytes"
 _INDEX_INTERVAL = "index.interval.bytes", "log.index.interval.bytes"
+_EXPIRATION = "producer.id.expiration.ms"
 _READ_FIRST = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS)
 
 
@@ -82,8 +82,11 @@ class Recovery:
         return self.starts and not self.offline and self.lost_records == 0
 
 
-def recover(replicas: Replicas, release: Release) -> Recovery:
+def recover(replicas: Replicas, release: Release, settings: Mapping[str, str] | None = None) -> Recovery:
     """Replay the start of a broker of a release; nothing is written.
+
+    Args:
+        settings: of the broker, for what files do not store.
 
     Raises:
         OSError: a file cannot be read.
@@ -95,7 +98,7 @@ def recover(replicas: Replicas, release: Release) -> Recovery:
         _check_names(replicas)
         for directory in replicas.directories:
             try:
-                found.partitions += _Directory(replicas, directory, release).load()
+                found.partitions += _Directory(replicas, directory, release, settings or {}).load()
                 live += 1
             except StartFails as failure:
                 if not failure.offline:
@@ -150,10 +153,12 @@ def _check_names(replicas: Replicas) -> None:
 class _Directory:
     """The start on one log directory."""
 
-    def __init__(self, replicas: Replicas, directory: LogDirectory, release: Release) -> None:
-        self.replicas, self.directory, self.release = replicas, directory, release
+    def __init__(
+        self, replicas: Replicas, directory: LogDirectory, release: Release, settings: Mapping[str, str]
+    ) -> None:
+        self.replicas, self.directory, self.release, self.settings = replicas, directory, release, settings
         self._common_room: int | None = None
-        self.alive_since = _last_written(directory) - EXPIRATION_MS
+        self.alive_since = _last_written(directory) - (_number(settings.get(_EXPIRATION)) or EXPIRATION_MS)
 
     def load(self) -> list[RecoveredPartition]:
         """Load its partitions, that of the metadata first.
@@ -234,13 +239,11 @@ class _Directory:
         )
 
     def _setting(self, topic: str, name: str, of_broker: str) -> int | None:
-        """A number that the metadata log has, of the topic or of all brokers."""
-        image: MetadataImage | None = self.replicas.image
-        if image is None:
-            return None
-        of_topic = image.configs.get(("topic", topic), {}).get(name)
-        text = of_topic or image.configs.get(("broker", ""), {}).get(of_broker)
-        return int(text) if text is not None and text.isdigit() else None
+        """A number that the metadata log has, of the topic or of all brokers; else of the broker's own settings."""
+        configs = {} if self.replicas.image is None else self.replicas.image.configs
+        of_topic = configs.get(("topic", topic), {}).get(name)
+        of_all = configs.get(("broker", ""), {}).get(of_broker)
+        return _number(of_topic or of_all or self.settings.get(of_broker))
 
     def _room_shown(self, partition: Partition) -> int:
         """The size of an offset index here that has room left, of most others, of a broker without settings."""
@@ -262,6 +265,10 @@ def _last_written(directory: LogDirectory) -> int:
     """When a broker last ran on a directory, ms: it writes high watermarks every few seconds."""
     file = directory.one(FileKind.HIGH_WATERMARKS)
     return file.mtime_ms if file is not None else max((f.mtime_ms for f in directory.all_files()), default=0)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def _room_of(partition: Partition) -> int | None:

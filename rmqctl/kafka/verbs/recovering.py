@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from rmqctl.answer import Proposal
@@ -20,33 +22,45 @@ COMPARED = (Release(2, 8, 2), Release(3, 9, 2), Release(4, 3, 1))
 """One release of each family whose starts differ."""
 
 
-def recover(
-    replicas: Replicas,
-    as_release: Release | None,
-    *,
-    plan: bool = False,
-    list_lost: bool = False,
-    compare: bool = False,
-) -> Proposal:
+@dataclass(frozen=True, slots=True)
+class StartQuestion:
+    """Which start is asked for, and what of it.
+
+    Attributes:
+        release: whose rules; None: that of the release that the directories show.
+        settings: of the broker.
+        plan: also make the plan that carries it out.
+        list_lost: rows are the batches that would be lost.
+        compare: a row for each family of releases.
+    """
+
+    release: Release | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    plan: bool = False
+    list_lost: bool = False
+    compare: bool = False
+
+
+def recover(replicas: Replicas, asked: StartQuestion) -> Proposal:
     """Say what a broker's start does to log directories, and plan it where that is wanted.
 
     Raises:
         Refused: what is to be planned cannot be carried out.
         OSError: a file cannot be read.
     """
-    if compare:
-        starts = [replay(replicas, release) for release in COMPARED]
+    if asked.compare:
+        starts = [replay(replicas, release, asked.settings) for release in COMPARED]
         answer = Proposal([report.comparison(start) for start in starts])
         answer.is_no = not all(start.is_harmless for start in starts)
     else:
-        found = replay(replicas, as_release or release_shown(replicas))
+        found = replay(replicas, asked.release or release_shown(replicas), asked.settings)
         answer = report.proposal(found)
-        if plan:
+        if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
 
             answer.plan = recovery_plan(list(replicas.directories), found)
-            answer.check = partial(_complaints, replicas, found.release)
-        if list_lost:
+            answer.check = partial(_complaints, replicas, found.release, asked.settings)
+        if asked.list_lost:
             answer = Proposal(report.lost_rows(found), is_no=answer.is_no)
     if replicas.place.is_running:
         answer.remark(
@@ -55,14 +69,18 @@ def recover(
     return answer
 
 
-def _complaints(before: Replicas, release: Release) -> list[str]:
+def _complaints(before: Replicas, release: Release, settings: Mapping[str, str]) -> list[str]:
     """What a second start would still change."""
+    from rmqctl.kafka.recovery.plan import recovery_plan
+    from rmqctl.repair.preconditions import POINTER
+
     directories = [read_directory(directory.tree) for directory in before.directories]
-    again = replay(Replicas(LogDirectories(directories)), release)
+    for directory in directories:
+        directory.others = [name for name in directory.others if name != POINTER]  # of the run that asks
+    again = replay(Replicas(LogDirectories(directories)), release, settings)
     if not again.starts:
         return [f"a {release} broker still does not start: {again.error}"]
-    left = [p.changes for p in again.partitions if not p.is_stray]
-    count = sum(len(change.deleted) + len(change.created) + len(change.changed) for change in left)
+    count = len({edit.file for edit in recovery_plan(directories, again).edits})
     return [f"a {release} broker would still change {number_of(count, 'file')}"] if count else []
 
 

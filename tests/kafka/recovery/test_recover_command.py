@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 
 from fixtures import golden, kafka_damage
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.release import Release
 from tests.conftest import Rmqctl
 
 KEYS = ["release", "starts", "error", "partitions", "lost", "offline"]
@@ -95,7 +101,9 @@ def test_comparison_has_a_row_for_each_family(rmqctl: Rmqctl, cut: Path) -> None
 def test_apply_leaves_nothing_to_do_and_undo_takes_all_back(rmqctl: Rmqctl, cut: Path) -> None:
     (cut / "plain-none-0" / "00000000000000000050.log.deleted").write_bytes(b"left over")
     before = _files(cut)
-    assert rmqctl("recover", cut, "--apply", "--yes").exit_code == 1
+    applied = rmqctl("recover", cut, "--apply", "--yes")
+    assert applied.exit_code == 1  # it loses records
+    assert "would still" not in applied.stderr and "does not start" not in applied.stderr
     again = _document(rmqctl, cut, exit_code=0)
     assert [key for key, partition in again["partitions"].items() if any(partition[k] for k in CHANGES)] == []
     assert "plain-none-0/00000000000000000050.log.deleted" not in _files(cut)
@@ -106,3 +114,29 @@ def test_apply_leaves_nothing_to_do_and_undo_takes_all_back(rmqctl: Rmqctl, cut:
 def _files(root: Path) -> dict[str, tuple[int, bytes]]:
     found = (path for path in root.rglob("*") if path.is_file())
     return {str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes()) for path in found}
+
+
+def test_settings_of_the_broker_decide_the_room_of_active_indexes(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    conf = tmp_path / "server.properties"
+    conf.write_text("log.index.size.max.bytes=65536\n")
+    clean = golden.pristine("4.3.1-clean")
+    (start,) = [v for v in golden.recovery_oracle("4.3.1")["variants"] if v["variant"] == "clean/none"]
+    told = start["changes"]["plain-none-0"]["changed"]
+    replicas = Replicas(LogDirectories([read_directory(LocalTree(str(clean)))]))
+    found = recover(replicas, Release(4, 3, 1), {"log.index.size.max.bytes": "65536"})
+    (partition,) = [p for p in found.partitions if p.key == "plain-none-0"]
+    for name in ("00000000000000000094.index", "00000000000000000094.timeindex"):
+        assert partition.loaded.files.size(name) == told[name]["after"]["size"]
+    assert _document(rmqctl, clean, "--broker-conf", conf, exit_code=0)["starts"]
+
+
+def test_apply_after_an_orderly_stop_leaves_marker_and_trimmed_indexes(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    (root / "plain-none-0" / "00000000000000000050.index").unlink()
+    assert rmqctl("recover", root, "--apply", "--yes").exit_code == 0
+    assert (root / ".kafka_cleanshutdown").exists()
+    assert (root / "plain-none-0" / "00000000000000000050.index").stat().st_size % 8 == 0
+    pristine = golden.pristine("4.3.1-clean") / "plain-none-0" / "00000000000000000094.index"
+    assert (root / "plain-none-0" / pristine.name).read_bytes() == pristine.read_bytes()
+    done = rmqctl("recover", root, "--apply", "--yes")
+    assert "nothing to do" in done.stderr
