@@ -112,6 +112,14 @@ QUEUE_FILE_GAP = declare(
     broker="Starts; reads in the hole answer OFFSET_FOUND_NULL.",
     see="spec 1.2",
 )
+QUEUE_DIRECTORY = declare(
+    "queue.directory-name",
+    _E,
+    "A queue's directory has the name of another topic or queue: its units lead to records that name theirs.",
+    "`rmqctl repair --apply` moves it back; before that no broker should start on the store.",
+    broker="Serves the messages under the wrong topic or queue, and makes an empty queue where the right one should be.",
+    see="spec 1.2, 3.1",
+)
 QUEUE_MIN_OFFSET = declare(
     "queue.min-offset",
     _N,

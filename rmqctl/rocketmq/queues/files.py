@@ -13,6 +13,7 @@ pool is full only they are kept.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,11 @@ import numpy.typing as npt
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit
+from formats.rocketmq.message import decode_record
+from rmqctl.findings import Finding
+from rmqctl.rocketmq.findings.derived import QUEUE_DIRECTORY
 from rmqctl.rocketmq.log.block import Ints
+from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, QueueFiles, StoreFile
 
 UNIT = plan_of(ConsumeQueueUnit).runs[0].dtype
@@ -239,3 +244,48 @@ class UnitPages:
                 room[at : at + len(units)] = units[: PAGE - at]
                 done = at + len(units)
         room[done:] = 0
+
+
+# --- the queue that a directory belongs to by its units -----------------------------------------------
+
+_SAMPLE = 64
+_DISPATCHED = b"INNER_MULTI_DISPATCH"
+
+
+def queue_home(queue: Queue, log: LogReader) -> tuple[str, int] | None:
+    """The queue to which the units of a directory belong by the records they lead to; None where they do not agree.
+
+    A unit says so where its size and number are those of the record, and the record is of no further queue.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    homes: Counter[tuple[str, int]] = Counter()
+    for number, unit in _sample(queue, log.min_offset):
+        record = log.record(int(unit["physical_offset"]))
+        if record is None:
+            continue
+        fields, _ = decode_record(record)
+        if len(record) == unit["size"] and fields["queue_offset"] == number and _DISPATCHED not in record:
+            homes[fields["topic"].decode("utf-8", "surrogateescape"), fields["queue_id"]] += 1
+    (home, _), *others = homes.most_common() or [(queue.key, 0)]
+    return None if others or home == queue.key else home
+
+
+def misnamed_queue(queue: Queue, home: tuple[str, int]) -> Finding:
+    """The finding for a directory of a queue that has the name of another."""
+    path = f"{queue.where.kind}/{home[0]}/{home[1]}"
+    there = ", which is there, too" if queue.where.tree.entries(path, sizes=False) else ""
+    message = f"its units lead to records of {home[0]}, queue {home[1]}: it should be {path}{there}"
+    return Finding(QUEUE_DIRECTORY, queue.where.path, 0, 0, message, topic=queue.key[0], queue_id=queue.key[1])
+
+
+def _sample(queue: Queue, begin: int) -> Iterator[tuple[int, np.void]]:
+    """Some units of each file of a queue that point into the log, with the queue offsets they stand for."""
+    is_batch = queue.dtype is BATCH_UNIT
+    for file in queue.files:
+        for first, units in queue.chunks(file):
+            written = np.flatnonzero(queue.valid(units) & ~is_pre_blank(units) & (units["physical_offset"] >= begin))
+            for row in written[:: -(-len(written) // _SAMPLE) or 1].tolist():
+                number = file.base // queue.dtype.itemsize + first + row
+                yield int(units["base_offset"][row]) if is_batch else number, units[row]

@@ -2,7 +2,7 @@
 
 Files that do not belong, and files of a wrong length (spec 1.2, 14.28).
 
-Files of the log under a wrong name get their right one, or go where no broker stumbles over them.
+Files of the log and queues under a wrong name get their right one, or go where no broker stumbles over them.
 
 Queue files whose messages all lie before the log: moved away as a broker's expiry does (spec 7).
 
@@ -21,14 +21,14 @@ from formats.rocketmq.consumequeue import PRE_BLANK
 from rmqctl.files.tree import Entry, LocalTree
 from rmqctl.findings import Finding
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
-from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_FILE_LENGTH, QUEUE_FILE_NAME
+from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DIRECTORY, QUEUE_FILE_LENGTH, QUEUE_FILE_NAME
 from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP, LOG_MISSING, LOG_PHYSICAL_OFFSET
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
 from rmqctl.rocketmq.index.files import index_entries
 from rmqctl.rocketmq.log.commitlog import CommitLog, has_data
 from rmqctl.rocketmq.log.misplaced import STRAY, Misplaced, homecoming, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, setting_of, survey
 from rmqctl.rocketmq.repair.gaps import bridge
 from rmqctl.rocketmq.repair.heal import SMALLEST
@@ -41,6 +41,7 @@ from rmqctl.rocketmq.store.files import (
     OFFSET_DIGITS,
     QUEUES,
     QUEUES_EXT,
+    QueueFiles,
     RocketMQStore,
     StoreFile,
     is_offset,
@@ -291,6 +292,50 @@ def _renamed(moved: list[Misplaced]) -> Step:
     names = ", ".join(f"{one.file.name} as {one.name.rpartition('/')[2]}" for one in moved)
     why = f"{number_of(records, 'record')} say that they lie there, and no other file does"
     return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
+
+
+def misnamed_queue_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+    """One step for all directories of queues under a wrong name; where the right one is there they go into quarantine.
+
+    Args:
+        findings: of a verification of the store.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    named = [f.file for f in findings if f.kind is QUEUE_DIRECTORY]
+    gone: list[str] = []
+    back: list[Edit] = []
+    names, made = [], set()
+    with LogReader(store.log_files) as log:
+        for path in named:
+            kind, topic, queue_id = path.split("/")
+            dtype = BATCH_UNIT if kind == BATCH_QUEUES else UNIT
+            queue = Queue.open(QueueFiles(kind, topic, int(queue_id), path, store.tree), dtype)
+            home = queue_home(queue, log)
+            if home is None:
+                continue
+            target = f"{kind}/{home[0]}/{home[1]}"
+            gone.append(path)
+            taken = target in made or (target not in named and store.tree.entries(target, sizes=False))
+            names.append(f"{path} to quarantine" if taken else f"{path} as {target}")
+            for file in () if taken else queue.files:
+                source = _path(file)
+                name = f"{target}/{file.name.rpartition('/')[2]}"
+                back += [Create(name, source=source), SetTimes(name, source.stat().st_mtime_ns)]
+            made.add(target)
+    if gone:
+        away = [Quarantine(path) for path in _with_topics(store, gone)]
+        what = f"give it its right name: {', '.join(names)}"
+        why = "the records that its units lead to name their topic and queue"
+        yield Step(QUEUE_DIRECTORY.id, named[0], what, why, (*away, *back))
+
+
+def _with_topics(store: RocketMQStore, queues: list[str]) -> list[str]:
+    """The directories of queues, or of their topic where it holds nothing else: brokers load an empty one, too."""
+    topics = dict.fromkeys(path.rpartition("/")[0] for path in queues)
+    whole = [t for t in topics if {e.path for e in store.tree.entries(t, sizes=False)} <= set(queues)]
+    return [*whole, *(path for path in queues if path.rpartition("/")[0] not in whole)]
 
 
 def _path(file: StoreFile) -> Path:

@@ -29,6 +29,7 @@ from rmqctl.rocketmq.repair.derived import index_steps, queue_steps, topic_of
 from rmqctl.rocketmq.repair.files import (
     expired_steps,
     hollow_steps,
+    misnamed_queue_steps,
     misplaced_steps,
     missing_steps,
     not_made_anew,
@@ -221,7 +222,7 @@ class _Planner:
             before = self._findings("verify", Level.FULL)
         geometry = geometry_of(self.store)
         if before or self.options.neutralize:
-            self._log(geometry, [f.physical_offset for f in before if f.kind in _CONTRADICTING and f.physical_offset])
+            self._log(geometry, before)
         if self.store.log_files and (before or self.steps):
             self._derived()
         if refused is not None and not_made_anew(self.store, self.steps):
@@ -247,10 +248,12 @@ class _Planner:
         self.steps = before
         return refusal
 
-    def _log(self, geometry: Geometry, suspects: list[int]) -> None:
+    def _log(self, geometry: Geometry, found: list[Finding]) -> None:
         self.advance("files")
+        suspects = [f.physical_offset for f in found if f.kind in _CONTRADICTING and f.physical_offset]
         replica = Replica(self.options.replica) if self.options.replica else None
         self._take(misplaced_steps(self.below, geometry))
+        self._take(misnamed_queue_steps(self.below, found))
         self._take(stray_steps(self.store, geometry))
         self._take(missing_steps(self.store, geometry, replica))
         for _ in range(_ROUNDS):

@@ -36,7 +36,7 @@ from rmqctl.rocketmq.findings.derived import (
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import Pairs
 from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, queues_of
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, misnamed_queue, queue_home, queues_of
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES_EXT, QueueFiles, RocketMQStore, StoreFile, sequence
 from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
@@ -316,13 +316,17 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
     Raises:
         OSError: a file cannot be read.
     """
-    left = dict(claims)
+    left, homes = dict(claims), set()
     with LogReader(context.log_files) as log:
         for queue in queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT):
             claimed = left.pop(queue.key, BatchClaim())
+            if not claimed.claim.count and (home := queue_home(queue, log)) is not None:
+                homes.add(home)
+                yield misnamed_queue(queue, home)
+                continue
             if claimed.unmatched or _live(queue, context.min_offset) != claimed.claim.count:
                 yield from _Uneven(queue, claimed, context, log).findings()
-    for key, claimed in sorted(left.items()):
+    for key, claimed in sorted((key, claimed) for key, claimed in left.items() if key not in homes):
         claim = claimed.claim
         message = (
             f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"

@@ -33,7 +33,8 @@ from rmqctl.rocketmq.findings.derived import (
 )
 from rmqctl.rocketmq.findings.log import LOG_GAP
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.queues.files import UNIT, Queue, Units, is_pre_blank
+from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.queues.files import UNIT, Queue, Units, is_pre_blank, misnamed_queue, queue_home
 from rmqctl.rocketmq.store.files import (
     COMMIT_LOG,
     LIGHT,
@@ -232,19 +233,32 @@ def finish_queues(
             lacking[m.key].append(m)
     dispatched = max((c.end for c in claims.values()), default=-1)
     beyond, before, refusals = -1, -1, refusals_of(store.tree)
+    homes: set[Key] = set()
     for queue in queues(lacking):
+        claimed = queue.key in claims and claims[queue.key].count
+        if isinstance(queues, FileQueues) and not claimed and (home := _home(queue, context)) is not None:
+            lacking.pop(queue.key, None)
+            homes.add(home)
+            yield misnamed_queue(queue, home)
+            continue
         known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
         rest = _Rest(queue, claims.get(queue.key, Claim()), known, context, dispatched)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
-        if not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
+        if key not in homes and not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
             yield _no_queue(store, key, records, context, dispatched)
     if before >= 0:
         yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
         yield lost_file(store, context, beyond)
+
+
+def _home(queue: Queue, context: LogContext) -> Key | None:
+    """The queue to which the units of a directory belong that no record of its own claims."""
+    with LogReader(context.log_files) as log:
+        return queue_home(queue, log)
 
 
 def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
@@ -394,8 +408,6 @@ class _Rest:
 
     def _unproven(self, number: Ints, units: Units) -> Ints:
         """Units inside the claimed range whose record does not say the same, one by one from the log."""
-        from rmqctl.rocketmq.log.reader import LogReader
-
         found = []
         with LogReader(self._log_files()) as log:
             for n, unit in zip(number.tolist(), units, strict=True):
@@ -405,7 +417,6 @@ class _Rest:
 
     def _is_record(self, log: object, number: int, unit: np.void) -> bool:
         from formats.rocketmq.message import decode_record
-        from rmqctl.rocketmq.log.reader import LogReader
 
         assert isinstance(log, LogReader)
         raw = log.record(int(unit["physical_offset"]))
