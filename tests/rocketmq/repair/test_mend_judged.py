@@ -7,7 +7,7 @@ import os
 import pytest
 
 from fixtures import golden
-from tests.rocketmq.repair.judged import Bench
+from tests.rocketmq.repair.judged import Bench, produced
 
 FEW, MANY = range(3), range(3, 3 + int(os.environ.get("RMQCTL_SEEDS", "60")))
 
@@ -30,6 +30,26 @@ def test_random_damage(release: str, seed: int, benches: dict[str, Bench]) -> No
 @pytest.mark.parametrize("release", golden.RELEASES)
 def test_more_random_damage(release: str, seed: int, benches: dict[str, Bench]) -> None:
     check(benches[release], seed)
+
+
+@pytest.fixture(scope="module")
+def produced_benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bench]:
+    """Working copies of stores that `rmqctl produce` makes, by release."""
+    room = tmp_path_factory.mktemp("produced")
+    return {release: Bench(release, room, produced(room)) for release in ("4.9.8", "5.5.0")}
+
+
+@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+def test_random_damage_to_a_produced_store(release: str, seed: int, produced_benches: dict[str, Bench]) -> None:
+    check(produced_benches[release], seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", MANY)
+@pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
+def test_more_random_damage_to_a_produced_store(release: str, seed: int, produced_benches: dict[str, Bench]) -> None:
+    check(produced_benches[release], seed)
 
 
 def check(bench: Bench, seed: int) -> None:
