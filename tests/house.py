@@ -1,0 +1,114 @@
+"""The numbers of the house: how many modules, how long, who imports whom. ``python -m tests.house`` prints them."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).parent.parent
+FAMILIES = ("rmqctl.rocketmq", "rmqctl.kafka")
+ABOVE = (*FAMILIES, "rmqctl.pipeline")
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the library and the commands, by its dotted name."""
+    found = {}
+    for top in ("rmqctl", "commands"):
+        for file in sorted((ROOT / top).rglob("*.py")):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def lines(name: str) -> int:
+    return len(modules()[name].read_text("utf-8").splitlines())
+
+
+@cache
+def imports(name: str, *, late: bool = True) -> frozenset[str]:
+    """Modules that one names in an import; without ``late`` those it needs while it is imported."""
+    tree = ast.parse(modules()[name].read_text("utf-8"))
+    return frozenset(m for m in _named(tree, late=late) if m in modules() and m != name)
+
+
+def _named(node: ast.AST, *, late: bool) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            for alias in child.names:
+                full = f"{child.module}.{alias.name}"
+                yield full if full in modules() else child.module
+        elif late or not (_is_late(child)):
+            yield from _named(child, late=late)
+
+
+def _is_late(node: ast.AST) -> bool:
+    """Whether what stands in a node is not run while its module is imported."""
+    typing_only = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return typing_only or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def circles(graph: dict[str, set[str]] | None = None) -> list[set[str]]:
+    """Groups of modules that cannot be imported without each other."""
+    if graph is None:
+        graph = {name: set(imports(name, late=False)) for name in modules()}
+    while True:  # take away what leads nowhere, then what nothing leads to
+        ends = {name for name, to in graph.items() if not to & graph.keys()}
+        ends |= graph.keys() - {name for to in graph.values() for name in to}
+        if not ends:
+            return [set(graph)] if graph else []
+        graph = {name: to for name, to in graph.items() if name not in ends}
+
+
+def importers() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in modules():
+        for imported in imports(name):
+            found[imported].add(name)
+    return found
+
+
+def family_imports() -> list[tuple[str, str]]:
+    """Imports by which a command names a family."""
+    return sorted((c, m) for c in modules() if c.startswith("commands") for m in imports(c) if within(m, FAMILIES))
+
+
+def rooms_that_know_a_family() -> list[tuple[str, str]]:
+    """Imports from a shared room into a family."""
+    rooms = [m for m in modules() if m.startswith("rmqctl") and not within(m, ABOVE) and m != "rmqctl.__main__"]
+    return sorted((room, m) for room in rooms for m in imports(room) if within(m, ABOVE))
+
+
+def in_root_of(family: str) -> list[str]:
+    """Modules that lie loose in the root of a family."""
+    depth = family.count(".") + 1
+    return [m for m, file in modules().items() if m.startswith(f"{family}.") and m.count(".") == depth
+            and file.name != "__init__.py"]  # fmt: skip
+
+
+def main() -> None:
+    library = [m for m in modules() if m.startswith("rmqctl")]
+    real = [m for m in library if lines(m) > 20]
+    single = [m for m in real if len(importers()[m]) == 1]
+    print(f"modules in rmqctl             {len(library)} ({sum(within(m, FAMILIES[1:]) for m in library)} of Kafka)")
+    print(f"median of their lines         {median(lines(m) for m in real):.0f}")
+    print(f"longest                       {max((lines(m), m) for m in library)}")
+    print(f"with one importer only        {len(single)}")
+    print(f"in the root of rmqctl.rocketmq {in_root_of('rmqctl.rocketmq')}")
+    print(f"imports of a family in commands {len(family_imports())}")
+    print(f"shared rooms that know a family {rooms_that_know_a_family()}")
+    print(f"circles                       {circles()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The house stays as it was built: few rooms, no circles, shared rooms that know no family."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from tests import house
+
+LIBRARY = [m for m in house.modules() if m.startswith("rmqctl")]
+
+
+def test_no_module_needs_one_that_needs_it() -> None:
+    assert house.circles() == []
+
+
+def test_shared_rooms_know_no_family() -> None:
+    assert house.rooms_that_know_a_family() == []
+
+
+def test_one_module_lies_in_the_root_of_rocketmq() -> None:
+    assert house.in_root_of("rmqctl.rocketmq") == ["rmqctl.rocketmq.family"]
+
+
+def test_modules_are_one_subject_that_can_be_read_in_one_go() -> None:
+    lengths = [house.lines(m) for m in LIBRARY]
+    assert max(lengths) <= 600
+    assert median(n for n in lengths if n > 20) >= 160
+
+
+def test_the_circle_finder_finds_circles() -> None:
+    assert house.circles({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == [{"a", "b"}]
+    assert "rmqctl.rocketmq.log.block" in house.imports("rmqctl.rocketmq.log.scan")
