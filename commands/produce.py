@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqctl.rocketmq.engine.config import ForwardClock, MadeUpClock
     from rmqctl.rocketmq.engine.message import PutResult
     from rmqctl.rocketmq.producer.bulk import Run
+    from rmqctl.rocketmq.producer.drafts import Draft
     from rmqctl.rocketmq.producer.produce import Room
 
 
@@ -79,7 +80,7 @@ def command(place: Path | None, as_release: Release | None, out: Output, **given
         if out.kind == "summary" and template is not None and can_bulk(engine, template, options):
             tally.count(produce_bulk(engine, template, total or 0, options), options.topics, advance)
         else:
-            results = tally.watch(produce(engine, drafts, options), advance)
+            results = tally.watch(produce(engine, tally.noted(drafts), options), advance)
             if out.kind == "summary":
                 deque(results, 0)
             else:
@@ -89,6 +90,7 @@ def command(place: Path | None, as_release: Release | None, out: Output, **given
         if asked.crash:
             engine.crash()
     tally.tell(out)
+    tally.warn(config.release)
     for wish in asked.damage:
         message(f"damaged on purpose: {damage(Path(path), wish, asked.seed)}")
 
@@ -120,9 +122,25 @@ class _Tally:
     def __init__(self, path: str) -> None:
         from time import monotonic
 
-        self.path, self.messages, self.bytes = path, 0, 0
+        self.path, self.messages, self.bytes, self.empty = path, 0, 0, 0
         self.topics: set[str] = set()
         self._clock, self._start = monotonic, monotonic()
+
+    def noted(self, drafts: Iterable[Draft]) -> Iterator[Draft]:
+        """The drafts as they are; those without a body are counted."""
+        for draft in drafts:
+            self.empty += not draft.body
+            yield draft
+
+    def warn(self, release: Release) -> None:
+        """Say that messages without a body stop consumers of a release; lines and objects are taken as they come."""
+        from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
+
+        if self.empty and release < FIRST_WITH_EMPTY_BODIES:
+            count = number_of(self.empty, "message")
+            message(
+                f"{count} without a body: push consumers before {FIRST_WITH_EMPTY_BODIES} fail on that and stop there"
+            )
 
     def watch(self, results: Iterable[PutResult], advance: Advance) -> Iterator[PutResult]:
         for result in results:

@@ -293,3 +293,17 @@ def test_no_body_for_a_release_whose_consumers_fail_on_it(
     assert "5.3.2" in result.stderr
     assert not (tmp_path / "store").exists()
     assert rmqctl(*asked, "--as-release", "5.5.0").exit_code == 0
+
+
+@pytest.mark.parametrize(("release", "warns"), [("4.9.8", True), ("5.5.0", False)])
+@pytest.mark.parametrize("option", ["--lines", "--jsonl"])
+def test_empty_bodies_that_come_in_are_said(
+    option: str, release: str, warns: bool, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    texts = ["a", "", "b"]
+    lines = texts if option == "--lines" else [json.dumps({"topic": "T", "body": text}) for text in texts]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    asked = ("--topic", "T", "--small", option, tmp_path / "in", "--as-release", release)
+    result = rmqctl("produce", tmp_path / "store", *asked)
+    assert result.exit_code == 0
+    assert ("1 message without a body" in result.stderr) == warns
