@@ -127,6 +127,54 @@ DATABASE_ROW = declare(
     broker="Leaves the row out, or fails on it when it comes to it.",
     see="spec 10, A2 to A6",
 )
+DATABASE_UNREADABLE = declare(
+    "database.unreadable",
+    _E,
+    "A RocksDB database cannot be opened or read: files of it are damaged or missing.",
+    "Restore the directory from a copy. Without one: index, timers and open transactions are made again from the log when rocksdbstore/ is moved away; configuration and pop state are not.",
+    broker="Does not start.",
+    see="spec A1, A5, A6",
+)
+DATABASE_TWO_PLACES = declare(
+    "database.two-places",
+    _E,
+    "Two directories hold a database of queues, of which a broker uses one.",
+    "Move the one away that does not belong to the broker's useSeparateStorePathForRocksdbCQ.",
+    broker="Does not start (maybe incompatible config).",
+    see="spec A4.1",
+)
+DATABASE_REACH = declare(
+    "database.reach",
+    _W,
+    "The checkpoint of a database, or the row that names the end of a queue, does not agree with rows and log.",
+    "After a kill nothing: a start dispatches the rest again. Else make the queues again from the log.",
+    broker="Starts dispatch at the checkpoint; what lies in front of it gets no rows.",
+    see="spec A4.1, A4.3",
+)
+DATABASE_TWIN = declare(
+    "database.twin",
+    _W,
+    "Units of a queue in RocksDB are others than those of its files, though a broker writes both.",
+    "Move the directory of the database away on a stopped store: with queue files beside it a broker fills it again.",
+    broker="Reads the files (combineCQPreferCQType).",
+    see="spec A4.2",
+)
+DATABASE_WRONG_ROW = declare(
+    "database.wrong-row",
+    _W,
+    "A row of a database leads to no record that it fits.",
+    "Look at it with `rmqctl dump`; rows of index, timers and transactions are made again from the log when rocksdbstore/ is moved away.",
+    broker="Reads what lies there and drops it where topic or key differ.",
+    see="spec A5, A6",
+)
+DATABASE_MISSING_ROWS = declare(
+    "database.missing-rows",
+    _W,
+    "Records of the log lack their rows in the message index in RocksDB: queries by key do not find them.",
+    "`rmqctl query-key --scan` finds them. Moved away, rocksdbstore/ is filled again from the log at the next start.",
+    broker="Dispatches again only what lies after the mark of the index.",
+    see="spec A5.1",
+)
 FILE_STRAY = declare(
     "file.stray",
     _W,

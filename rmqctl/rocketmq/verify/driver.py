@@ -19,12 +19,13 @@ from rmqctl.rocketmq.index.rocksdb import is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.log.misplaced import STRAY, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.store.databases import can_read
+from rmqctl.rocketmq.store.databases import POP, can_read, has_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
 from rmqctl.rocketmq.store.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.databases import check_databases
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
     SPLIT_SIZE,
@@ -107,8 +108,8 @@ class Verification:
         wanted = self.options.cross and self.options.level is not Level.QUICK
         if wanted and (self.store.is_rocksdb or self.store.has_light_database) and not can_read():
             return MissingExtra("comparing RocksDB queues with the log", "rocksdb")
-        if wanted and not can_read() and is_written(self.store) is None:
-            return MissingExtra("comparing the message index in RocksDB with the log", "rocksdb")
+        if wanted and not can_read() and (is_written(self.store) is None or has_database(self.store, POP)):
+            return MissingExtra("comparing messages in RocksDB with the log", "rocksdb")
         return None
 
     def summary(self) -> dict[str, Any]:
@@ -143,6 +144,8 @@ class Verification:
         yield from state.check_state(self.store, context)
         yield from state.check_config(self.store, context)
         yield from state.check_timer(self.store, context)
+        if self.options.level is not Level.QUICK:
+            yield from check_databases(self.store, context, cross=self.options.cross)
         yield from unreadable_files(self.store)
 
     def _renamed(self, file_size: int) -> Iterator[Finding]:

@@ -1,0 +1,131 @@
+"""`verify` of RocksDB databases: rows against the log, ends against rows, the database against its twin in files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden as stores
+from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
+
+rocksdict = pytest.importorskip("rocksdict")
+Golden = Callable[[str], Path]
+
+
+def edit(directory: Path, change: Callable[[Any], None]) -> None:
+    """Change a database of a copy, as a broker would write it."""
+    options = rocksdict.Options(raw_mode=True)
+    families = dict.fromkeys(rocksdict.Rdict.list_cf(str(directory), options), options)
+    database = rocksdict.Rdict(str(directory), options=options, column_families=families)
+    change(database)
+    database.close()
+
+
+def found(rmqctl: Any, root: Path, *, notes: bool = False) -> set[tuple[str, str]]:
+    findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    return {(f["id"], f["file"]) for f in findings if notes or f["severity"] != "note"}
+
+
+def test_after_a_kill_missing_rows_are_notes(rmqctl: Any) -> None:
+    for name, finding in (
+        ("5.5.0-rdbmsg-crash", ("database.missing-rows", "rocksdbstore")),
+        ("5.5.0-rdbcq-crash", ("database.reach", "consumequeue_rocksdb")),
+        ("5.5.0-rdbincr-crash", ("database.reach", "consumequeue")),
+    ):
+        assert found(rmqctl, stores.pristine(name)) == set()
+        assert finding in found(rmqctl, stores.pristine(name), notes=True)
+
+
+def test_index_rows(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbmsg-clean")
+
+    def damage(database: Any) -> None:
+        rows = [key for key in list(database.keys()) if b"@K@" in key]
+        del database[rows[3]]
+        database[rows[5][:-8] + (7).to_bytes(8, "big")] = database[rows[5]]
+
+    edit(root / "rocksdbstore", damage)
+    assert found(rmqctl, root) == {
+        ("database.wrong-row", "rocksdbstore"),
+        ("database.missing-rows", "rocksdbstore"),
+    }
+
+
+@pytest.mark.parametrize("family", ["timer", "trans"])
+def test_rows_of_timers_and_transactions(family: str, golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbmsg-clean")
+
+    def damage(database: Any) -> None:
+        rows = database.get_column_family(family)
+        key = next(k for k in list(rows.keys()) if len(k) > 40)
+        rows[key] = rows[key][::-1]
+        rows[b"\xff" * 5] = b""
+
+    edit(root / "rocksdbstore", damage)
+    assert found(rmqctl, root) == {("database.wrong-row", "rocksdbstore")}
+
+
+def test_pop_rows(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbpop-clean")
+    edit(root / "kvStore", lambda database: database.get_column_family("popState").__setitem__(b"odd", b"odd"))
+    assert found(rmqctl, root) == {("database.wrong-row", "kvStore")}
+
+
+def test_units_unlike_those_of_the_files(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbcq-clean")
+    key = queue_prefix(b"CqOrders", 1) + (3).to_bytes(8, "big")
+    unit = {"physical_offset": 5, "size": 100, "tags_code": 0, "store_timestamp": 1}
+    edit(root / "consumequeue_rocksdb", lambda database: database.__setitem__(key, QueueUnitValue.build(unit)))
+    assert found(rmqctl, root) == {("database.twin", "consumequeue_rocksdb")}
+    assert json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"] == []
+
+
+def test_a_light_unit_that_is_missing(golden: Golden, rmqctl: Any) -> None:
+    """It is found in the database, and no file is made for it."""
+    root = golden("5.5.0-rdbcq-clean")
+    key = queue_prefix(b"%LMQ%two", 0) + (4).to_bytes(8, "big")
+    edit(root / "consumequeue_rocksdb", lambda database: database.__delitem__(key))
+    assert found(rmqctl, root) == {("queue.hole", "consumequeue_rocksdb")}
+    assert json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"] == []
+
+
+def test_the_end_of_a_queue(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbcfg-clean")
+
+    def damage(database: Any) -> None:
+        rows = database.get_column_family("offset")
+        key = next(k for k in list(rows.keys()) if b"\x01max\x01" in k and b"CHECKPOINT" not in k)
+        rows[key] = bytes(8) + (999).to_bytes(8, "big")
+
+    edit(root / "consumequeue", damage)
+    assert found(rmqctl, root) == {("database.reach", "consumequeue")}
+
+
+def test_two_databases_of_queues(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbcq-clean")
+    shutil.copyfile(root / "consumequeue_rocksdb" / "CURRENT", root / "consumequeue" / "CURRENT")
+    assert ("database.two-places", "consumequeue_rocksdb") in found(rmqctl, root)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("5.5.0-rdbmsg-clean", "rocksdbstore"),
+        ("5.5.0-rdbpop-clean", "kvStore"),
+        ("5.5.0-rdbcfg-clean", "config/metadata"),
+    ],
+)
+def test_files_of_a_database_are_gone(name: str, path: str, golden: Golden, rmqctl: Any) -> None:
+    """A finding, never a traceback; the rest of the store is checked all the same."""
+    root = golden(name)
+    for file in (root / path).glob("*.sst"):
+        file.unlink()
+    result = rmqctl("verify", root, "-o", "json")
+    assert ("database.unreadable", path) in {(f["id"], f["file"]) for f in json.loads(result.stdout)["findings"]}, (
+        result.stderr
+    )
