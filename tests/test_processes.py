@@ -53,7 +53,7 @@ def failing() -> Callable[[int], int]:
 @pytest.mark.parametrize("method", METHODS)
 def test_results_come_in_order(method: str, slot: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "SLOT", slot)
-    monkeypatch.setattr(parallel, "get_context", lambda: get_context(method))
+    monkeypatch.setattr("multiprocessing.get_context", lambda: get_context(method))
     shared: Ordered[int, Any] = Ordered(Arrays(3), 2, 3)
     seen = 0
     for n, (found, (counted, stepped), table) in enumerate(shared.results(range(40))):
@@ -101,7 +101,7 @@ def slow() -> Callable[[int], bytes]:
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_an_early_end_never_waits(method: str, keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "get_context", lambda: get_context(method))
+    monkeypatch.setattr("multiprocessing.get_context", lambda: get_context(method))
     for turn in range(200 if method == "fork" else 5):
         shared: Ordered[int, bytes] = Ordered(slow, 3, 7, keeps=keeps)
         found = shared.results(range(50))
@@ -147,7 +147,7 @@ def dying() -> Callable[[int], int]:
 )
 @pytest.mark.parametrize("method", METHODS)
 def test_a_worker_that_dies_is_an_error(part: int, says: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "get_context", lambda: get_context(method))
+    monkeypatch.setattr("multiprocessing.get_context", lambda: get_context(method))
     shared: Ordered[int, int] = Ordered(dying, 2, 4)
     with pytest.raises(IOFailure, match=says):
         list(shared.results([0, 1, part, *range(8, 40)]))

@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from mmap import mmap
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rmqctl.errors import IOFailure
+
+if TYPE_CHECKING:  # small logs are read by this process alone, which then need not import it
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 PartT = TypeVar("PartT")
 ResultT = TypeVar("ResultT")
@@ -79,6 +80,8 @@ class Ordered(Generic[PartT, ResultT]):
             Exception: what a worker raised.
             IOFailure: a worker died, or had too little memory.
         """
+        from multiprocessing import get_context
+
         memory = None
         if not self.keeps and get_context().get_start_method() == "fork":  # only forked processes see the same memory
             memory = mmap(-1, self.ahead * SLOT)
@@ -180,6 +183,8 @@ class _Crew:
 
     def _listen(self, timeout: float | None) -> None:
         """Read the answers that are there; with a timeout of None wait for one."""
+        from multiprocessing.connection import wait
+
         by_connection = {worker.connection: worker for worker in self._workers if worker.busy}
         for connection in wait(list(by_connection), timeout):
             worker = by_connection[connection]  # type: ignore[index]
@@ -191,6 +196,8 @@ class _Crew:
             self._answers[number] = answer
 
     def _start(self) -> _Worker:
+        from multiprocessing import get_context
+
         context = get_context()
         ours, theirs = context.Pipe()
         forks = context.get_start_method() == "fork"
