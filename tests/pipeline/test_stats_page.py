@@ -62,7 +62,7 @@ def test_the_step_follows_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     first = round(truths.expected(STORE)[0]["store_timestamp"].timestamp() * 1000)
     for span, step in ((0, 1000), (199_999, 1000), (200_000, 10_000), (86_400_000, 600_000), (10**13, STEPS_MS[-1])):
         end = type("End", (), {"store_timestamp": first + span})()
-        monkeypatch.setattr("rmqctl.rocketmq.queues.log_end.log_end", lambda _, end=end: end)
+        monkeypatch.setattr("rmqctl.pipeline.stats.log_end", lambda _, end=end: end)
         assert step_of(options.store(), options.wanted) == step
 
 

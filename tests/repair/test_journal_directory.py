@@ -111,7 +111,7 @@ def test_what_a_kill_left_goes_unless_somebody_works_on_it(shop: Workshop) -> No
 
 def test_a_name_that_another_run_takes_in_between(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     names = iter(["0001", "0001", "0002"])
-    monkeypatch.setattr("rmqctl.repair.reserve.next_name", lambda base: next(names))
+    monkeypatch.setattr("rmqctl.repair.execute.next_name", lambda base: next(names))
     (shop.base / "0001").mkdir(parents=True)
     before = shop.state()
     done = apply(rich_plan(shop.root), layer=QuickLayer())
