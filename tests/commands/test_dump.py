@@ -189,7 +189,7 @@ def test_everything_in_a_store_in_every_kind_of_output(name: str, kind: str, rmq
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "code"), [("notes.txt", b"hello", 11), ("empty", b"", 11), ("gone", None, 10)]
+    ("name", "data", "code"), [("notes.txt", b"hello", 11), ("empty", b"", 11), ("gone", None, 11)]
 )
 def test_paths_that_are_nothing(tmp_path: Path, rmqctl: Any, name: str, data: bytes | None, code: int) -> None:
     if data is not None:
