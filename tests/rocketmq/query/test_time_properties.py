@@ -45,6 +45,8 @@ class TimesQueue:
             name = f"file {number}"
             self.files.append(UnitFile(name, start * UNIT_SIZE, self.per_file, len(part), mtime, False, source))
 
+    topic = "T"
+
     @property
     def store(self) -> Any:
         return type("Store", (), {"is_rocksdb": False, "in_database": staticmethod(lambda topic: False)})
