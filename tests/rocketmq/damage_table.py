@@ -46,6 +46,7 @@ NORMAL_NOTES = {
         "index.coverage",
         "index.newer-than-checkpoint",
         "log.zero-file",
+        "database.reach",
         "checkpoint.zero",
         "checkpoint.behind",
         "config.unknown-topic",

@@ -30,8 +30,8 @@ from rmqctl.rocketmq.recovery.proof import LEAST, Job, find_losses, find_undispa
 from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.databases import DatabaseDamaged
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, StoreFile, can_have_queues
+from rmqctl.rocketmq.store.databases import DatabaseDamaged, has_database
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, SEPARATE_QUEUES, RocketMQStore, StoreFile, can_have_queues
 from rmqctl.rocketmq.store.geometry import IndexGeometry, flag, geometry_of
 from rmqctl.rocketmq.store.unreadable import missing_log
 
@@ -120,6 +120,8 @@ class _Replay:
             self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
 
     def _recover_queues(self, loaded: Loaded) -> None:
+        if all(has_database(self.store, path) for path in (QUEUES, SEPARATE_QUEUES)):  # RocksDBConsumeQueueStore
+            raise LoadFailure(f"{QUEUES} and {SEPARATE_QUEUES} both hold a database of queues: incompatible settings")
         if self.store.is_rocksdb or self.store.has_light_database:
             try:
                 self.images.update(rocksdb_images(self.store))

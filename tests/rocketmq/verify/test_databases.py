@@ -110,6 +110,8 @@ def test_two_databases_of_queues(golden: Golden, rmqctl: Any) -> None:
     root = golden("5.5.0-rdbcq-clean")
     shutil.copyfile(root / "consumequeue_rocksdb" / "CURRENT", root / "consumequeue" / "CURRENT")
     assert ("database.two-places", "consumequeue_rocksdb") in found(rmqctl, root)
+    foreseen = rmqctl("recover", root)
+    assert "both hold a database of queues" in foreseen.stdout + foreseen.stderr
 
 
 @pytest.mark.parametrize(
