@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.rocketmq.store.databases import MESSAGES, can_read, has_database, open_database
+from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read, has_database, open_database
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 
@@ -48,4 +48,9 @@ def is_written(store: RocketMQStore) -> bool | None:
         return flag(store.settings, "indexRocksDBEnable", default=False)
     if not may_have_rows(store):
         return False
-    return has_rows(store) if can_read() else None
+    if not can_read():
+        return None
+    try:
+        return has_rows(store)
+    except DatabaseDamaged:  # there are files of rows; `verify` says that they cannot be read
+        return True
