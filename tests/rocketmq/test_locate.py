@@ -78,8 +78,8 @@ def _unknown(path: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "empty folder": (Path.mkdir, 11, "directory is empty"),
     "other folder": (_unknown, 11, "notes.txt"),
-    "nothing there": (lambda path: None, 10, "check the spelling"),
-    "link to nowhere": (lambda path: path.symlink_to("nowhere"), 10, "check the spelling"),
+    "nothing there": (lambda path: None, 11, "check the spelling"),
+    "link to nowhere": (lambda path: path.symlink_to("nowhere"), 11, "check the spelling"),
     "link in a circle": (_loop, 10, "leads back to itself"),
     "file of 0 bytes": (Path.touch, 11, "not a message store"),
 }
@@ -119,7 +119,7 @@ def test_a_directory_without_permission(
     ("options", "code", "words"),
     [
         (("--format", "kafka"), 11, "Kafka"),
-        (("--commitlog", "nowhere"), 10, "nowhere"),
+        (("--commitlog", "nowhere"), 11, "nowhere"),
         (("--broker-conf", "nowhere"), 10, "nowhere"),
     ],
 )

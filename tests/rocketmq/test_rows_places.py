@@ -96,7 +96,7 @@ def test_paths_into_a_dledger_group(root: Path) -> None:
 
 
 def test_a_part_of_a_queue_name_is_no_path(root: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotAStore, match="nothing is there"):
         dump(root / "consumequeue" / "T3")
 
 

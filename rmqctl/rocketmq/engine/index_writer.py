@@ -29,6 +29,8 @@ from rmqctl.rocketmq.store.geometry import SLOT_SIZE, IndexGeometry
 
 _RUN = plan_of(CheckpointLayout).runs[0]
 NAME = "checkpoint"
+_CHUNK = 1 << 16
+"""Bytes of entries that are looked at a time."""
 
 
 @dataclass(slots=True)
@@ -111,8 +113,19 @@ class IndexWriter:
         """Header and slots of the newest file, which entries go on in."""
         self._fd = self.disk.open(self.directory / self.names[-1], self.geometry.file_size)
         head = IndexHead.parse(os.pread(self._fd, HEADER_SIZE, 0))
+        self._clear_after(max(head.index_count, 1))
         data = os.pread(self._fd, self.geometry.slots * SLOT_SIZE, HEADER_SIZE)
         return head, np.frombuffer(data, ">i4").astype(np.int32)
+
+    def _clear_after(self, number: int) -> None:
+        """Zero the entries from a number on: what a kill left ahead of the header is made again, or not at all."""
+        at = self.geometry.entry_at(number)
+        while at < self.geometry.file_size:
+            piece = os.pread(self._fd, min(_CHUNK, self.geometry.file_size - at), at)
+            if not piece.strip(b"\0"):
+                return
+            self.disk.write(self._fd, bytes(len(piece)), at)
+            at += len(piece)
 
     def add(self, columns: IndexColumns) -> None:
         """Put the keys of records that follow each other in the log.

@@ -131,7 +131,7 @@ def save_config(root: Path, name: str, document: dict[str, Any], disk: Disk, rel
     """
     path = root / "config" / name
     data = pretty(document).encode()
-    if path.exists():
+    if path.exists() and path.stat().st_size:  # an empty one is what a failed write left: no copy of it helps
         _copy(path, path.with_name(name + ".bak"), disk)
     if release >= _IN_PLACE:
         disk.write_file(path, data, sync=True)
@@ -147,8 +147,15 @@ def pretty(document: dict[str, Any]) -> str:
 
 
 def _copy(source: Path, target: Path, disk: Disk) -> None:
+    """Copy a file whole or not at all: a copy that is empty would take the place of the last good one."""
     try:
         data = source.read_bytes()
     except OSError as error:
         raise IOFailure(f"cannot copy {source} to {target}", error) from error
-    disk.write_file(target, data)
+    temporary = target.with_name(f"{target.name}.tmp")
+    try:
+        disk.write_file(temporary, data)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    disk.replace(temporary, target)

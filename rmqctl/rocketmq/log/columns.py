@@ -159,7 +159,7 @@ class Texts:
 
     @classmethod
     def of(cls, data: Bytes8, at: Ints, size: Ints) -> Texts:
-        """Copy the strings ``data[at:at+size]``, ascending and not overlapping, out of a window."""
+        """Copy the strings ``data[at:at+size]``, in any order, out of a window."""
         n = len(at)
         if n == 0:
             return cls(np.zeros(0, np.uint8), np.zeros(1, np.int64))
@@ -170,7 +170,8 @@ class Texts:
     @classmethod
     def _sliced(cls, data: Bytes8, begin: Ints, end: Ints) -> Texts:
         """By a slice of each string: costs no import of Arrow."""
-        first, view = int(begin[0]), memoryview(data[int(begin[0]) : int(end[-1])].tobytes())
+        first = int(begin.min())
+        view = memoryview(data[first : int(end.max())].tobytes())
         pieces = [view[a:b] for a, b in zip((begin - first).tolist(), (end - first).tolist(), strict=True)]
         start = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
         return cls(np.frombuffer(b"".join(pieces), np.uint8), start)

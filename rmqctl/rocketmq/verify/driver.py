@@ -286,7 +286,7 @@ class _Checker:
     def _chains(self, number: int) -> tuple[list[Finding], Refusals]:
         """Findings of the chains of one index file."""
         job = self.job
-        return index.chains_of(job.store, job.geometry, job.context, number), refusals_of(job.store.tree)
+        return index.chains_of(job.store, job.geometry, number), refusals_of(job.store.tree)
 
 
 def check_split(job: Job, split: Split) -> SplitResult:

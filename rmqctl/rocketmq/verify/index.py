@@ -29,7 +29,6 @@ from rmqctl.rocketmq.verify.index_file import (
     check_file,
     compare_times,
     header_problem,
-    is_unsettled,
 )
 
 _TAG_ENTRIES = (5, 4, 0)
@@ -93,7 +92,7 @@ class IndexChecker:
         self._ids, self._keys = ids, KeyHashes()
         shape = IndexGeometry(geometry.index_slots, geometry.index_entries)
         files = [f for f in index_files(store, shape) if f.is_whole]
-        sound = [f for f in files if f.count and not header_problem(f, unsettled=is_unsettled(context, f is files[-1]))]
+        sound = [f for f in files if f.count and not header_problem(f, unsettled=f is files[-1])]
         self._cursors = [_Cursor(f, number) for number, f in enumerate(sound)]
         self._with_tags = context.lowest_release >= _TAG_ENTRIES
         self._from: int | None = None
@@ -256,7 +255,7 @@ def finish(
             file.close()
 
 
-def chains_of(store: RocketMQStore, geometry: Geometry, context: LogContext, number: int) -> list[Finding]:
+def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Finding]:
     """Findings of the slots and chains of one index file, by its number among all; none when it is gone.
 
     Raises:
@@ -264,7 +263,7 @@ def chains_of(store: RocketMQStore, geometry: Geometry, context: LogContext, num
     """
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
-        return chain_findings(files[number], context, number == len(files) - 1) if number < len(files) else []
+        return chain_findings(files[number], number == len(files) - 1) if number < len(files) else []
     finally:
         for file in files:
             file.close()
@@ -293,7 +292,7 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
 
 def _without_header(files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
     """Physical ranges that files with a damaged header hold: from the sound file in front to the one behind."""
-    sound = [f.is_whole and not header_problem(f, unsettled=is_unsettled(context, f is files[-1])) for f in files]
+    sound = [f.is_whole and not header_problem(f, unsettled=f is files[-1]) for f in files]
     for number, file in enumerate(files):
         if sound[number] or not file.is_whole:
             continue

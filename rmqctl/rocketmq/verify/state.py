@@ -338,7 +338,7 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
 
     Of the others the last are looked up in the log: those that a cut leaves.
     """
-    if context.end is None or not len(units):
+    if context.end is None or not len(units) or not context.log_files:
         return
     physical = units["physical_offset"].astype(np.int64)
     wrong = physical + units["message_size"] > context.end
