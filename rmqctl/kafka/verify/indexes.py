@@ -23,7 +23,7 @@ from rmqctl.kafka.state.producers import EndedTransaction
 from rmqctl.kafka.verify.log import SegmentFacts
 from rmqctl.kafka.verify.splits import Headers
 
-IndexT = TypeVar("IndexT", bound=Index)
+EntriesT = TypeVar("EntriesT", bound=Index)
 _SHOWN = 5
 """Entries of one index that are named one by one; the rest are counted."""
 
@@ -270,7 +270,7 @@ def _list(numbers: Sequence[int]) -> str:
     return shown if len(numbers) <= _SHOWN else f"{shown} and {len(numbers) - _SHOWN} more"
 
 
-def _read(file: LogFile | None, reader: Callable[[ByteSource], IndexT]) -> IndexT | None:
+def _read(file: LogFile | None, reader: Callable[[ByteSource], EntriesT]) -> EntriesT | None:
     if file is None:
         return None
     source = file.open()
