@@ -42,7 +42,7 @@ from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES, QUEUES_EXT, RocketMQStore
-from rmqctl.rocketmq.store.geometry import detect_index_geometry, geometry_of
+from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.text import number_of
 
@@ -244,6 +244,8 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
     plain = StoreConfig()
     asked = config or replace(plain, release=release_range(store).highest)
     geometry, changes = geometry_of(store), {}
+    if _index_fits(store, asked):  # a file that a kill left without header or slots tells no sizes but its length
+        geometry = replace(geometry, index_slots=asked.index_slots, index_entries=asked.index_entries)
     kinds = {"index_slots": "index", "index_entries": "index", "commit_log_file_size": "commitlog"}
     for name in _SIZES:
         has, wants = getattr(geometry, name), getattr(asked, name)
@@ -266,6 +268,14 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
         multi_dispatch=asked.multi_dispatch
         or any(e.name.startswith(LMQ) for e in store.tree.entries(QUEUES, sizes=False)),
     )
+
+
+def _index_fits(store: RocketMQStore, asked: StoreConfig) -> bool:
+    """Whether every index file has the length of the sizes asked for, which are not those that all have by default."""
+    plain, size = StoreConfig(), IndexGeometry(asked.index_slots, asked.index_entries).file_size
+    own = (asked.index_slots, asked.index_entries) != (plain.index_slots, plain.index_entries)
+    sizes = [entry.size for entry in store.index_files if entry.name.isdigit()]
+    return own and bool(sizes) and all(found == size for found in sizes)
 
 
 def _ends_in_crc(store: RocketMQStore) -> bool:
