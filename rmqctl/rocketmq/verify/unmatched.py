@@ -443,6 +443,8 @@ class _Rest:
                 continue
             elif row in repeats and number[row] <= self.claim.high:
                 kinds_of.append((row, QUEUE_REPEAT))
+            elif row in repeats and any(stop > physical for _, stop in self.context.damaged):
+                continue  # how rebuild keeps the numbers of destroyed messages from being given again
             else:
                 inside = number[row] <= self.claim.high
                 kinds_of.append((row, QUEUE_UNIT_MISMATCH if inside else QUEUE_STALE_TAIL))
