@@ -332,7 +332,8 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
             f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
         )
         path = f"{BATCH_QUEUES}/{key[0]}/{key[1]}"
-        late = context.crashed and claim.begin >= context.dispatched >= 0
+        # a kill before the first unit of a queue is on the disk leaves no file of it
+        late = context.crashed and (claim.begin >= context.dispatched >= 0 or claim.count == 1)
         kind = QUEUE_UNDISPATCHED if late else QUEUE_MISSING
         yield Finding(kind, path, 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=claim.low)
 
