@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rmqctl.findings import Severity
+from rmqctl.rocketmq.findings.log import LOG_GAP
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
@@ -247,6 +248,11 @@ class Log:
         """
         return CommitLog(self.files, crashed=self.crashed).walk()
 
+    def missing_files(self) -> int:
+        """Return at how many places between two files others are missing: no stretch of the log shows them."""
+        log = CommitLog(self.files, crashed=self.crashed)
+        return sum(log.gap_before(at) is not None for at in range(len(self.files)))
+
     def numbers(self) -> dict[str, int]:
         """The number of each file, by name."""
         return {file.name: number for number, file in enumerate(self.files)}
@@ -258,7 +264,7 @@ class Seen:
 
     Attributes:
         records, bytes, end: sound records, their bytes, and the physical offset behind the last.
-        gaps: places that hold no record and should; nothing of them is compared.
+        gaps: places inside files that hold no record and should; nothing of them is compared.
     """
 
     records: int = 0
@@ -272,7 +278,7 @@ class Seen:
         """Physical offsets of the records of each block, with the block and the number of its first record."""
         for found in blocks:
             block, first = found.block, self.records
-            self.gaps += sum(f.kind.severity is Severity.ERROR for f in found.findings)
+            self.gaps += sum(f.kind.severity is Severity.ERROR and f.kind is not LOG_GAP for f in found.findings)
             if len(block):
                 self.records += len(block)
                 self.bytes += int(block.total_size.sum())
@@ -359,7 +365,8 @@ class LogDiff:
             numbers = self.a.numbers(), self.b.numbers()
             self.laid = lay((self.a.blocks(), self.b.blocks()), numbers, by_place=by_place, advance=advance)
         for log, seen in ((self.a, self.laid.seen_a), (self.b, self.laid.seen_b)):
-            log.records, log.bytes, log.end, log.gaps = seen.records, seen.bytes, seen.end, seen.gaps
+            log.records, log.bytes, log.end = seen.records, seen.bytes, seen.end
+            log.gaps = seen.gaps + log.missing_files()
 
 
 def _equal(laid: Laid, a: Part[tuple[Block, int]], b: Part[tuple[Block, int]]) -> tuple[Ints, Ints]:
