@@ -1,6 +1,6 @@
 """What the records of a batch are compressed with (spec 5), each codec with a limit on what comes out.
 
-What a file holds may be anything, so every function raises :class:`DecodeError` and nothing else,
+What a file holds may be anything, so reading raises :class:`DecodeError` and nothing else,
 and a stream of few bytes that would fill the memory stops at the limit.
 """
 
@@ -23,6 +23,11 @@ _XERIAL_HEAD = 16
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CONTENT_SIZE, _LZ4_DICTIONARY = 0x08, 0x01
 _PIECE = 1 << 12  # a block of 4 bytes may become 128 KiB
+_XERIAL_VERSIONS = b"\0\0\0\1\0\0\0\1"
+_SNAPPY_BLOCK = 32 << 10
+_GZIP_WBITS = 31
+LEVELS: dict[int, tuple[int, int]] = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Codec.ZSTD: (-131072, 22)}
+"""Least and highest level of the codecs that have any, as the settings of Kafka take them."""
 
 
 def inflate(codec: int, data: Buffer, magic: int = 2, limit: int = INFLATE_LIMIT) -> Buffer:
@@ -183,3 +188,48 @@ def _zstd() -> Callable[[], Any]:
     import zstandard
 
     return zstandard.ZstdDecompressor
+
+
+# --- compressing ----------------------------------------------------------------------------------------
+
+
+def deflate(codec: int, data: bytes, level: int | None = None) -> bytes:
+    """Return the records of a batch compressed, in the container that Java clients write.
+
+    Args:
+        level: None for the default of the Java client.
+
+    Raises:
+        ValueError: the codec is unknown, or has no such level.
+    """
+    low, high = LEVELS.get(codec, (0, 0))
+    if level is not None and not low <= level <= high:
+        raise ValueError(f"{codec_name(codec)} has no level {level}" + (f", only {low} to {high}" if high else ""))
+    match codec:
+        case Codec.NONE:
+            return data
+        case Codec.GZIP:
+            import zlib
+
+            stream = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WBITS)
+            return stream.compress(data) + stream.flush()
+        case Codec.SNAPPY:
+            parts = [_XERIAL, _XERIAL_VERSIONS]
+            for at in range(0, len(data), _SNAPPY_BLOCK):
+                part: bytes = _snappy().compress(data[at : at + _SNAPPY_BLOCK], asbytes=True)
+                parts += (len(part).to_bytes(4, "big"), part)
+            return b"".join(parts)
+        case Codec.LZ4:
+            import lz4.frame
+
+            frame: bytes = lz4.frame.compress(
+                data, level or 0, lz4.frame.BLOCKSIZE_MAX64KB, store_size=False, block_linked=False
+            )
+            return frame
+        case Codec.ZSTD:
+            import zstandard
+
+            return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False).compress(
+                data
+            )
+    raise ValueError(f"codec {codec} is unknown")

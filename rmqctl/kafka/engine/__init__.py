@@ -1,0 +1,1 @@
+"""Writing log directories of Kafka: batches, segments and their indexes, checkpoints, compaction."""
