@@ -25,9 +25,21 @@ def show(out: Output, answer: Answer) -> None:
         SystemExit: the answer is "no".
         RmqctlError: what could not be done after all.
     """
-    with showing(answer):
+    if answer.make is not None:
+        prepare(answer)
         write(out, answer)
+    else:
+        with showing(answer):
+            write(out, answer)
     finish(answer)
+
+
+def prepare(answer: Answer) -> None:
+    """Say the remarks there are, do the work of an answer under a bar, and say what came of it."""
+    if answer.make is not None:
+        with showing(answer):
+            answer.prepare()
+    say(answer)
 
 
 @contextmanager

@@ -1,28 +1,27 @@
 """What commands that change a store have in common: options, the plan on screen, the run, the closing line.
 
-A command makes a plan, shows it with :func:`show_plan`, and hands it to :func:`carry_out`.
+A command asks a store for a proposal and hands it to :func:`propose`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from commands._answer import finish, prepare, say, write
 from commands._app import Output, message
 from commands._progress import progress
 from commands._types import LocalPath
+from rmqctl.answer import Intent, Proposal
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
+    from rmqctl.answer import Annotate
     from rmqctl.repair import Applied, Plan
 
 _COLUMNS = ("step", "id", "file", "what", "does", "why", "loses")
@@ -56,21 +55,13 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a plan is to be carried out.
+class Manner(Intent):
+    """How a plan is to be carried out at a terminal.
 
     Attributes:
-        is_real: really, not only shown.
-        journal: directory for journals, None for the usual place.
-        outside: directories outside the store that may be changed, too.
-        force: try although room seems short, or files have hard links.
         yes: do not ask.
     """
 
-    is_real: bool = False
-    journal: Path | None = None
-    outside: tuple[Path, ...] = ()
-    force: bool = False
     yes: bool = False
 
 
@@ -79,7 +70,7 @@ def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        values = {key: kwargs.pop(key) for key in Manner.__slots__}
+        values = {field.name: kwargs.pop(field.name) for field in fields(Manner)}
         return function(*args, **kwargs, manner=Manner(**values))
 
     decorated: Callable[..., Any] = wrapper
@@ -88,48 +79,53 @@ def apply_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-@contextmanager
-def staged(root: str, manner: Manner) -> Iterator[Path]:
-    """A directory to build files in, removed afterwards: on the disk of the journal, or of a store that is changed."""
-    place: Path | None = None
-    if manner.is_real:
-        wanted = Path(os.path.realpath(manner.journal or Path(os.path.realpath(root)).parent))
-        place = next(p for p in (wanted, *wanted.parents) if p.is_dir())
-        place = place if os.access(place, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
-        yield Path(directory)
-
-
-def stop_if_pending(root: str | Path) -> None:
-    """Refuse to go on with a store that an earlier run left half changed.
+def propose(proposal: Proposal, manner: Manner, out: Output) -> None:
+    """Show a proposal and carry it out if that is wanted.
 
     Raises:
-        Refused: the message says how to finish that run, and how to take it back.
+        SystemExit: the answer is "no": something is lost, or wrong, or left to do.
+        RmqctlError: what the plan was refused for, or what could not be done.
     """
-    from rmqctl.repair import refuse_pending
-
-    refuse_pending(Path(root))
-
-
-def say_if_pending(root: str | Path) -> None:
-    """Remark on a store that an earlier run left half changed; reading goes on."""
-    from rmqctl.errors import Refused
-    from rmqctl.repair import refuse_pending
-
-    try:
-        refuse_pending(Path(root))
-    except Refused as reason:
-        message(str(reason))
+    with proposal:
+        prepare(proposal)
+        if proposal.refusal is not None and manner.is_real:
+            raise proposal.refusal
+        _write(proposal, out)
+        applied = None if proposal.plan is None else carry_out(proposal, manner)
+    if applied is None:
+        finish(proposal)
+    elif proposal.is_no_after or applied.complaints:
+        raise SystemExit(1)
 
 
-def show_plan(plan: Plan, out: Output) -> None:
+def _write(proposal: Proposal, out: Output) -> None:
+    """Write a proposal: its plan with what is said around it, else its rows."""
+    if proposal.shown is None:
+        write(out, proposal)
+    elif out.kind == "json" and proposal.document is not None:
+        out.document(proposal.document())
+    else:
+        if out.kind == "hex" and proposal.preface:
+            out.text([*proposal.preface, ""])
+        if proposal.shown.steps or not proposal.closing:
+            show_plan(proposal.shown, out, proposal.annotate)
+        if out.kind == "jsonl" and proposal.summary is not None:
+            out.show([proposal.summary()])
+        elif out.kind in {"table", "hex"}:
+            out.text(proposal.closing)
+    say(proposal)
+    for sentence in proposal.hints:
+        message(sentence)
+
+
+def show_plan(plan: Plan, out: Output, annotate: Annotate | None = None) -> None:
     """Write a plan: a row a step; ``json`` one document; ``hex`` the annotated bytes before and after."""
     from rmqctl.repair.rendering import plan_row, step_row
 
     if out.kind == "hex":
         from commands._apply_hex import plan_lines
 
-        out.text(plan_lines(plan))
+        out.text(plan_lines(plan, annotate))
     elif out.kind == "json":
         out.document(plan_row(plan))
     elif out.kind == "jsonl":
@@ -138,20 +134,8 @@ def show_plan(plan: Plan, out: Output) -> None:
         out.show(_rows(plan), columns=_COLUMNS, title=plan.title)
 
 
-def carry_out(
-    plan: Plan,
-    manner: Manner,
-    *,
-    verify: Callable[[], Sequence[str]] | None = None,
-    lock: str = "lock",
-    outside: Iterable[str] = (),
-) -> Applied | None:
-    """Apply a plan if that is wanted, with what a user should know on stderr before, during and after it.
-
-    Args:
-        verify: looks at the changed store and says what is still wrong, a sentence each.
-        lock: name of the store's lock file.
-        outside: directories outside the store that the user named already, such as those of ``--commitlog``.
+def carry_out(proposal: Proposal, manner: Manner) -> Applied | None:
+    """Apply the plan of a proposal if that is wanted, with what a user should know on stderr around it.
 
     Returns:
         None for a dry run. The exit status should be 1 where there are complaints.
@@ -159,24 +143,17 @@ def carry_out(
     Raises:
         Refused, StoreInUse, IOFailure: see `rmqctl.repair.apply`.
     """
-    from rmqctl.repair import apply
     from rmqctl.repair.rendering import weight
 
+    plan = proposal.plan
+    assert plan is not None
     if not manner.is_real:
         message("nothing was written; add --apply to carry this out" if plan.edits else "nothing to do")
         return None
     message(_announced(plan, manner))
     ask("Carry this out?", manner.yes)
     with progress("repairing", weight(plan)) as advance:
-        applied = apply(
-            plan,
-            journal_dir=manner.journal,
-            force=manner.force,
-            outside=(*outside, *manner.outside),
-            verify=verify,
-            lock=lock,
-            advance=advance,
-        )
+        applied = proposal.apply(advance)
     close(applied)
     return applied
 

@@ -10,6 +10,8 @@ from commands._screen import Screen
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
+    from rmqctl.answer import Annotate
+    from rmqctl.files.local import ByteSource
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.repair.edited_file import DraftSource, FilePreview
     from rmqctl.repair.edits import Plan
@@ -22,31 +24,41 @@ _WHOLE = 32
 """Bytes up to which a field is shown whole, although only some of it changes."""
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """Lines of text: per file its name and sizes, then each stretch as it is and as it would be."""
+def plan_lines(plan: Plan, annotate: Annotate | None = None) -> Iterator[str]:
+    """Lines of text: per file its name and sizes, then each stretch as it is and as it would be.
+
+    Args:
+        annotate: gives the meaning of the bytes; None: they are shown as they are.
+    """
     from rmqctl.repair.edited_file import preview
 
     screen = Screen.here()
     for file in preview(plan):
         yield screen.style(f"{file.name}, {_sizes(file)}", "bold")
         for begin, end in file.stretches:
-            yield from _side(file.name, file.before, "before", begin, end, screen)
-            yield from _side(file.name, file.after, "after", begin, end, screen)
+            for side, source in (("before", file.before), ("after", file.after)):
+                yield from _side(file.name, source, side, (begin, end), screen, annotate or _unannotated)
 
 
-def _side(name: str, source: DraftSource | None, side: str, begin: int, end: int, screen: Screen) -> Iterator[str]:
+def _unannotated(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
+    from rmqctl.hexview.annotation import View
+    from rmqctl.hexview.gaps import gap
+
+    return gap(View(source, name, source.size()), begin, end)
+
+
+def _side(
+    name: str, source: DraftSource | None, side: str, stretch: tuple[int, int], screen: Screen, annotate: Annotate
+) -> Iterator[str]:
     from rmqctl.hexview.rendering import render
-    from rmqctl.rocketmq.hexview.annotate import annotate, kind_of
 
+    begin, end = stretch
     if source is None or begin >= source.size():
         return
     end = min(end, source.size())
     yield screen.style(f"--- {side}, bytes {begin:,} to {end - 1:,}", "bold")
-    last = name.rpartition("/")[2]
-    base = int(last) if last.isdigit() else 0
     stop = min(end, begin + SHOWN)
-    notes = annotate(source, kind_of(name), base=base, start=begin, stop=stop, name=name)
-    shown = (_clipped(note, source, begin, stop) for note in notes)
+    shown = (_clipped(note, source, begin, stop) for note in annotate(source, name, begin, stop))
     yield from render(shown, width=screen.width, colour=screen.colour, lines=_LINES)
     if stop < end:
         yield f"... {number_of(end - stop, 'byte')} more"

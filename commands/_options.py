@@ -45,12 +45,20 @@ class StoreOptions:
         Raises:
             NotAStore: a single file that belongs to no store, or nothing of a store.
         """
-        from rmqctl.store import open_store
-
-        found = open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
+        found = self.open_silently()
         say_if_part(found)
         say_if_unfinished(found.root)
         return found
+
+    def open_silently(self) -> Store:
+        """Open the store for a verb that says itself what is to be said of a part of it.
+
+        Raises:
+            NotAStore: a single file that belongs to no store, or nothing of a store.
+        """
+        from rmqctl.store import open_store
+
+        return open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
 
     def open_any(self) -> Store | LoneFile:
         """Open the store or the lone file.
@@ -177,20 +185,6 @@ def output_option(*more: str, default: str = "table") -> Decorator:
     )
     local = click.option("--local-time", is_flag=True, help="Times of tables in the local zone, not UTC.")
     return _packed("out", (kinds, local), ("kind", "local_time"), Output)
-
-
-def most_processes() -> int:
-    """Processes that a command takes where nobody says how many."""
-    return min(os.cpu_count() or 1, 8)
-
-
-def processes_for(size: int) -> int:
-    """One process for small logs, where starting more costs more than it gives.
-
-    Args:
-        size: bytes of log.
-    """
-    return most_processes() if size >= 512 << 20 else 1
 
 
 def store_options(function: Function) -> Function:

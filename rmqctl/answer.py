@@ -2,20 +2,26 @@
 
 An answer is lazy: its rows are made while they are read, once. What an answer says beside them
 (:attr:`Answer.remarks`, :attr:`Answer.is_no`, documents and summaries) is complete after the last row.
+An answer that writes, or that must be complete before its first row, does its work in :meth:`Answer.prepare`.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:
+    from rmqctl.files.local import ByteSource
     from rmqctl.hexview.annotation import Annotation
-    from rmqctl.repair.edits import Plan
+    from rmqctl.repair import Applied, Plan
 
 Row = Mapping[str, Any]
 """JSON-ready: keys of the contract, bytes allowed where text stands."""
@@ -81,6 +87,7 @@ class Answer:
         error: what could not be done after all; whoever shows the answer raises it last.
         work, total: what reading the rows does and how many bytes of log it passes; None: not worth a bar.
         on_advance: whoever shows a bar puts it in.
+        make: does the work once and fills in the rest; None: the rows do it.
     """
 
     rows: Iterable[Row | None] = ()
@@ -97,9 +104,17 @@ class Answer:
     work: str = ""
     total: int | None = None
     on_advance: Advance = lambda _: None
+    make: Callable[[], object] | None = None
 
     def __iter__(self) -> Iterator[Row]:
+        self.prepare()
         return (row for row in self.rows if row is not None)
+
+    def prepare(self) -> None:
+        """Do what takes long before the first row, if there is any such work; later calls do nothing."""
+        make, self.make = self.make, None
+        if make is not None:
+            make()
 
     def advance(self, done: int) -> None:
         """Report bytes of log that have been passed since the last call."""
@@ -130,20 +145,78 @@ class HexAnswer(Answer):
     stretches: Iterable[Stretch] = ()
 
 
+# --- answers with a plan --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What is to become of a plan.
+
+    Attributes:
+        is_real: it is to be carried out, not only shown.
+        journal: directory for journals; None: the usual place beside the store.
+        outside: directories outside the store that may be changed, too.
+        force: go on although too little room on the disk seems to be free, or files have further names (hard links).
+    """
+
+    is_real: bool = False
+    journal: Path | None = None
+    outside: tuple[Path, ...] = ()
+    force: bool = False
+
+
+DRY_RUN = Intent()
+
+
+@contextmanager
+def staging(root: str, intent: Intent) -> Iterator[Path]:
+    """A directory to build files in, removed afterwards: on the disk of the journal where a store is to be changed."""
+    place: Path | None = None
+    if intent.is_real:
+        wanted = Path(os.path.realpath(intent.journal or Path(os.path.realpath(root)).parent))
+        place = next(p for p in (wanted, *wanted.parents) if p.is_dir())
+        place = place if os.access(place, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
+        yield Path(directory)
+
+
+Annotate = Callable[["ByteSource", str, int, int], Iterable["Annotation"]]
+"""Gives the meaning of the bytes of a file: its content, its name in the store, the first byte and the one after the
+last."""
+
+
 @dataclass
 class Proposal(Answer):
     """An answer with a plan that would change the store; use it as a context manager, since files may be staged.
 
     Attributes:
-        plan: what :func:`rmqctl.repair.apply` carries out; None where nothing is to be carried out.
+        plan: what :meth:`apply` carries out; None where nothing is to be carried out.
+        shown: the plan as people see it instead of ``rows``, with the steps that are left; None: show the rows.
+        preface: lines before the annotated bytes of ``-o hex``.
+        closing: lines after a table or annotated bytes. A plan without steps is not shown where there are some.
+        hints: sentences for people that belong after what is shown: what else could be done.
+        annotate: gives the meaning of the bytes that are changed.
+        refusal: why the plan may be shown but not carried out.
         check: looks at the changed store and says what is still wrong, a sentence each.
+        is_no_after: the answer is still "no" once the plan is carried out without complaints.
+        intent: what is to become of it.
         lock: the store's lock file, relative to its root.
+        outside: directories outside the store that were named when it was opened.
         close: removes what was staged.
     """
 
     plan: Plan | None = None
+    shown: Plan | None = None
+    preface: Sequence[str] = ()
+    closing: Sequence[str] = ()
+    hints: list[str] = field(default_factory=list)
+    annotate: Annotate | None = None
+    refusal: RmqctlError | None = None
     check: Callable[[], Sequence[str]] | None = None
+    is_no_after: bool = False
+    intent: Intent = DRY_RUN
     lock: str = "lock"
+    outside: Sequence[str] = ()
     close: Callable[[], object] = lambda: None
 
     def __enter__(self) -> Self:
@@ -151,3 +224,30 @@ class Proposal(Answer):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def apply(self, advance: Callable[[int], None] = lambda size: None) -> Applied:
+        """Carry the plan out by the journal, in the way of :attr:`intent`, and check the store afterwards.
+
+        Args:
+            advance: called with the bytes written since its last call.
+
+        Raises:
+            Refused, StoreInUse, IOFailure: see `rmqctl.repair.apply`.
+            ValueError: there is no plan.
+        """
+        from rmqctl.repair import apply
+
+        self.prepare()
+        if self.plan is None:
+            raise ValueError("there is no plan to carry out")
+        if self.refusal is not None:
+            raise self.refusal
+        return apply(
+            self.plan,
+            journal_dir=self.intent.journal,
+            force=self.intent.force,
+            outside=(*self.outside, *self.intent.outside),
+            verify=self.check,
+            lock=self.lock,
+            advance=advance,
+        )

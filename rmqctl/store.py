@@ -8,14 +8,14 @@ path is of its kind. What a family cannot do it leaves to :class:`Store`, which 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from rmqctl.answer import Answer, HexAnswer, Proposal
-from rmqctl.errors import NotAStore, WrongUsage
+from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
+from rmqctl.errors import NotAStore, Refused, StoreInUse, WrongUsage
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.filters import Filters, Rendering
@@ -304,6 +304,8 @@ class Store(Protocol):
         refuse_verb(self, "query-id")
 
     # --- changing, by plan --------------------------------------------------------------------------
+    #
+    # A verb that plans gives a Proposal: it shows what would be done, and carries it out where the intent is real.
 
     def recover(
         self,
@@ -313,6 +315,7 @@ class Store(Protocol):
         list_lost: bool = False,
         compare: bool = False,
         processes: int | None = None,
+        intent: Intent = DRY_RUN,
     ) -> Proposal:
         """Say what a broker's start would do to the store. A start that loses something is a "no".
 
@@ -328,19 +331,21 @@ class Store(Protocol):
         *,
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
-        replica: str | None = None,
+        replica: Store | None = None,
         body_damage: str = "placeholder",
         neutralize: Sequence[int] = (),
-        beside: bool = False,
+        processes: int | None = None,
+        intent: Intent = DRY_RUN,
+        **more: Any,
     ) -> Proposal:
         """Plan how to mend what verify finds with the least loss.
 
         Args:
             only, skip: patterns of finding ids.
-            replica: a store to take destroyed bytes from.
+            replica: a store of the same family to take destroyed bytes from.
             body_damage: ``placeholder`` or ``accept``.
             neutralize: physical offsets of messages to replace.
-            beside: stage files on the store's own disk, since the plan is to be carried out.
+            more: options of one family only.
         """
         refuse_verb(self, "repair")
 
@@ -350,17 +355,22 @@ class Store(Protocol):
         parts: Sequence[str] = (),
         topics: Sequence[str] = (),
         into: Path | None = None,
-        beside: bool = False,
-        force: bool = False,
+        owner: str | None = None,
         processes: int | None = None,
         as_release: Release | None = None,
         share: Callable[..., Any] | None = None,
+        intent: Intent = DRY_RUN,
+        **more: Any,
     ) -> Proposal:
         """Make derived files from the log, in place by plan, or write them to a directory.
 
         Args:
-            parts: ``queues``, ``index``, ``checkpoint``; none: those that are usual.
+            parts: ``queues``, ``index``, ``checkpoint``, or what else a family derives; none: those that are usual.
+            topics: only what belongs to these topics.
             into: write there and leave the store alone.
+            owner: ``USER[:GROUP]`` whom the files in ``into`` belong to; None: the owner of the store.
+            share: does the work elsewhere, see `rmqctl.pipeline`.
+            more: options of one family only.
         """
         refuse_verb(self, "rebuild")
 
@@ -404,6 +414,40 @@ class Store(Protocol):
             columns: only these.
         """
         refuse_verb(self, "table")
+
+
+def hold_to_change(store: Store, answer: Answer, intent: Intent) -> None:
+    """Hold a store to what a plan may be made for: all of it, whole, and free where the plan is to be carried out.
+
+    Raises:
+        Refused: the path is a part of a store, or a command that was broken off has left the store unfinished.
+        StoreInUse: a broker runs on it, and it is to be changed; else that is a remark.
+    """
+    from rmqctl.files.new_files import refuse_unfinished
+    from rmqctl.repair import refuse_pending
+
+    if store.selection:
+        raise Refused(
+            f"{store.root.rstrip('/')}/{store.selection} lies in the store {store.root}, and what is written concerns "
+            f"a store as a whole; nothing was written; give its root: {store.root}"
+        )
+    refuse_unfinished(Path(store.root))
+    if store.is_running and intent.is_real:
+        raise StoreInUse(store.root)
+    if store.is_running:
+        answer.remark("a broker holds the lock of this store: what is read may be changing")
+    refuse_pending(Path(store.root))
+
+
+def refuse_options(store: Store, verb: str, more: Mapping[str, Any]) -> None:
+    """Refuse options of a verb that its family does not have; those that were not given are None, False or empty.
+
+    Raises:
+        WrongUsage: there are some.
+    """
+    for name in (name for name, value in more.items() if value not in (None, False, ())):
+        what = f"means nothing when {verb} works on a {store.kind.replace('-', ' ')}."
+        raise WrongUsage(f"--{name.replace('_', '-')}", what)
 
 
 def refuse_verb(store: Store | str, verb: str) -> NoReturn:

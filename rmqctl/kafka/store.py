@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.java_properties import parse_properties
+from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import Tree
@@ -25,10 +26,10 @@ from rmqctl.kafka.directory import (
     read_partition,
 )
 from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partition_of
-from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, tree_of
+from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, tree_of
 
 if TYPE_CHECKING:
-    from rmqctl.answer import Answer, HexAnswer, Proposal
+    from rmqctl.answer import Answer, HexAnswer
     from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.release import Release
 
@@ -217,11 +218,16 @@ class KafkaStore(Store):
         list_lost: bool = False,
         compare: bool = False,
         processes: int | None = None,
+        intent: Intent = DRY_RUN,
     ) -> Proposal:
         from rmqctl.kafka.verbs import recovering
 
+        answer = Proposal(intent=intent, lock=self.lock)
+        if intent.is_real:
+            hold_to_change(self, answer, intent)
+        plan = plan or intent.is_real
         asked = recovering.StartQuestion(as_release, self.settings, plan=plan, list_lost=list_lost, compare=compare)
-        return recovering.recover(self.replicas, asked)
+        return recovering.recover(self.replicas, asked, answer)
 
     # --- showing ------------------------------------------------------------------------------------
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.errors import WrongUsage
+from rmqctl.answer import DRY_RUN, Intent, Proposal
+from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store
+from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options
 
 if TYPE_CHECKING:
     from rmqctl.answer import Answer, HexAnswer
@@ -245,6 +247,73 @@ class RocketMQ(Store):
             self.files, message_id, rendering, as_release, topic=topic, every=every, scan=scan, explain=explain
         )
 
+    # --- changing, by plan --------------------------------------------------------------------------
+
+    def recover(
+        self,
+        *,
+        as_release: Release | None = None,
+        plan: bool = False,
+        list_lost: bool = False,
+        compare: bool = False,
+        processes: int | None = None,
+        intent: Intent = DRY_RUN,
+    ) -> Proposal:
+        from rmqctl.rocketmq.verbs import planning
+
+        answer = self._proposal(intent)
+        if intent.is_real:
+            hold_to_change(self, answer, intent)
+        asked = planning.StartQuestion(as_release, plan or intent.is_real, list_lost, compare, processes)
+        return planning.recover(self.files, asked, answer)
+
+    def repair(
+        self,
+        *,
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        replica: Store | None = None,
+        body_damage: str = "placeholder",
+        neutralize: Sequence[int] = (),
+        processes: int | None = None,
+        intent: Intent = DRY_RUN,
+        **more: Any,
+    ) -> Proposal:
+        from rmqctl.rocketmq.verbs import planning
+
+        refuse_options(self, "repair", more)
+        answer = self._proposal(intent)
+        hold_to_change(self, answer, intent)
+        other = None if replica is None else _of_family(replica, "--from").files
+        asked = planning.RepairQuestion(tuple(only), tuple(skip), other, body_damage, tuple(neutralize), processes)
+        return planning.repair(self.files, asked, answer)
+
+    def rebuild(
+        self,
+        *,
+        parts: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        into: Path | None = None,
+        owner: str | None = None,
+        processes: int | None = None,
+        as_release: Release | None = None,
+        share: Callable[..., Any] | None = None,
+        intent: Intent = DRY_RUN,
+        **more: Any,
+    ) -> Proposal:
+        from rmqctl.rocketmq.verbs import planning
+
+        refuse_options(self, "rebuild", more)
+        answer = self._proposal(intent)
+        asked = planning.RebuildQuestion(frozenset(parts), tuple(topics), into, owner, processes, as_release, share)
+        if not self.files.log_files:
+            raise NotAStore(self.root, "no file of a commit log is there to rebuild from")
+        hold_to_change(self, answer, intent)
+        return planning.rebuild(self.files, asked, answer)
+
+    def _proposal(self, intent: Intent) -> Proposal:
+        return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)
+
     # --- as tables ----------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[str]:
@@ -271,6 +340,17 @@ class RocketMQ(Store):
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
         wanted = Filter(topics, queue, key, tag, after=epoch_ms(after), before=epoch_ms(before))
         return tables.table(self.files, self.place, name, wanted, columns)
+
+
+def _of_family(store: Store, option: str) -> RocketMQ:
+    """A store that is to be of RocketMQ, too.
+
+    Raises:
+        WrongUsage: it is not.
+    """
+    if isinstance(store, RocketMQ):
+        return store
+    raise WrongUsage(option, f"{store.root} is a {store.kind.replace('-', ' ')}; give a RocketMQ store.")
 
 
 def _refuse_more(more: dict[str, Any]) -> None:

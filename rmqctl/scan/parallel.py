@@ -33,13 +33,18 @@ _LINE = 64
 """Arrays begin at multiples of this many bytes."""
 
 
+def most_processes() -> int:
+    """Return the processes that work is shared among where nobody says how many."""
+    return min(os.cpu_count() or 1, 8)
+
+
 def processes_for(size: int) -> int:
-    """One process for small logs, where starting more costs more than it gives.
+    """Return one process for small logs, where starting more costs more than it gives.
 
     Args:
         size: bytes of log.
     """
-    return min(os.cpu_count() or 1, 8) if size >= 512 << 20 else 1
+    return most_processes() if size >= 512 << 20 else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ from click.testing import CliRunner, Result
 
 from commands import cli
 from commands._app import Output
-from commands._apply import Manner, apply_options, ask, carry_out, show_plan, stop_if_pending
+from commands._apply import Manner, apply_options, ask, propose
 from commands._guard import exit_code_of
 from commands._options import output_option
 from fixtures import golden
+from rmqctl.answer import Proposal
 from rmqctl.errors import Refused
-from rmqctl.repair import Create, Overwrite, Plan, Step, apply, pending
+from rmqctl.repair import Create, Overwrite, Plan, Step, apply, pending, refuse_pending
+from rmqctl.rocketmq.verbs.planning import annotate
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import make_store, rich_plan, state_of
 
@@ -31,10 +33,9 @@ from tests.repair.stores import make_store, rich_plan, state_of
 @output_option("hex")
 def mend(path: Path, manner: Manner, out: Output) -> None:
     """A command as repair, rebuild and recover are."""
-    stop_if_pending(path)
+    refuse_pending(path)
     plan = rich_plan(path)
-    show_plan(plan, out)
-    carry_out(plan, manner, verify=list)
+    propose(Proposal(plan=plan, shown=plan, check=list, intent=manner, annotate=annotate), manner, out)
 
 
 def run(*arguments: object) -> Result:

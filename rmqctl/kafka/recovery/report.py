@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from rmqctl.answer import Proposal, Row, Section
+from rmqctl.answer import Answer, Row, Section
 from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.rows import batch_rows
@@ -14,15 +14,11 @@ from rmqctl.text import number_of
 _COLUMNS = ("partition", "log_start_offset", "log_end_offset", "segments", "recovered", "changes", "lost_records")
 
 
-def proposal(found: Recovery) -> Proposal:
-    """The answer that says what a start does."""
-    return Proposal(
-        rows=(partition_row(partition) for partition in found.partitions),
-        sections=lambda: _sections(found),
-        document=lambda: document(found),
-        is_no=not found.is_harmless,
-        lock=".lock",
-    )
+def show(found: Recovery, answer: Answer) -> None:
+    """Let an answer show what a start does."""
+    answer.rows = (partition_row(partition) for partition in found.partitions)
+    answer.sections = lambda: _sections(found)
+    answer.document = lambda: document(found)
 
 
 def document(found: Recovery) -> Row:

@@ -41,7 +41,7 @@ class StartQuestion:
     compare: bool = False
 
 
-def recover(replicas: Replicas, asked: StartQuestion) -> Proposal:
+def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Proposal:
     """Say what a broker's start does to log directories, and plan it where that is wanted.
 
     Raises:
@@ -50,18 +50,21 @@ def recover(replicas: Replicas, asked: StartQuestion) -> Proposal:
     """
     if asked.compare:
         starts = [replay(replicas, release, asked.settings) for release in COMPARED]
-        answer = Proposal([report.comparison(start) for start in starts])
+        answer.rows = [report.comparison(start) for start in starts]
         answer.is_no = not all(start.is_harmless for start in starts)
     else:
         found = replay(replicas, asked.release or release_shown(replicas), asked.settings)
-        answer = report.proposal(found)
+        answer.is_no = answer.is_no_after = not found.is_harmless
+        if asked.list_lost:
+            answer.rows = report.lost_rows(found)
+        else:
+            report.show(found, answer)
         if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
 
-            answer.plan = recovery_plan(list(replicas.directories), found)
+            answer.plan = answer.shown = recovery_plan(list(replicas.directories), found)
+            answer.document = None
             answer.check = partial(_complaints, replicas, found.release, asked.settings)
-        if asked.list_lost:
-            answer = Proposal(report.lost_rows(found), is_no=answer.is_no)
     if replicas.place.is_running:
         answer.remark(
             "a broker holds the lock of this directory: it has started already, and what is read may be changing"

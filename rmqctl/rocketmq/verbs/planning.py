@@ -1,0 +1,395 @@
+"""`recover`, `repair` and `rebuild` of a RocketMQ store: what a plan would do, and the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.answer import Proposal, Row, Section, staging
+from rmqctl.errors import Refused, WrongUsage
+from rmqctl.release import Release
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.scan.parallel import most_processes, processes_for
+from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from rmqctl.files.local import ByteSource
+    from rmqctl.hexview.annotation import Annotation
+    from rmqctl.rocketmq.rebuild.build import Builder
+    from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
+    from rmqctl.rocketmq.recovery.outcome import Recovery
+    from rmqctl.rocketmq.repair.plan import Repair
+
+
+def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
+    """The meaning of some bytes of a file of a store."""
+    from rmqctl.rocketmq.hexview import annotate as annotating
+
+    last = name.rpartition("/")[2]
+    base = int(last) if last.isdigit() else 0
+    return annotating.annotate(source, annotating.kind_of(name), base=base, start=begin, stop=end, name=name)
+
+
+# --- recover ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuestion:
+    """Which start is asked for, and what of it.
+
+    Attributes:
+        release: whose rules; None: those of the release that the store shows.
+        plan: also make the plan that carries it out.
+        list_lost: rows are the messages that would be lost.
+        compare: a row for each family of releases.
+        processes: that share the log; None: as many as there are.
+    """
+
+    release: Release | None
+    plan: bool
+    list_lost: bool
+    compare: bool
+    processes: int | None
+
+
+def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Proposal:
+    """Say what a broker's start does to the store, and plan it where that is wanted."""
+    from rmqctl.rocketmq.recovery import outcome
+    from rmqctl.rocketmq.recovery.replay import recover as replay
+    from rmqctl.rocketmq.store.geometry import geometry_of
+
+    if geometry_of(store).source == "default":
+        answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
+    if store.is_running:
+        answer.remark("a broker holds the lock of this store: it has started already, and what is read may be changing")
+    if asked.compare:
+        answer.make = lambda: _compare(store, answer)
+        return answer
+
+    def make() -> None:
+        found = replay(store, asked.release, index=asked.plan, processes=asked.processes or most_processes())
+        answer.is_no = not found.is_harmless
+        if asked.list_lost:
+            answer.rows = outcome.lost_rows(found)
+        elif asked.plan:
+            _plan_recovery(store, found, answer)
+        else:
+            answer.document = lambda: outcome.document(found)
+            answer.document_kinds = frozenset({"json", "jsonl", "csv"})
+            answer.rows = outcome.queue_rows(found)
+            answer.sections = lambda: [
+                Section(lines=[*outcome.sentences(found), ""]),
+                Section(rows=outcome.queue_rows(found), title="Queues afterwards"),
+            ]
+
+    answer.make = make
+    return answer
+
+
+def _compare(store: RocketMQStore, answer: Proposal) -> None:
+    from rmqctl.rocketmq.recovery import outcome
+    from rmqctl.rocketmq.recovery.replay import recover as replay
+    from rmqctl.rocketmq.recovery.rules import FAMILIES
+
+    starts = [replay(store, release) for release in FAMILIES]
+    rows = [outcome.comparison(start) for start in starts]
+    answer.rows, answer.is_no = rows, not all(start.is_harmless for start in starts)
+    if not any(row["undispatched"] for row in rows):
+        shown = [{key: value for key, value in row.items() if key != "undispatched"} for row in rows]
+        answer.sections = lambda: [Section(rows=shown)]
+
+
+def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal) -> None:
+    from rmqctl.rocketmq.recovery.plan import recovery_plan
+
+    if found.missing is not None and not answer.intent.force:
+        missing = found.missing
+        answer.refusal = Refused(f"{missing.message}; nothing was written; {missing.kind.remedy}")
+    answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone())
+    answer.annotate, answer.check = annotate, lambda: _left_to_do(store, found)
+    answer.is_no = answer.is_no_after = bool(found.lost or found.missing)
+
+
+def _left_to_do(store: RocketMQStore, found: Recovery) -> Sequence[str]:
+    """What a second start would still change."""
+    from rmqctl.rocketmq.recovery.replay import recover as replay
+    from rmqctl.rocketmq.store.locate import open_store_at
+
+    again = open_store_at(store.root)
+    again.settings = store.settings
+    second = replay(again, found.release)
+    if second.error is not None:
+        return [f"a {found.release} broker still does not start: {second.error}"]
+    left = len(second.deleted) + len(second.index_deleted) + len(second.cuts) + second.redispatched
+    return [f"a {found.release} broker would still find {left} things to do"] if left else []
+
+
+# --- repair -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RepairQuestion:
+    """What is to be mended, and how; see `rmqctl.store.Store.repair`."""
+
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
+    replica: RocketMQStore | None
+    body_damage: str
+    neutralize: tuple[int, ...]
+    processes: int | None
+
+
+def repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal) -> Proposal:
+    """Plan how to mend what verify finds with the least loss."""
+    staged = ExitStack()
+    answer.make = lambda: _plan_repair(store, asked, answer, staged)
+    answer.close = staged.close
+    return answer
+
+
+def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, staged: ExitStack) -> None:
+    from rmqctl.repair.rendering import step_row
+    from rmqctl.rocketmq.rebuild.rebuild import building
+    from rmqctl.rocketmq.repair.mending import BodyDamage
+    from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
+
+    shared = asked.processes or processes_for(sum(f.size for f in store.log_files))
+    outside = tuple(map(str, answer.intent.outside))
+    body_damage = BodyDamage(asked.body_damage)
+    options = RepairOptions(asked.only, asked.skip, asked.replica, body_damage, asked.neutralize, shared, outside)
+    directory = staged.enter_context(staging(store.root, answer.intent))
+    with building(store, directory):
+        found = plan_repair(store, options, directory)
+    steps, left = found.plan.steps, found.left
+    answer.plan = found.plan if steps else None
+    answer.shown = replace(found.plan, steps=(*steps, *left))
+    answer.rows = [step_row(step) for step in answer.shown.steps]
+    summary = _repair_summary(found)
+    answer.document = lambda: {
+        "summary": summary,
+        "steps": [step_row(step) for step in steps],
+        "left": [step_row(step) for step in left],
+    }
+    answer.summary = lambda: {"kind": "summary", **summary}
+    answer.preface = [
+        line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", f"  {step.why}")
+    ]
+    answer.closing = [_repair_sentence(summary)]
+    answer.annotate, answer.check = annotate, lambda: complaints(store, found, shared)
+    answer.is_no_after = bool(found.after or found.refusal)
+    answer.is_no = answer.is_no_after or bool(steps)
+    answer.remarks += _assumptions(found)
+    answer.hints += _what_loses_less(found, options.replica is None, body_damage is BodyDamage.PLACEHOLDER)
+
+
+def _assumptions(found: Repair) -> Iterator[str]:
+    from rmqctl.rocketmq.findings.log import LOG_MISSING
+
+    for finding in found.before:
+        if finding.kind is LOG_MISSING:
+            yield f"{finding.message}. {finding.kind.remedy}"
+    if found.geometry.source == "default" and found.plan.steps:
+        yield "some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ"
+
+
+def _what_loses_less(found: Repair, no_replica: bool, placeholders: bool) -> Iterator[str]:
+    """Name the options that may save what the plan gives up, before anything is written."""
+    given_up = sum(step.loses for step in found.plan.steps)
+    ways = ["--from STORE takes them from a replica"] if no_replica else []
+    if placeholders and any("body" in step.id for step in found.plan.steps):
+        ways.append("--body-damage accept keeps damaged bodies as they are")
+    if given_up and ways:
+        yield f"{number_of(given_up, 'message')} would be given up: {'; '.join(ways)}"
+
+
+def _repair_summary(found: Repair) -> dict[str, Any]:
+    return {
+        "steps": len(found.plan.steps),
+        "left": len(found.left),
+        "loses": sum(step.loses for step in found.plan.steps),
+        "before": len(found.before),
+        "after": len(found.after),
+        "remaining": [finding.row() for finding in found.after],
+        "refusal": found.refusal,
+    }
+
+
+def _repair_sentence(s: dict[str, Any]) -> str:
+    if not s["before"] and not s["steps"]:
+        return "nothing is wrong"
+    steps = f"{number_of(s['steps'], 'step')}"
+    found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
+    loses = f"{s['loses']:,} messages are given up" if s["loses"] else "no message is given up"
+    after = f"{s['after']:,} would be left" if s["after"] else "none would be left"
+    refusal = f"; {s['refusal']}" if s["refusal"] else ""
+    return f"{steps} for {found}; {loses}; {after}{refusal}"
+
+
+# --- rebuild ------------------------------------------------------------------------------------------
+
+
+_COLUMNS = ("change", "file", "differing_units", "first_difference", "why")
+_WORDS = {
+    "equal": "equal",
+    "keep": "kept",
+    "create": "missing",
+    "replace": "different",
+    "remove": "to be removed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildQuestion:
+    """What is to be rebuilt, and where it goes; see `rmqctl.store.Store.rebuild`."""
+
+    parts: frozenset[str]
+    topics: tuple[str, ...]
+    into: Path | None
+    owner: str | None
+    processes: int | None
+    release: Release | None
+    share: Builder | None
+
+    def __post_init__(self) -> None:
+        if self.topics and self.parts & {"index", "checkpoint"}:
+            raise WrongUsage("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
+
+    def options(self, size: int) -> RebuildOptions:
+        """The same for a log of so many bytes."""
+        from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
+
+        parts = self.parts or ({"queues"} if self.topics else {"queues", "index"})
+        return RebuildOptions(
+            "queues" in parts,
+            "index" in parts,
+            "checkpoint" in parts,
+            frozenset(map(os.fsencode, self.topics)) if self.topics else None,
+            self.release,
+            self.processes or processes_for(size),
+        )
+
+
+def rebuild(store: RocketMQStore, asked: RebuildQuestion, answer: Proposal) -> Proposal:
+    """Make derived files from the log and compare them with what is there; plan to put them in place."""
+    from rmqctl.rocketmq.rebuild.rebuild import Rebuild
+
+    size = sum(f.size for f in store.log_files)
+    if asked.share is None:
+        answer.work, answer.total = "rebuild", size
+        work = Rebuild(store, asked.options(size), answer.advance)
+    else:
+        work = Rebuild(store, asked.options(size), builder=asked.share)
+    if asked.into is not None:
+        _rebuild_into(work, asked.into, asked.owner, answer)
+        return answer
+    if answer.intent.is_real:
+        work.check_in_place()
+    staged = ExitStack()
+    answer.close = staged.close
+    try:
+        directory = staged.enter_context(staging(store.root, answer.intent))
+        _check_room(work, directory, answer, is_said=answer.intent.is_real)
+    except BaseException:
+        staged.close()
+        raise
+    answer.make = lambda: _rebuild_in_place(work, directory, answer)
+    return answer
+
+
+def _rebuild_in_place(work: Rebuild, directory: Path, answer: Proposal) -> None:
+    from rmqctl.rocketmq.rebuild.rebuild import building
+
+    with building(work.store, directory):
+        found = work.run(directory)
+    _show_rebuilt(work, found, answer)
+    unknown = _unknown_topics(work, found)
+    if unknown:
+        answer.hints, answer.is_no = unknown, True
+    elif answer.intent.is_real:
+        answer.plan = work.plan(found)
+    elif not found.is_equal:
+        is_kept = work.store.is_rocksdb and work.options.queues
+        in_place = "" if is_kept else "give --apply to put the new files in place, or "
+        answer.hints = [f"nothing was changed; {in_place}give --into DIR to have them there"]
+        answer.is_no = True
+
+
+def _rebuild_into(work: Rebuild, directory: Path, owner: str | None, answer: Proposal) -> None:
+    """Have the files made in a directory of their own.
+
+    Raises:
+        Refused: the directory holds something, lies in a store, or has too little room.
+    """
+    from rmqctl.files.new_files import Ownership, check_new_directory, making
+    from rmqctl.files.tree import LocalTree
+    from rmqctl.rocketmq.store.locate import check_no_part
+
+    tree = work.store.tree
+    check_no_part(directory)
+    check_new_directory(directory, [work.store.root] if isinstance(tree, LocalTree) else [])
+    to = Ownership.like(tree, owner)
+    _check_room(work, directory, answer)
+
+    def make() -> None:
+        with making(directory, to):
+            found = work.run(directory)
+            _show_rebuilt(work, found, answer)
+            work.complete(found)
+
+    answer.make = make
+
+
+def _check_room(work: Rebuild, directory: Path, answer: Proposal, *, is_said: bool = True) -> None:
+    """Refuse where too little room is free; with ``is_said`` say how much is needed."""
+    from rmqctl.rocketmq.rebuild.rebuild import bytes_needed, check_room
+
+    needed = bytes_needed(work.store, work.geometry, work.rules, work.wanted)
+    free = check_room(directory, needed, force=answer.intent.force)
+    if is_said:
+        answer.remark(f"building in {directory}: about {needed:,} bytes are needed, {free:,} are free")
+
+
+def _show_rebuilt(work: Rebuild, found: Rebuilt, answer: Proposal) -> None:
+    rows: list[Row] = [change.row() for change in found.changes]
+    summary = found.summary()
+    answer.rows = rows
+    answer.document = lambda: {"summary": summary, "changes": rows}
+    answer.summary = lambda: {"kind": "summary", **summary}
+    answer.sections = lambda: [Section(rows=rows, columns=_COLUMNS), Section(lines=_rebuilt_sentences(found))]
+    answer.remarks += work.remarks(found)
+
+
+def _unknown_topics(work: Rebuild, found: Rebuilt) -> list[str]:
+    """What to say where no topic that was asked for has a message or a queue: the names are wrong."""
+    from rmqctl.rocketmq.state.config import did_you_mean
+    from rmqctl.rocketmq.state.config import known_topics as topic_names
+
+    topics = work.options.topics
+    if topics is None or any(found.counts.values()):
+        return []
+    names = topic_names(work.store)
+    wanted = sorted(map(os.fsdecode, topics))
+    return [f"no message and no queue of topic {topic} is there{did_you_mean(topic, names)}" for topic in wanted]
+
+
+def _rebuilt_sentences(found: Rebuilt) -> Iterator[str]:
+    s: dict[str, Any] = found.summary()
+    files = ", ".join(f"{n:,} {_WORDS[change]}" for change, n in s["files"].items() if n) or "no files"
+    yield (
+        f"{number_of(s['records'], 'record')} dispatched as {s['release']} does, {number_of(s['queues'], 'queue')}, "
+        f"{s['index_files']:,} index files: {files}"
+    )
+    if s["damaged_ranges"]:
+        ranges = number_of(s["damaged_ranges"], "range")
+        lost = f"{number_of(s['damaged_bytes'], 'byte')} of the log, in {ranges}, hold no record"
+        yield f"{lost}: rmqctl verify tells which"
+    if s["filled_units"]:
+        yield f"{s['filled_units']:,} queue offsets have no record; their units point to the message that follows"
+    for (topic, queue_id), offset in sorted(found.counters.items()):
+        known = f"its next offset {offset:,} is what consumers committed"
+        yield f"queue {os.fsdecode(topic)}/{queue_id} has no record left; {known}"
