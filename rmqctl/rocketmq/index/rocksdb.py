@@ -54,3 +54,13 @@ def is_written(store: RocketMQStore) -> bool | None:
         return has_rows(store)
     except DatabaseDamaged:  # there are files of rows; `verify` says that they cannot be read
         return True
+
+
+def files_are_written(store: RocketMQStore) -> bool:
+    """Whether brokers of the store write index files.
+
+    Where broker.conf does not say: not if there is no file, and there are rows.
+    """
+    if "indexFileWriteEnable" in store.settings:
+        return flag(store.settings, "indexFileWriteEnable", default=True)
+    return any(not e.is_directory for e in store.index_files) or not is_written(store)

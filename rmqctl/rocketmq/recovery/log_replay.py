@@ -13,7 +13,7 @@ Which file of the log recovery starts at (spec 6.3, 6.4; ``isMappedFileMatchedRe
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -216,7 +216,7 @@ class Known:
         index_safe: ``messageIndexEnable`` and ``messageIndexSafe``.
         rocksdb: queues are a RocksDB database.
         body: check body CRCs (``checkCRCOnRecover``).
-        light_end: how far a RocksDB database beside the queue files reaches in the log; None without one.
+        databases: how far RocksDB databases beside the queue files reach in the log, each.
     """
 
     queues_end: int
@@ -224,7 +224,7 @@ class Known:
     index_safe: bool = False
     rocksdb: bool = False
     body: bool = True
-    light_end: int | None = None
+    databases: Sequence[int] = ()
 
     @property
     def min_timestamp(self) -> int:
@@ -269,8 +269,8 @@ def _matches(file: StoreFile, start: Start, rules: RecoveryRules, known: Known, 
 
 
 def _suits_database(file: StoreFile, known: Known) -> bool:
-    """Whether the database beside the queue files has units up to a file (CombineConsumeQueueStore)."""
-    return known.light_end is None or file.base <= known.light_end
+    """Whether the databases beside the queue files reach to a file (CombineConsumeQueueStore, IndexRocksDBStore)."""
+    return all(file.base <= reached for reached in known.databases)
 
 
 def _matches_time(source: ByteSource, rules: RecoveryRules, known: Known) -> bool:

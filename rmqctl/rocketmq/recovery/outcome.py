@@ -15,6 +15,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.dump.log import LogDump
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.recovery.databases import DatabaseStart
 from rmqctl.rocketmq.recovery.images import CutFile, IndexImage, QueueImage
 from rmqctl.rocketmq.store.files import StoreFile
 from rmqctl.text import number_of
@@ -78,6 +79,7 @@ class Recovery:
         redispatched: units appended to queues; index_keys: index entries made.
         images: every queue as it is afterwards; index: the index, where it was to be built.
         log_files: the files of the log that the broker loads.
+        databases: what is written into RocksDB, where that was asked.
     """
 
     release: Release
@@ -105,6 +107,7 @@ class Recovery:
     images: list[QueueImage] = field(default_factory=list)
     index: IndexImage | None = None
     log_files: list[StoreFile] = field(default_factory=list)
+    databases: list[DatabaseStart] = field(default_factory=list)
 
     @property
     def starts(self) -> bool:
@@ -115,6 +118,11 @@ class Recovery:
     def is_harmless(self) -> bool:
         """The broker starts, has its log, and no message is lost or kept from the consumers."""
         return self.starts and self.missing is None and not self.lost and not self.undispatched.messages
+
+    def refuse(self, error: str) -> None:
+        """Note what keeps the broker from starting that shows only once the log is read; empty: nothing."""
+        if error:
+            self.error, self.end, self.lost, self.databases = error, None, [], []
 
     def waits(self) -> dict[str, int]:
         """Seconds that the start waits for queues that cannot take units, by queue: one for each unit."""
@@ -150,6 +158,7 @@ def document(found: Recovery) -> Row:
         "undispatched": undispatched(found),
         "waits": {"seconds": sum(found.waits().values()), "by_queue": found.waits()},
         "redispatched": {"messages": found.redispatched, "index_keys": found.index_keys},
+        **({"databases": [start.row() for start in found.databases]} if found.databases else {}),
         "queues": {f"{t}/{q}": {"min_offset": low, "max_offset": high} for t, q, low, high in found.ranges()},
     }
 
@@ -241,6 +250,7 @@ def sentences(found: Recovery) -> Iterator[str]:
         yield f"  waits {number_of(seconds, 'second')} for queue {queue}: its last file is never full, and has no room"
     entries = "1 index entry" if found.index_keys == 1 else f"{found.index_keys:,} index entries"
     yield f"  dispatches {number_of(found.redispatched, 'queue unit')} and {entries} again"
+    yield from (f"  {start.sentence()}" for start in found.databases if start.says_something)
 
 
 def _changes(found: Recovery) -> Iterator[str]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
+from formats.rocketmq.rocksdb import UNIT_FAMILY
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.index.files import IndexFile, index_entries
+from rmqctl.rocketmq.index.rocksdb import files_are_written
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.queues.rocksdb import open_queues
+from rmqctl.rocketmq.recovery.databases import SINCE, DatabaseStart, Marks, marks_of, message_starts, refused_database
 from rmqctl.rocketmq.recovery.images import (
     BatchQueueImage,
     CutFile,
@@ -37,23 +40,37 @@ from rmqctl.rocketmq.store.unreadable import missing_log
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")
 _TAKE_EVERY = 1 << 18
+_LIGHT_INSIDE = Release(5, 5, 0)
+"""From here on brokers that write queues twice keep light queues in RocksDB, or do not start."""
 _FIELDS = plan_of(Checkpoint).runs[0].names
 
 
 def recover(
-    store: RocketMQStore, release: Release | None = None, *, index: bool = False, processes: int = 1
+    store: RocketMQStore,
+    release: Release | None = None,
+    *,
+    index: bool = False,
+    databases: bool = False,
+    processes: int = 1,
 ) -> Recovery:
     """What a broker of a release does when it starts on the store.
 
     Args:
         release: default: the latest that the store shows.
         index: build the index entries, too, and do not only count them.
+        databases: find what is written into databases, too.
         processes: that share the log where it is large.
 
     Raises:
         OSError: a file cannot be read.
+        MissingExtra: queues are in RocksDB, or ``databases`` is asked, and the package rocksdict is not installed.
     """
-    return _Replay(store, release or release_range(store).highest, index=index, processes=processes).run()
+    replay = _Replay(store, release or release_range(store).highest, index=index, processes=processes)
+    found = replay.run()
+    if databases and found.starts:
+        found.databases = list(replay.database_starts())
+        found.refuse(refused_database(store))
+    return found
 
 
 class _NeverStarts(Exception):
@@ -73,7 +90,10 @@ class _Replay:
         self.images: dict[tuple[str, str, int], QueueImage] = {}
         self.index_end, self.builds_index, self.processes = 0, index, processes
         self.database_end: int | None = None
+        self.database_units, self.dispatched_from = 0, 0
+        self.marks = Marks()
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
+        self.writes_index = files_are_written(store)
 
     def run(self) -> Recovery:
         result = self.result
@@ -116,12 +136,20 @@ class _Replay:
                 self.result.index_deleted.append(file.path)
             else:
                 self.index_end, last = file.header["end_phy_offset"], file
-        if self.builds_index:
+        if self.builds_index and self.writes_index:
             self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
 
     def _recover_queues(self, loaded: Loaded) -> None:
         if all(has_database(self.store, path) for path in (QUEUES, SEPARATE_QUEUES)):  # RocksDBConsumeQueueStore
             raise LoadFailure(f"{QUEUES} and {SEPARATE_QUEUES} both hold a database of queues: incompatible settings")
+        settings = self.store.settings
+        twice = flag(settings, "rocksdbCQDoubleWriteEnable", default=False) and self.rules.release >= _LIGHT_INSIDE
+        if twice and not flag(settings, "combineCQUseRocksdbForLmq", default=False):  # RocksDBLiteLifecycleManager.init
+            raise LoadFailure(
+                "rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: "
+                f"{self.rules.release} refuses to write queues twice with light queues in files"
+            )
+        self.marks = marks_of(self.store, self.rules.release)
         if self.store.is_rocksdb or self.store.has_light_database:
             try:
                 self.images.update(rocksdb_images(self.store))
@@ -163,18 +191,23 @@ class _Replay:
         index_safe = flag(settings, "messageIndexSafe", default=False) and flag(
             settings, "messageIndexEnable", default=True
         )
-        known = Known(queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body, light_end or None)
+        marks = self.marks.offsets
+        known = Known(
+            queues_end, self.checkpoint, index_safe, self.store.is_rocksdb, self.body,
+            [*([light_end] if light_end else []), *marks],
+        )  # fmt: skip
         walk = LogWalk(start_index(files, self.rules, known, normal=self.result.normal))
         self.result.start_file = files[walk.index].name
         reached = queues_end if light_end is None else min(queues_end, light_end)
-        above = reached if self.result.normal else None
+        above = min([reached, *(mark for mark in marks if mark > 0)]) if self.result.normal else None
         dispatches = not self.result.normal or self.rules.dispatches_behind_queues
         scanned = files[walk.index].base
+        self.dispatched_from = scanned if above is None else max(scanned, above + 1)
         self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
-        self._note_undispatched(reached, scanned, dispatches=dispatches)
+        self._note_undispatched(reached, scanned, above, dispatches=dispatches)
         self._cut(files, walk, self._queues_end() if self.rules.cuts_late else queues_end)
 
-    def _note_undispatched(self, queues_end: int, scanned: int, *, dispatches: bool) -> None:
+    def _note_undispatched(self, queues_end: int, scanned: int, lower: int | None, *, dispatches: bool) -> None:
         """Between the end of the queues and what is dispatched lies what no queue gets, until the log is rebuilt.
 
         Of a normal recovery the record exactly at the end of the queues is part of it: the test is ``>``. Batch queues
@@ -182,7 +215,7 @@ class _Replay:
         """
         ends = (i.max_physical for i in self.images.values() if isinstance(i, BatchQueueImage))
         known = queues_end in ends
-        above = queues_end + 1 if self.result.normal and queues_end >= 0 else 0
+        above = lower + 1 if lower is not None and queues_end >= 0 else 0
         behind = max(scanned, above) if dispatches else self.result.end_before
         if self.rules.reput_from_queues and self.result.normal:
             behind = 0
@@ -232,11 +265,12 @@ class _Replay:
             offsets = piece.offsets if piece.offsets is not None else piece.first + np.arange(len(units))
             physical, size, tags = (units[name].astype(np.int64) for name in UNIT_FIELDS)
             self._image(QUEUES, *piece.key).put_many(physical, size, tags, offsets)
+            self.database_units += int((physical >= (self.database_end or 0)).sum())
         for request in (r for r in done.batches if can_have_queues(r.topic)):
             image = self._image(BATCH_QUEUES, request.topic, request.queue_id)
             assert isinstance(image, BatchQueueImage)
             image.put(request)
-        if done.index is None or not len(done.index.physical):
+        if done.index is None or not len(done.index.physical) or not self.writes_index:
             return
         if self.result.index is not None:
             self.result.index.add(done.index)
@@ -308,6 +342,18 @@ class _Replay:
         if walk.stopped is not None and walk.stopped.verdict is Verdict.BAD_SIZE:
             return file.base + walk.position + walk.stopped.size
         return file.base + file.size
+
+    # --- databases ----------------------------------------------------------------------------
+
+    def database_starts(self) -> Iterator[DatabaseStart]:
+        """What the start writes into every database."""
+        end = self.result.end or 0
+        if self.database_end is not None:
+            place = self.store.queue_database or QUEUES
+            reaches = max(end, self.database_end) if self.database_units else self.database_end
+            yield DatabaseStart(place, UNIT_FAMILY, self.database_end, reaches, self.database_units)
+        if self.rules.release >= SINCE:
+            yield from message_starts(self.store, self._kept_log(), self.dispatched_from, end, self.marks)
 
     # --- what it comes to ---------------------------------------------------------------------
 

@@ -72,7 +72,8 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         return answer
 
     def make() -> None:
-        found = replay(store, asked.release, index=asked.plan, processes=asked.processes or most_processes())
+        shared = asked.processes or most_processes()
+        found = replay(store, asked.release, index=asked.plan, databases=True, processes=shared)
         answer.is_no = not found.is_harmless
         if asked.list_lost:
             answer.rows = outcome.lost_rows(found)

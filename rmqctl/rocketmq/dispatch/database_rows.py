@@ -1,0 +1,131 @@
+"""Rows that the records of a log demand in the database of messages: index, timers, half messages (spec A5).
+
+The database of messages is ``rocksdbstore/``; records are added in log order, as dispatch meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from formats.rocketmq.properties import split_properties
+from formats.rocketmq.rocksdb_messages import HALF_FAMILY, MARK, TIMER_FAMILY, HalfMessageValue, TimerValue
+from rmqctl.rocketmq.dispatch.index import index_row_keys
+from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
+from rmqctl.rocketmq.store.files import StoreFile
+
+WHEEL_TOPIC = b"rmq_sys_wheel_timer"
+HALF_TOPIC, OP_TOPIC = b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+INDEX_FAMILY = "default"
+_OUT, _DELETES, _UNIQUE_KEY, _TRANS_OFFSET = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"UNIQ_KEY", b"TRANS_OFFSET"
+Fields = dict[str, Any]
+Rows = dict[bytes, bytes]
+
+
+def records_from(files: list[StoreFile], begin: int, end: int, *, crashed: bool) -> Iterator[Fields]:
+    """Fields of the records of a log between two physical offsets, in log order.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    state = LogState()
+    for context in CommitLog(files, crashed=crashed).contexts():
+        if context.file.base + context.file.size <= begin:
+            continue
+        for part in walk_file(context, state):
+            for row in range(len(part.block)):
+                physical = int(part.block.physical[row])
+                if physical >= end:
+                    return
+                if physical >= begin:
+                    yield part.block.record(row) | {"physical_offset": physical}
+
+
+@dataclass(slots=True)
+class MessageRows:
+    """Rows by key, as they are once the records added so far are dispatched.
+
+    Args:
+        index_from, halves_from, timers_from: physical offsets, and the queue offset of timers, from which on records
+            are taken; None for a table that brokers of the store do not write.
+
+    Attributes:
+        index_mark, index_time, half_mark: of the last record that was taken; -1 without one.
+        scanned: queue offset of the next timer; -1 without one.
+        ended: half messages, by physical offset, that an op message names.
+        delivered: timers by due time and unique key whose message was put into its topic.
+    """
+
+    index_from: int | None = None
+    halves_from: int | None = None
+    timers_from: int | None = None
+    index: Rows = field(default_factory=dict)
+    halves: Rows = field(default_factory=dict)
+    timers: Rows = field(default_factory=dict)
+    index_mark: int = -1
+    index_time: int = -1
+    half_mark: int = -1
+    scanned: int = -1
+    ended: set[int] = field(default_factory=set)
+    recalled: set[bytes] = field(default_factory=set)
+    delivered: set[bytes] = field(default_factory=set)
+
+    def of(self, family: str) -> Rows:
+        """The rows of a column family."""
+        return {INDEX_FAMILY: self.index, TIMER_FAMILY: self.timers, HALF_FAMILY: self.halves}[family]
+
+    def add(self, record: Fields) -> None:
+        """Dispatch one record."""
+        physical, topic = record["physical_offset"], record["topic"]
+        properties = dict(split_properties(record["properties"]))
+        if self.index_from is not None and physical >= self.index_from:
+            self._index(record, properties, physical)
+        if self.timers_from is not None:
+            self._timer(record, properties, physical)
+        if self.halves_from is not None and physical >= self.halves_from and topic in (HALF_TOPIC, OP_TOPIC):
+            self._half(record, properties, physical)
+
+    def _index(self, record: Fields, properties: dict[bytes, bytes], physical: int) -> None:
+        stored = record["store_timestamp"]
+        keys = index_row_keys(record["topic"], properties, record["sys_flag"], stored, physical)
+        if keys:
+            self.index |= dict.fromkeys(keys, stored.to_bytes(8, "big", signed=True))
+            self.index_mark, self.index_time = physical, stored
+
+    def _timer(self, record: Fields, properties: dict[bytes, bytes], physical: int) -> None:
+        """A timer, one that takes another back, or the message of a timer that was delivered."""
+        out, unique = properties.get(_OUT, b""), properties.get(_UNIQUE_KEY, b"")
+        due = int(out) if out.isdigit() and len(out) < 19 else -1
+        if record["topic"] != WHEEL_TOPIC:
+            if due >= 0:
+                self.delivered.add(due.to_bytes(8, "big") + unique)
+            return
+        if record["queue_offset"] < (self.timers_from or 0):
+            return
+        self.scanned = record["queue_offset"] + 1
+        deleted = properties.get(_DELETES)
+        if due < 0:
+            return
+        if deleted is not None:
+            key = due.to_bytes(8, "big") + (deleted.partition(b"+")[2] or deleted)
+            self.recalled.add(key)
+            self.timers.pop(key, None)
+        elif due > record["store_timestamp"]:  # others are delivered when they are read
+            value = {"size": record["total_size"], "physical_offset": physical}
+            self.timers[due.to_bytes(8, "big") + unique] = TimerValue.build(value)
+
+    def _half(self, record: Fields, properties: dict[bytes, bytes], physical: int) -> None:
+        if record["topic"] == OP_TOPIC:
+            named = properties.get(_TRANS_OFFSET, b"")
+            if named.isdigit() and len(named) < 19:
+                self.ended.add(int(named))
+                gone = int(named).to_bytes(8, "big")
+                for key in [k for k in self.halves if k.startswith(gone)]:
+                    del self.halves[key]
+            return
+        if physical > 0:
+            self.half_mark = physical
+        names = properties.get(b"REAL_TOPIC", b""), properties.get(b"__transactionId__", b"")
+        key = physical.to_bytes(8, "big") + MARK + MARK.join(names)
+        self.halves[key] = HalfMessageValue.build({"check_count": 0, "size": record["total_size"]})

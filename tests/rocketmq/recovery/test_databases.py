@@ -1,0 +1,104 @@
+"""What a start writes into the databases of a store, against the state of a real broker that started on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden as stores
+from rmqctl.release import Release
+from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.store.databases import MESSAGES, open_database
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.locate import open_store_at
+from tests.rocketmq.verify.test_databases import edit
+
+pytest.importorskip("rocksdict")
+Golden = Callable[[str], Path]
+
+
+def starts(store: RocketMQStore) -> dict[str, Any]:
+    return {start.family: start for start in recover(store, databases=True).databases}
+
+
+@pytest.mark.parametrize("name", ["5.5.0-rdbmsg-clean", "5.5.0-rdbmsg-crash"])
+def test_rows_and_marks_are_those_of_the_broker(name: str) -> None:
+    store, broker = open_store_at(str(stores.pristine(name))), stores.oracle(name)["broker"]
+    found = starts(store)
+    reaches = found["default"].reaches, found["trans"].reaches, found["timer"].reaches
+    assert reaches == (broker["indexLastOffsetPy"], broker["transLastOffsetPy"], broker["timerScanOffset"])
+    with open_database(store, MESSAGES, "counting") as database:
+        there = {family: sum(len(key) > 40 for key, _ in database.rows(family)) for family in ("timer", "trans")}
+    assert there["timer"] + found["timer"].rows == len(broker["timerPending"])
+    assert there["trans"] + found["trans"].rows == len(broker["halfPending"])
+    assert found["default"].rows == {"5.5.0-rdbmsg-clean": 0, "5.5.0-rdbmsg-crash": 518}[name]
+
+
+def test_queues_are_written_again_from_the_least_of_all() -> None:
+    store = open_store_at(str(stores.pristine("5.5.0-rdbcq-crash")))
+    found = recover(store, databases=True)
+    (queues,) = found.databases
+    assert (queues.database, queues.reached, queues.reaches) == ("consumequeue_rocksdb", 125183, found.end)
+    assert queues.rows == 194
+    (queues,) = recover(open_store_at(str(stores.pristine("5.5.0-rdbincr-crash"))), databases=True).databases
+    assert (queues.reached, queues.rows) == (0, 408)
+
+
+def test_the_index_decides_where_dispatch_begins(golden: Golden) -> None:
+    """A clean store whose index lost its newest rows: the start goes back to what the mark says."""
+    root = golden("5.5.0-rdbmsg-clean")
+
+    def damage(database: Any) -> None:
+        for key in [k for k in list(database.keys()) if k.startswith(b"\0") and k[-8:] >= (40_000).to_bytes(8, "big")]:
+            del database[key]
+        database[b"lastOffsetPy"] = (39_000).to_bytes(8, "big")
+
+    edit(root / MESSAGES, damage)
+    store = open_store_at(str(root))
+    found = recover(store, databases=True)
+    assert found.start_file == "commitlog/00000000000000000000"
+    index = next(start for start in found.databases if start.family == "default")
+    assert (index.reached, index.reaches) == (39_000, 103_229)
+    assert index.rows > 400
+    assert found.is_harmless
+    older = recover(store, Release(5, 3, 3), databases=True)
+    assert older.databases == []
+    assert older.start_file == "commitlog/00000000000000065536"
+
+
+def test_timers_that_fell_due_are_skipped_without_a_time_of_delivery(golden: Golden) -> None:
+    root = golden("5.5.0-rdbmsg-clean")
+    assert starts(open_store_at(str(root)))["timer"].skipped == 0
+    edit(root / MESSAGES, lambda database: database.get_column_family("timer").__delitem__(b"timeline_checkpoint"))
+    assert starts(open_store_at(str(root)))["timer"].skipped >= 3
+
+
+def test_double_write_without_light_queues_in_rocksdb_is_refused(golden: Golden, tmp_path: Path) -> None:
+    root, conf = golden("5.5.0-rdbcqmix-clean"), tmp_path / "broker.conf"
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\n")
+    store = open_store_at(str(root), broker_conf=str(conf))
+    assert "combineCQUseRocksdbForLmq" in (recover(store).error or "")
+    assert recover(store, Release(5, 4, 0)).starts
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\ncombineCQUseRocksdbForLmq=true\n")
+    assert recover(open_store_at(str(root), broker_conf=str(conf))).starts
+
+
+def test_no_index_files_are_made_where_none_are_written() -> None:
+    found = recover(open_store_at(str(stores.pristine("5.5.0-rdbmsg-crash"))), index=True)
+    assert (found.index, found.index_keys) == (None, 0)
+
+
+def test_a_broker_does_without_messages_and_not_without_configuration(golden: Golden) -> None:
+    root = golden("5.5.0-rdbmsg-clean")
+    manifest = next((root / MESSAGES).glob("MANIFEST-*"))
+    manifest.write_bytes(manifest.read_bytes()[:20])
+    found = recover(open_store_at(str(root)), databases=True)
+    assert found.starts
+    assert found.databases[0].error
+    root = golden("5.5.0-rdbcfgv2-clean")
+    next((root / "config" / "rdb").glob("MANIFEST-*")).write_bytes(b"")
+    found = recover(open_store_at(str(root)), databases=True)
+    assert "config/rdb cannot be opened" in (found.error or "")
