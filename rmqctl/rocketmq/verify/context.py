@@ -6,8 +6,8 @@ Entry headers of a DLedger log against the records behind them (spec 2.14).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ class LogContext:
         last_store_timestamp: of the last record, ms; 0 without one.
         newest_store_timestamp: the latest of all records, ms; later than that of the last where the clock was set back.
         log_files: files of the log, ascending.
-        dispatched: physical offset behind the last record that has a queue unit; -1 without queues.
+        dispatched: physical offset behind the last record that has a queue unit, of either kind; -1 without queues.
         misplaced: physical offsets of records whose queue or queue offset is wrong.
         odd_times: physical offsets of records whose store time looks damaged.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
@@ -81,6 +81,24 @@ class LogContext:
             log_files=files,
             settings=store.settings,
         )
+
+    def is_undispatched(self, physical: int) -> bool:
+        """Whether a record has no unit yet because its broker runs, or was killed before dispatch came to it.
+
+        Dispatch goes through the log in order, so all records in front of the last one with a unit had theirs. Where
+        no record at all has one, the queues are gone.
+        """
+        return (self.crashed or self.running) and 0 <= self.dispatched <= physical
+
+    def for_queues(self, reached: int, lacking: Iterable[int]) -> LogContext:
+        """The same for the queues of one kind: where they have no unit at all of what was dispatched, they are gone.
+
+        Args:
+            reached: physical offset behind the last record that has a unit in one of them; -1 without one.
+            lacking: physical offsets of records without a unit.
+        """
+        gone = reached < 0 and any(physical < self.dispatched for physical in lacking)
+        return replace(self, dispatched=-1) if gone else self
 
     def is_damaged(self, begin: int, end: int) -> bool:
         """Whether a damaged range overlaps ``[begin, end)``."""

@@ -74,8 +74,9 @@ class QueuePartial:
 
     @property
     def dispatched(self) -> int:
-        """Physical offset behind the last record with a unit; -1 without one."""
-        return max((claim.end for claim in self.claims.values()), default=-1)
+        """Physical offset behind the last record with a unit, in whatever queue; -1 without one."""
+        ends = [claim.end for claim in self.claims.values()] + [batch.dispatched for batch in self.batches.values()]
+        return max(ends, default=-1)
 
 
 class QueueChecker:

@@ -6,7 +6,7 @@ The end of the checks of RocksDB queues: what each queue of the database has bey
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -77,6 +77,7 @@ def finish_database(
     """
     if not can_read():
         return
+    context = replace(context, dispatched=max((claim.end for claim in claims.values()), default=-1))
     try:
         with open_queues(store) as database:
             opened = (DatabaseQueue.of(database, *key, store) for key in database.queues() if store.in_database(key[0]))

@@ -203,15 +203,18 @@ class BatchClaim:
     Attributes:
         claim: of the batches with a readable INNER_BASE: count, first and last queue offset, begin and end.
         unmatched: those whose unit was not found, in log order.
+        dispatched: physical offset behind the last whose unit was found; -1 without one.
     """
 
     claim: Claim = field(default_factory=Claim)
     unmatched: list[Batch] = field(default_factory=list)
+    dispatched: int = -1
 
     def join(self, other: BatchClaim) -> None:
         """Add what the next split claims."""
         self.claim.join(other.claim)
         self.unmatched += other.unmatched
+        self.dispatched = max(self.dispatched, other.dispatched)
 
 
 class BatchMatch:
@@ -256,6 +259,8 @@ class BatchMatch:
             queue = Queue.open(where, BATCH_UNIT)
             held = list(_near(queue, batches)) if topic.encode() in self.topics else []
             claimed.unmatched = _out_of_turn(batches, held) if held != batches else []
+            left = set(claimed.unmatched)
+            claimed.dispatched = max((b.end for b in batches if b not in left), default=-1)
         return claims
 
 
@@ -317,6 +322,8 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
         OSError: a file cannot be read.
     """
     left, homes = dict(claims), set()
+    reached = max((claimed.dispatched for claimed in claims.values()), default=-1)
+    context = context.for_queues(reached, (b.physical_offset for c in claims.values() for b in c.unmatched))
     with LogReader(context.log_files) as log:
         for queue in queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT):
             claimed = left.pop(queue.key, BatchClaim())
@@ -332,9 +339,7 @@ def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], conte
             f"{claim.count} inner batches of the log, queue offsets {claim.low} to {claim.high}, and no queue file"
         )
         path = f"{BATCH_QUEUES}/{key[0]}/{key[1]}"
-        # a kill before the first unit of a queue is on the disk leaves no file of it
-        late = context.crashed and (claim.begin >= context.dispatched >= 0 or claim.count == 1)
-        kind = QUEUE_UNDISPATCHED if late else QUEUE_MISSING
+        kind = QUEUE_UNDISPATCHED if context.is_undispatched(claim.begin) else QUEUE_MISSING
         yield Finding(kind, path, 0, 0, message, topic=key[0], queue_id=key[1], queue_offset=claim.low)
 
 
@@ -455,12 +460,10 @@ class _Uneven:
         """Batches without any unit; after a kill the last ones are dispatched at the next start."""
         explained = [b for b in self.lacking.values() if self._is_explained(b.physical_offset, b.end)]
         lacking = [b for b in self.lacking.values() if b not in explained]
-        late = [b for b in lacking if b.base_offset > self.last]
-        unsettled = self.context.crashed or self.context.running
+        late = [b for b in lacking if self.context.is_undispatched(b.physical_offset)]
         for kind, batches in (
-            (QUEUE_MISSING_UNITS, [b for b in lacking if b not in late or not unsettled]),
-            (QUEUE_UNDISPATCHED, late if unsettled else []),
-        ):
+            (QUEUE_MISSING_UNITS, [b for b in lacking if b not in late]), (QUEUE_UNDISPATCHED, late),
+        ):  # fmt: skip
             if batches:
                 first = min(batches)
                 what = f"{len(batches)} inner batches of the log have" if len(batches) > 1 else "an inner batch has"

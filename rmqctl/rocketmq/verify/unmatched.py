@@ -231,7 +231,8 @@ def finish_queues(
         explained = m.actual is not None and context.is_damaged(m.physical, m.end)
         if not explained and m.physical not in context.misplaced:
             lacking[m.key].append(m)
-    dispatched = max((c.end for c in claims.values()), default=-1)
+    reached = max((claim.end for claim in claims.values()), default=-1)
+    context = context.for_queues(reached, (m.physical for records in lacking.values() for m in records))
     beyond, before, refusals = -1, -1, refusals_of(store.tree)
     homes: set[Key] = set()
     for queue in queues(lacking):
@@ -242,13 +243,13 @@ def finish_queues(
             yield misnamed_queue(queue, home)
             continue
         known = _readable(lacking.pop(queue.key, []), [f for f in queue.files if f.name in refusals])
-        rest = _Rest(queue, claims.get(queue.key, Claim()), known, context, dispatched)
+        rest = _Rest(queue, claims.get(queue.key, Claim()), known, context)
         yield from rest.findings()
         beyond = max(beyond, rest.beyond)
         before = rest.unexpired if before < 0 else min(before, rest.unexpired if rest.unexpired >= 0 else before)
     for key, records in sorted(lacking.items()):
         if key not in homes and not is_unread(refusals, f"{QUEUES}/{key[0]}/{key[1]}"):
-            yield _no_queue(store, key, records, context, dispatched)
+            yield _no_queue(store, key, records, context)
     if before >= 0:
         yield lost_start(store, context, before, file_size)
     if beyond >= context.limit > 0 and store.log_files[-1].size == file_size:
@@ -266,16 +267,10 @@ def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
     return [m for m in missing if not any(f.base <= m.offset * _SIZE < f.base + f.size for f in unread)]
 
 
-def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: LogContext, dispatched: int) -> Finding:
-    """A queue that the log knows and no directory holds.
-
-    Args:
-        dispatched: from where on a broker makes units of queue files after a crash. RocksDB queues lose what was in
-            memory: there it is the start of the log.
-    """
+def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: LogContext) -> Finding:
+    """A queue that the log knows and no directory holds; of RocksDB queues a kill takes all that was in memory."""
     rocksdb = store.in_database(key[0])
-    dispatched = context.min_offset if rocksdb else dispatched
-    late = context.crashed and dispatched >= 0 and all(m.physical >= dispatched for m in records)
+    late = (context.crashed and rocksdb) or all(context.is_undispatched(m.physical) for m in records)
     kind = QUEUE_UNDISPATCHED if late else QUEUE_MISSING
     expired = Severity.NOTE if rocksdb and not late and _is_lite(key[0]) else None
     low, high = min(m.offset for m in records), max(m.offset for m in records)
@@ -330,11 +325,9 @@ _REASONS = {
 class _Rest:
     """One queue against what was claimed of it."""
 
-    def __init__(
-        self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext, dispatched: int
-    ) -> None:
+    def __init__(self, queue: Queue, claim: Claim, missing: list[Missing], context: LogContext) -> None:
         self.queue, self.claim, self.missing, self.context = queue, claim, missing, context
-        self.dispatched, self.beyond, self.unexpired = dispatched, -1, -1
+        self.beyond, self.unexpired = -1, -1
         self._wrong = {m.offset for m in missing if m.actual is not None}
 
     def findings(self) -> Iterator[Finding]:
@@ -491,7 +484,7 @@ class _Rest:
     def _kind_of(self, m: Missing) -> FindingKind:
         if m.actual is not None:
             return QUEUE_UNIT_MISMATCH
-        if m.physical >= self.dispatched and (self.context.crashed or self.context.running):
+        if self.context.is_undispatched(m.physical):
             return QUEUE_UNDISPATCHED
         has_file = any(f.base <= m.offset * _SIZE < f.base + f.size for f in self.queue.files)
         if has_file and m.offset < self.claim.high:
