@@ -19,6 +19,8 @@ from rmqctl.filters import DEFAULT_MAX_BODY
 
 VARIANTS = 8
 HOST_SHIFT = int(SysFlag.BORN_HOST_V6).bit_length() - 1
+SMALLEST = 92
+"""Bytes of the smallest record with a topic: V1, IPv4 hosts, no body, one letter, no properties."""
 _MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
 
 

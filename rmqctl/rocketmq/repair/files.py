@@ -28,10 +28,10 @@ from rmqctl.rocketmq.index.files import index_entries
 from rmqctl.rocketmq.log.commitlog import CommitLog, has_data
 from rmqctl.rocketmq.log.misplaced import STRAY, Misplaced, homecoming, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, setting_of, survey
 from rmqctl.rocketmq.repair.gaps import bridge
-from rmqctl.rocketmq.repair.heal import SMALLEST
 from rmqctl.rocketmq.repair.mending import Replica
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim, Claims, claims_into

@@ -17,8 +17,9 @@ from functools import cached_property
 from formats.rocketmq.message import Magic
 from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.log.crc import SIZE
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.damage import Gap
-from rmqctl.rocketmq.repair.heal import SMALLEST, heal
+from rmqctl.rocketmq.repair.heal import heal
 from rmqctl.rocketmq.repair.mending import Mending, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
 from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim

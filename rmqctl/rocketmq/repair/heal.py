@@ -27,7 +27,7 @@ from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
-from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, why_not_inflated
+from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, SMALLEST, why_not_inflated
 from rmqctl.rocketmq.repair.crc_correction import LONGEST_BURST, MOST_CANDIDATES, Diagnosis, diagnose, span_of
 from rmqctl.rocketmq.repair.queue_references import Claim
 from rmqctl.text import number_of
@@ -335,8 +335,6 @@ def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:
 # --- the true bytes of a damaged record -------------------------------------------------------------
 
 
-SMALLEST = 92
-"""Bytes of the smallest record with a topic: V1, IPv4 hosts, no body, one letter, no properties."""
 _COMMIT = 0x8
 _YEARS = 10 * 365 * 86_400_000  # ms
 _CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}

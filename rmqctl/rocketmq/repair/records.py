@@ -30,9 +30,9 @@ from rmqctl.rocketmq.findings.log import (
 )
 from rmqctl.rocketmq.log.crc import MASK, SIZE, crc32
 from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.damage import SOURCE, Gap, setting_of
 from rmqctl.rocketmq.repair.heal import (
-    SMALLEST,
     Mended,
     heal,
     heal_property_crc,

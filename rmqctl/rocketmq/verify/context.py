@@ -18,6 +18,7 @@ from rmqctl.findings import Finding
 from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_DLEDGER_ENTRY
 from rmqctl.rocketmq.log.block import Block, Ints, gather
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.state.releases import ReleaseRange, release_range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 
@@ -99,6 +100,11 @@ class LogContext:
         """
         gone = reached < 0 and any(physical < self.dispatched for physical in lacking)
         return replace(self, dispatched=-1) if gone else self
+
+    def most_destroyed(self, physical: int) -> int:
+        """How many messages the damage after a physical offset can have destroyed, at most."""
+        left = (end - max(begin, physical) for begin, end in self.damaged if end > physical)
+        return sum(max(size // SMALLEST, 1) for size in left)
 
     def is_damaged(self, begin: int, end: int) -> bool:
         """Whether a damaged range overlaps ``[begin, end)``."""

@@ -247,7 +247,7 @@ def finish(
         for number, file in enumerate(files):
             known = chains[number] if chains is not None and number < len(chains) else None
             times = said.times.get(file.path, FileTimes())
-            yield from check_file(store, file, context, file is files[-1], times, chains=known)
+            yield from check_file(store, file, context, _is_unsettled(store, files, file), times, chains=known)
         yield from _strangers(said.strangers, context)
         yield from _coverage(store, files, said, context)
     finally:
@@ -263,10 +263,17 @@ def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Fin
     """
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
-        return chain_findings(files[number], number == len(files) - 1) if number < len(files) else []
+        if number >= len(files):
+            return []
+        return chain_findings(files[number], unsettled=_is_unsettled(store, files, files[number]))
     finally:
         for file in files:
             file.close()
+
+
+def _is_unsettled(store: RocketMQStore, files: list[IndexFile], file: IndexFile) -> bool:
+    """Whether the header of a file may be behind its entries and slots: that of the newest, until a clean stop."""
+    return file is files[-1] and (store.has_abort or store.is_running)
 
 
 def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Finding]:
@@ -290,9 +297,9 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
         yield open_run
 
 
-def _without_header(files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
+def _without_header(store: RocketMQStore, files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
     """Physical ranges that files with a damaged header hold: from the sound file in front to the one behind."""
-    sound = [f.is_whole and not header_problem(f, unsettled=f is files[-1]) for f in files]
+    sound = [f.is_whole and not header_problem(f, unsettled=_is_unsettled(store, files, f)) for f in files]
     for number, file in enumerate(files):
         if sound[number] or not file.is_whole:
             continue
@@ -316,7 +323,7 @@ def _coverage(
         yield Finding(INDEX_MISSING, INDEX, 0, 0, message)
         return
     last = max((f.header["end_phy_offset"] for f in files), default=-1)
-    unknown = list(_without_header(files, context))
+    unknown = list(_without_header(store, files, context))
     for run in _merged(runs):
         if any(low <= run.begin <= high and run.end <= high + _NEAR for low, high in unknown):
             continue

@@ -179,14 +179,14 @@ def check_file(
     store: RocketMQStore,
     file: IndexFile,
     context: LogContext,
-    newest: bool,
+    unsettled: bool,
     times: FileTimes,
     chains: list[Finding] | None = None,
 ) -> Iterator[Finding]:
     """Findings of one file; a file of another length has been named already and is left alone.
 
     Args:
-        newest: it is the newest file.
+        unsettled: the header may be behind entries and slots.
         times: what the log said of the times of its entries.
         chains: what :func:`chain_findings` gave where that has run before.
 
@@ -195,12 +195,12 @@ def check_file(
     """
     if not file.is_whole:
         return
-    problem = header_problem(file, unsettled=newest)
+    problem = header_problem(file, unsettled=unsettled)
     if problem:
         yield Finding(INDEX_HEADER, file.path, 0, HEADER.packer.size, problem)
         return
     yield from time_findings(file, context, times)
-    yield from chain_findings(file, newest) if chains is None else chains
+    yield from chain_findings(file, unsettled=unsettled) if chains is None else chains
     yield from _against_log(file, context)
     checkpoint = read_checkpoint(store)
     if context.crashed and checkpoint and file.header["end_timestamp"] > checkpoint[0]["index_msg_timestamp"]:
@@ -208,23 +208,22 @@ def check_file(
         yield Finding(INDEX_NEWER, file.path, 0, 0, message)
 
 
-def chain_findings(file: IndexFile, newest: bool) -> list[Finding]:
+def chain_findings(file: IndexFile, *, unsettled: bool) -> list[Finding]:
     """Findings of the slots and chains of one file, none where its length or header is wrong; needs no log.
 
     Raises:
         OSError: the file cannot be read.
     """
-    if not file.is_whole or header_problem(file, unsettled=newest):
+    if not file.is_whole or header_problem(file, unsettled=unsettled):
         return []
-    return list(_chains(file, unsettled=newest))
+    return list(_chains(file, unsettled=unsettled))
 
 
 def header_problem(file: IndexFile, *, unsettled: bool = False) -> str | None:  # noqa: PLR0911 - one return a rule
     """What is wrong with the header, as a sentence; None if nothing is.
 
     Args:
-        unsettled: one entry more than the header says may be written: the header comes last, and what a crash left
-            stays after later clean stops until the next key takes the place.
+        unsettled: one entry more than the header says may be written: the header comes last.
     """
     h = file.header
     beyond = file.entries(file.count + 1 + unsettled, 1)

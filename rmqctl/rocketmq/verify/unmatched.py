@@ -436,7 +436,7 @@ class _Rest:
                 continue
             elif row in repeats and number[row] <= self.claim.high:
                 kinds_of.append((row, QUEUE_REPEAT))
-            elif row in repeats and any(stop > physical for _, stop in self.context.damaged):
+            elif row in repeats and number[row] - self.claim.high <= self.context.most_destroyed(physical):
                 continue  # how rebuild keeps the numbers of destroyed messages from being given again
             else:
                 inside = number[row] <= self.claim.high

@@ -23,6 +23,7 @@ from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
 from rmqctl.rocketmq.rebuild.compare import Change, first_difference, written
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from tests.rocketmq.log_files import ended, log_of, record
 
 RARE = Path(__file__).parents[3] / "fixtures" / "rare"
@@ -241,6 +242,24 @@ def test_a_destroyed_end_of_a_queue_keeps_its_counter(tmp_path: Path) -> None:
     assert units["physical_offset"][:4].tolist() == [0, size, size, 0]
     assert built.built.queues.simple[b"TopicTest", 1].next_offset == 3
     assert {c.file: c.change for c in built.changes}[str(alone.relative_to(root))] is Change.KEEP
+
+
+@pytest.mark.parametrize(("destroyed", "copies", "named"), [(1, 1, 0), (1, 2, 0), (1, 3, 1), (3, 6, 0), (3, 12, 5)])
+def test_copies_of_a_unit_stand_for_destroyed_messages(destroyed: int, copies: int, named: int, tmp_path: Path) -> None:
+    """As many units as the damage after them has room for records of 92 bytes; each of these has 212."""
+    body = b"x" * 112
+    records = [record(queue_offset=i, body=body) for i in range(2 + destroyed)] + [record(topic=b"Other", body=body)]
+    size = records[0]["total_size"]
+    (tmp_path / "commitlog").mkdir(parents=True)
+    log = bytearray(log_of(records).ljust(4096, b"\0"))
+    log[2 * size : (2 + destroyed) * size] = b"\xaa" * (destroyed * size)
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log)
+    units = [(0, size, 2598919), *[(size, size, 2598919)] * (1 + copies)]
+    write_units(tmp_path, f"TopicTest/1/{0:020d}", *units)
+    write_units(tmp_path, f"Other/1/{0:020d}", ((2 + destroyed) * size, size, 2598919))
+    found = Verification(open_store_at(str(tmp_path)), VerifyOptions()).findings()
+    stale = [f for f in found if f.kind.id == "queue.stale-tail"]
+    assert sum(f.size for f in stale) == named * UNIT.itemsize
 
 
 def test_missing_log_files_are_damage(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from formats.rocketmq.message import Magic, body_crc, decode_record
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.rocketmq.log.crc import SIZE
+from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.gaps import LARGEST_FILLER, bridge
-from rmqctl.rocketmq.repair.heal import SMALLEST
 from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK, Setting, blank, bodiless, filler, placeholder, tags_of
 from rmqctl.rocketmq.repair.queue_references import Claim
 
