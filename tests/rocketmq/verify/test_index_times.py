@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import Result
 
 from fixtures import golden
 from rmqctl.findings import Finding
@@ -95,6 +96,19 @@ def test_all_differences_are_zero(root: Path, geometry: IndexGeometry) -> None:
 def test_a_count_that_the_entries_contradict(value: int, root: Path) -> None:
     put(index_of(root), COUNT, ">i", value)
     assert [f.kind.id for f in loud(root)] == ["index.header"]
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_a_header_one_entry_behind(is_killed: bool, rmqctl: Callable[..., Result], tmp_path: Path) -> None:
+    """Only a kill leaves the newest file so. The entry is of the record before it: no other field of the header tells."""
+    root = tmp_path / "s"
+    keys = ("--key", "a{n}", "--key", "b{n}")
+    made = rmqctl("produce", root, "--small", "--as-release", "4.9.8", "--topic", "T", "--count", 30, *keys)
+    assert made.exit_code == 0
+    if is_killed:
+        (root / "abort").touch()
+    put(index_of(root), COUNT, ">i", get(index_of(root), COUNT, ">i") - 1)
+    assert [f.kind.id for f in loud(root, processes=1)] == ([] if is_killed else ["index.header"])
 
 
 def test_a_damaged_record_is_not_the_index_s_fault(root: Path) -> None:
