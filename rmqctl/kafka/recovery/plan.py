@@ -49,7 +49,7 @@ def _steps(partition: RecoveredPartition, found: Recovery) -> Iterator[Step]:
         edit = Create(place + name, b"".join(content.pieces()).rstrip(b"\0"), size=content.size)
         yield Step("recover.file", place + name, "make", f"a {found.release} broker makes it", (edit,))
     for name in changed.changed:
-        edits = tuple(_edits(place + name, files.before[name], _at_rest(partition, name)))
+        edits = tuple(content_edits(place + name, files.before[name], _at_rest(partition, name)))
         if not edits:
             continue
         is_log = meaning_of(name).kind is FileKind.LOG
@@ -65,7 +65,7 @@ def _at_rest(partition: RecoveredPartition, name: str) -> Content:
     return replace(content, size=content.kept) if partition.is_clean and has_room else content
 
 
-def _edits(name: str, before: Content, after: Content) -> Iterator[Edit]:
+def content_edits(name: str, before: Content, after: Content) -> Iterator[Edit]:
     """A size, then the bytes that differ."""
     if after.size < before.size:
         yield Cut(name, before.size, after.size)

@@ -239,11 +239,7 @@ class _Directory:
         )
 
     def _setting(self, topic: str, name: str, of_broker: str) -> int | None:
-        """A number that the metadata log has, of the topic or of all brokers; else of the broker's own settings."""
-        configs = {} if self.replicas.image is None else self.replicas.image.configs
-        of_topic = configs.get(("topic", topic), {}).get(name)
-        of_all = configs.get(("broker", ""), {}).get(of_broker)
-        return _number(of_topic or of_all or self.settings.get(of_broker))
+        return setting_of(self.replicas, self.settings, topic, (name, of_broker))
 
     def _room_shown(self, partition: Partition) -> int:
         """The size of an offset index here that has room left, of most others, of a broker without settings."""
@@ -259,6 +255,20 @@ class _Directory:
         if self.release >= Release(3, 0, 0) or not any(log.size for log in partition.logs):
             return True
         return partition.one(FileKind.LEADER_EPOCHS) is not None
+
+
+def setting_of(
+    replicas: Replicas, settings: Mapping[str, str], topic: str, names: tuple[str, str] = _INDEX_INTERVAL
+) -> int | None:
+    """A number that the metadata log has, of the topic or of all brokers; else of the broker's own settings.
+
+    Args:
+        names: what the setting is called for a topic, and for a broker.
+    """
+    configs = {} if replicas.image is None else replicas.image.configs
+    of_topic = configs.get(("topic", topic), {}).get(names[0])
+    of_all = configs.get(("broker", ""), {}).get(names[1])
+    return _number(of_topic or of_all or settings.get(names[1]))
 
 
 def _last_written(directory: LogDirectory) -> int:

@@ -27,18 +27,27 @@ class SegmentRecovery:
     Attributes:
         stop: why the pass ended before the end of the file, None where it did not.
         valid: bytes of batches that are right.
+
+    Args:
+        cuts: the pass ends at the first wrong batch, and what follows is cut; else it goes on after it.
     """
 
     def __init__(
-        self, segment: BrokerSegment, producers: ProducerStates, epochs: LeaderEpochs | None, interval: int
+        self,
+        segment: BrokerSegment,
+        producers: ProducerStates,
+        epochs: LeaderEpochs | None,
+        interval: int,
+        *,
+        cuts: bool = True,
     ) -> None:
-        self.segment, self.producers, self.epochs = segment, producers, epochs
+        self.segment, self.producers, self.epochs, self.cuts = segment, producers, epochs, cuts
         self.indexes = IndexBuilder(segment.base, interval)
         self.stop: Finding | None = None
         self.valid = 0
 
     def run(self) -> int:
-        """Check the segment, cut it and write its indexes; the number of bytes cut off.
+        """Check the segment, cut it and write its indexes; the number of bytes that are no batches at its end.
 
         Raises:
             OffsetNotIncreasing: nothing is cut and written then.
@@ -54,7 +63,8 @@ class SegmentRecovery:
             source.close()
         self.indexes.finish()
         size = self.segment.size
-        self.segment.files.resize(self.segment.log, self.valid)
+        if self.cuts:
+            self.segment.files.resize(self.segment.log, self.valid)
         self.write_indexes()
         self._write_aborted([t for t in self.producers.replay.ended[ended:] if not t.committed])
         return size - self.valid
@@ -68,7 +78,8 @@ class SegmentRecovery:
         size, files = self.segment.size, self.segment.files
         place = "/".join(filter(None, (files.partition.directory, self.segment.log)))
         for found in scan(source, Extent(place, self.segment.base, size=size)):
-            block, self.stop = up_to_stop(found, files.partition)
+            block, stop = up_to_stop(found, files.partition) if self.cuts else (found.take(found.crc_ok), None)
+            self.stop = stop
             self.indexes.add(block)
             if self.epochs is not None:
                 self.epochs.add(block)

@@ -128,6 +128,20 @@ def image_of_snapshot(file: LogFile) -> MetadataImage:
     return image
 
 
+def topic_made(log: PartitionLog, topic_id: str) -> int | None:
+    """When the topic of an id was made, ms; None where the log does not reach back that far.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for _, block in log.blocks():
+        for found in _records(block):
+            message, value = found.record.message, found.record.value
+            if message is not None and message.name == "TopicRecord" and value and value["topicId"] == topic_id:
+                return found.timestamp
+    return None
+
+
 def snapshots(partition: Partition) -> list[LogFile]:
     """The snapshots of a metadata log, by end offset and epoch."""
     files = partition.of_kind(FileKind.KRAFT_SNAPSHOT)

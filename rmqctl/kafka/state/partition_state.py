@@ -241,7 +241,7 @@ def _first_stop(block: Block, trusted: int) -> Gap | None:
 
 def _replay(log: PartitionLog) -> PartitionState:
     producers, epochs = ProducerReplay(), list[tuple[int, int]]()
-    _load_snapshot(log, producers)
+    load_first_snapshot(log, producers)
     last_offset, beyond, records = -1, -1, 0
     first = last = b""
     for segment, block in log.blocks():
@@ -273,7 +273,7 @@ def _replay(log: PartitionLog) -> PartitionState:
     )
 
 
-def _load_snapshot(log: PartitionLog, producers: ProducerReplay) -> None:
+def load_first_snapshot(log: PartitionLog, producers: ProducerReplay) -> None:
     """Start from the snapshot at the first segment, where earlier ones are gone."""
     for file in log.partition.snapshots:
         if log.segments and 0 < file.base == log.segments[0].base:

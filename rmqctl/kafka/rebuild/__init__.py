@@ -1,0 +1,1 @@
+"""Derived files of log directories, made from the logs alone."""

@@ -1,0 +1,167 @@
+"""The derived files of one partition as its log alone gives them (spec 7 to 9, 13.3).
+
+One pass over the batches, by the builders with which a broker's start is replayed. Damage in the log is passed over:
+batches that are not sound leave no trace in what is derived.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs
+from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.file_names import FileKind, meaning_of
+from rmqctl.kafka.recovery.epochs import NAME, LeaderEpochs
+from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
+from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
+from rmqctl.kafka.recovery.producers import ENDING, EXPIRATION_MS, ProducerStates
+from rmqctl.kafka.recovery.segment import BrokerSegment
+from rmqctl.kafka.recovery.segment_recovery import SegmentRecovery
+from rmqctl.kafka.state.partition_state import PartitionLog, load_first_snapshot
+from rmqctl.kafka.state.producers import ProducerReplay
+from rmqctl.kafka.verify.indexes import interval_shown
+
+INTERVAL = 4096
+"""``index.interval.bytes`` of a broker without settings."""
+INDEXES = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX})
+_NEVER = -(1 << 63)
+
+
+@dataclass
+class Built:
+    """What a log gives.
+
+    Attributes:
+        files: a view of the partition in which the derived files are those that were built.
+        names: of those files, sorted.
+        left: why a file could not be built, by its name.
+        end_offset: the offset after the last batch, or the base offset of the last segment.
+        replay: the producers at the end of the log.
+    """
+
+    files: PartitionFiles
+    names: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    end_offset: int = 0
+    replay: ProducerReplay = field(default_factory=ProducerReplay)
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file that was built."""
+        return self.files.read(name)
+
+
+def interval_of(partition: Partition, stated: int | None) -> int:
+    """Bytes between index entries: as settings say, else a broker's own, or as few as the indexes here show."""
+    return stated if stated is not None else min(INTERVAL, interval_shown(partition.segments) - 1)
+
+
+def build(log: PartitionLog, interval: int, *, at_end: bool) -> Built:
+    """Make all files that are derived from the log of a partition.
+
+    Args:
+        interval: ``index.interval.bytes``.
+        at_end: there is a producer snapshot of the end of the log, too, as after an orderly stop.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _Builder(log, interval, at_end=at_end).run()
+
+
+class _Builder:
+    def __init__(self, log: PartitionLog, interval: int, *, at_end: bool) -> None:
+        self.log, self.interval, self.at_end = log, interval, at_end
+        self.files = PartitionFiles(log.partition)
+        for name in self.files.names():
+            if name.endswith(ENDING) or name == NAME:
+                self.files.delete(name)
+        self.found = Built(self.files)
+        self.epochs = LeaderEpochs(self.files)
+        self.producers = ProducerStates(self.files, _NEVER)
+        load_first_snapshot(log, self.producers.replay)
+        self.latest = -1
+
+    def run(self) -> Built:
+        found, segments = self.found, self.log.segments
+        for number, segment in enumerate(segments):
+            if number:
+                self._snapshot(segment.base)
+            self._segment(BrokerSegment(self.files, segment.base, 0))
+        if segments:
+            found.end_offset = max(self.producers.end, segments[-1].base)
+            if self.at_end:
+                self._snapshot(found.end_offset)
+        self._leader_epochs()
+        found.replay = self.producers.replay
+        found.names.sort()
+        return found
+
+    def _segment(self, segment: BrokerSegment) -> None:
+        names = {ending: segment.name(ending) for ending in (".index", ".timeindex", ".txnindex")}
+        self.files.delete(names[".txnindex"])
+        recovery = SegmentRecovery(segment, self.producers, self.epochs, self.interval, cuts=False)
+        try:
+            recovery.run()
+        except (OffsetNotIncreasing, OffsetOutOfRange, StartFails) as error:
+            why = error.message if isinstance(error, StartFails) else f"offsets of {segment.log} are out of order"
+            self.found.left |= dict.fromkeys(names.values(), why)
+            return
+        self.found.names += [name for name in names.values() if name in self.files]
+        if recovery.indexes.times:
+            self.latest = max(self.latest, recovery.indexes.times[-1][0])
+
+    def _snapshot(self, offset: int) -> None:
+        """A snapshot of the producers at an offset, without those that were idle for a day then."""
+        states, alive = self.producers, self.latest - EXPIRATION_MS
+        states.replay.producers = {
+            number: producer
+            for number, producer in states.replay.producers.items()
+            if producer.current_txn_first_offset >= 0 or producer.last_timestamp > alive
+        }
+        states.end = offset
+        states.take_snapshot()
+        if offset in states.snapshots:
+            self.found.names.append(states.snapshots[offset])
+
+    def _leader_epochs(self) -> None:
+        """The epochs of the batches, and those of the file that agree with them: an epoch may have no batch."""
+        stored = self.log.leader_epochs
+        starts = self.epochs.starts
+        if not starts and not stored.entries:
+            if self.log.partition.one(FileKind.LEADER_EPOCHS) is not None:
+                self._put_epochs({})
+            return
+        merged = dict(sorted(starts.items()))
+        for entry in stored.entries:
+            merged = _with_entry(merged, entry)
+        self.epochs.starts = merged
+        self.epochs.cut_end(self.found.end_offset + 1)
+        self.epochs.cut_start(self.log.log_start_offset)
+        self._put_epochs(self.epochs.starts)
+
+    def _put_epochs(self, starts: dict[int, int]) -> None:
+        self.files.put(NAME, format_leader_epochs(LeaderEpoch(epoch, starts[epoch]) for epoch in sorted(starts)))
+        self.found.names.append(NAME)
+
+
+def _with_entry(starts: dict[int, int], entry: LeaderEpoch) -> dict[int, int]:
+    """The chain with one more entry where that fits between its neighbours; an earlier start of a known epoch, too."""
+    epochs = sorted(starts)
+    at = bisect_right(epochs, entry.epoch)
+    known = entry.epoch in starts
+    before = epochs[at - 1 - known] if at - 1 - known >= 0 else None
+    after = entry.epoch if known else epochs[at] if at < len(epochs) else None
+    fits = (before is None or starts[before] < entry.start_offset) and entry.epoch >= 0 <= entry.start_offset
+    if known:
+        fits = fits and entry.start_offset < starts[entry.epoch]
+    elif after is not None:
+        fits = fits and entry.start_offset < starts[after]
+    if not fits:
+        return starts
+    return dict(sorted({**starts, entry.epoch: entry.start_offset}.items()))
+
+
+def is_index(name: str) -> bool:
+    """Whether a file is an index of a segment."""
+    return meaning_of(name.rpartition("/")[2]).kind in INDEXES

@@ -1,0 +1,313 @@
+"""`rebuild` of a log directory: every derived file as the logs give it, held against what is there.
+
+A file with other bytes that answers alike stays: index entries depend on when a broker was started, and followers and
+the cleaner write fewer. Whether it answers alike is what `verify` says of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
+from formats.kafka.directory_files import format_partition_metadata
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
+from rmqctl.kafka.rebuild.build import Built, build, interval_of, is_index
+from rmqctl.kafka.recovery.files import Content
+from rmqctl.kafka.recovery.plan import content_edits
+from rmqctl.kafka.recovery.replay import setting_of
+from rmqctl.kafka.state.metadata import topic_made
+from rmqctl.kafka.state.partition_state import PartitionLog, read_text
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.repair.edits import Create, Edit, Plan, Quarantine, Step
+
+PARTS = ("index", "checkpoint")
+_OF_LOGS = {
+    kinds.BATCH_CRC, kinds.BATCH_SIZE, kinds.BATCH_MAGIC, kinds.BATCH_ZEROS, kinds.BATCH_CUT, kinds.BATCH_LENGTH,
+    kinds.BATCH_ZERO_END, kinds.BATCH_BASE_OFFSET, kinds.BATCH_OFFSET_ORDER, kinds.BATCH_LEADER_EPOCH,
+    kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One derived file.
+
+    Attributes:
+        name: relative to the log directory.
+        change: ``equal`` bytes; ``keep``: other bytes, equal answers; ``create``, ``replace``, ``remove``.
+        why: what is wrong with the one that is there, "" where nothing is.
+        id: of that finding, else ``rebuild.file``.
+        content: what it is to hold.
+    """
+
+    name: str
+    change: str
+    content: bytes = b""
+    why: str = ""
+    id: str = "rebuild.file"
+
+    def row(self) -> dict[str, object]:
+        """The change as a row."""
+        return {"file": self.name, "change": self.change, "bytes": len(self.content), "why": self.why}
+
+
+@dataclass
+class Rebuilt:
+    """What a rebuild of one log directory comes to.
+
+    Attributes:
+        changes: by name.
+        left: why a file could not be built, by its name.
+        damage: findings in the logs themselves: what lies there leaves no trace in what is derived.
+        partitions: number of partitions that were read.
+        built: by directory of the partition.
+    """
+
+    root: str
+    changes: list[Change] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    damage: list[Finding] = field(default_factory=list)
+    partitions: int = 0
+    built: dict[str, Built] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, object]:
+        """Counts for the end of the answer."""
+        counts = Counter(change.change for change in self.changes)
+        names = ("equal", "keep", "create", "replace", "remove")
+        return {"partitions": self.partitions, "files": {name: counts[name] for name in names}, "left": len(self.left)}
+
+    def plan(self, directory: LogDirectory) -> Plan:
+        """The edits that put the files in place."""
+        return Plan(Path(directory.root), f"rebuild {directory.root}", tuple(self.steps(directory)))
+
+    def steps(self, directory: LogDirectory) -> Iterator[Step]:
+        """One step a file that changes."""
+        there = {file.name: file for file in directory.all_files()}
+        for change in self.changes:
+            edits = tuple(_edits(change, there.get(change.name)))
+            if edits:
+                why = change.why or "it is made from the log"
+                yield Step(change.id, change.name, _WORDS[change.change], why, edits)
+
+
+_WORDS = {"create": "make", "replace": "write again", "remove": "move out"}
+
+
+def _edits(change: Change, file: LogFile | None) -> Iterator[Edit]:
+    if change.change == "remove":
+        yield Quarantine(change.name)
+    elif change.change == "create":
+        yield Create(change.name, change.content)
+    elif change.change == "replace" and file is not None:
+        before = Content(file, b"", file.size, file.size)
+        yield from content_edits(change.name, before, Content(None, change.content, *[len(change.content)] * 2))
+
+
+@dataclass
+class RebuildOptions:
+    """What to rebuild.
+
+    Attributes:
+        parts: of :data:`PARTS`; empty: all.
+        topics: names; empty: all.
+        settings: of the broker.
+        fresh: also what answers alike, as if nothing were there.
+        processes: that share the logs while they are verified.
+    """
+
+    parts: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+    processes: int = 1
+
+    def wants(self, name: str) -> bool:
+        """Whether a file is one of the parts."""
+        return not self.parts or ("index" if is_index(name) else "checkpoint") in self.parts
+
+
+def rebuild(
+    replicas: Replicas, directory: LogDirectory, wanted: RebuildOptions, advance: Callable[[str], object] = str
+) -> Rebuilt:
+    """Make the derived files of one log directory and compare them with those that are there.
+
+    Args:
+        replicas: of all log directories of the broker; the metadata log may lie in another one.
+        advance: called with the name of each partition.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    return _Rebuild(replicas, directory, wanted, advance).run()
+
+
+class _Rebuild:
+    def __init__(
+        self, replicas: Replicas, directory: LogDirectory, wanted: RebuildOptions, advance: Callable[[str], object]
+    ) -> None:
+        self.replicas, self.directory, self.wanted, self.advance = replicas, directory, wanted, advance
+        self.found = Rebuilt(directory.root)
+        self.wrong: dict[str, list[Finding]] = {}
+
+    def run(self) -> Rebuilt:
+        found = self.found
+        self._verify()
+        for log in self.replicas.all:
+            partition = log.partition
+            here = log.directory is self.directory
+            if not here or (self.wanted.topics and partition.topic not in self.wanted.topics):
+                continue
+            self.advance(partition.directory)
+            self._partition(log)
+        if not self.wanted.topics:
+            for kind in CHECKPOINTS:
+                self._checkpoint(kind)
+        found.changes = sorted((c for c in found.changes if self.wanted.wants(c.name)), key=lambda c: c.name)
+        return found
+
+    def _verify(self) -> None:
+        options = VerifyOptions("structure", processes=self.wanted.processes)
+        checked = Verification(self.directory, options, image=self.replicas.image)
+        for finding in checked.findings():
+            if finding.kind in _OF_LOGS:
+                self.found.damage.append(finding)
+            elif finding.level is not Severity.NOTE or finding.kind is kinds.SNAPSHOT_MISSING:
+                self.wrong.setdefault(finding.file, []).append(finding)
+
+    # --- a partition ----------------------------------------------------------------------------------
+
+    def _partition(self, log: PartitionLog) -> None:
+        partition, found = log.partition, self.found
+        found.partitions += 1
+        interval = interval_of(partition, setting_of(self.replicas, self.wanted.settings, partition.topic))
+        at_end = self.directory.is_clean and not partition.is_metadata_log
+        made = found.built[partition.directory] = build(log, interval, at_end=at_end)
+        there = {file.name: file for file in partition.files if not file.is_leftover}
+        prefix = f"{partition.directory}/".lstrip("/")
+        found.left |= {prefix + name: why for name, why in made.left.items()}
+        last = partition.logs[-1].name.rpartition("/")[2].removesuffix(".log") if partition.logs else ""
+        for name in made.names:
+            growing = name.startswith(last) and is_index(name) and not self.directory.is_clean
+            self._judge(prefix + name, made.content(name), there.get(prefix + name), growing=growing)
+        self._superfluous(partition, {prefix + name for name in (*made.names, *made.left)})
+        self._topic_id(log)
+
+    def _judge(self, name: str, content: bytes, file: LogFile | None, *, growing: bool = False) -> None:
+        """Compare a file with what it is to hold."""
+        if file is None:
+            if content or not name.endswith(".txnindex"):
+                finding = next(iter(self.wrong.get(name, ())), None)
+                self._add(name, "create", content, finding)
+            return
+        stored = read_text(file)
+        is_equal = stored == content or (growing and stored.rstrip(b"\0") == content.rstrip(b"\0"))
+        finding = next(iter(self.wrong.get(name, ())), None)
+        if is_equal:
+            self.found.changes.append(Change(name, "equal", content))
+        elif finding is not None or self.wanted.fresh:
+            self._add(name, "replace", content, finding)
+        else:
+            self.found.changes.append(Change(name, "keep", stored))
+
+    def _add(self, name: str, change: str, content: bytes, finding: Finding | None) -> None:
+        if finding is None:
+            self.found.changes.append(Change(name, change, content))
+        else:
+            self.found.changes.append(Change(name, change, content, finding.message, finding.kind.id))
+
+    def _superfluous(self, partition: Partition, built: set[str]) -> None:
+        """Indexes without a segment, and what is wrong and not to be made: snapshots and indexes of nothing."""
+        for file in partition.files:
+            if file.is_leftover or file.name in built:
+                continue
+            finding = next(iter(self.wrong.get(file.name, ())), None)
+            is_derived = file.kind is FileKind.PRODUCER_SNAPSHOT or is_index(file.name)
+            if finding is not None and is_derived and finding.kind is not kinds.TXN_INDEX_ENTRY:
+                self._add(file.name, "remove", b"", finding)
+            elif finding is not None and is_derived:
+                self._add(file.name, "replace", b"", finding)
+
+    def _topic_id(self, log: PartitionLog) -> None:
+        """The partition.metadata as the metadata log has it, else as other partitions of the topic do."""
+        partition = log.partition
+        if partition.is_metadata_log or partition.state is not DirectoryState.PLAIN:
+            return
+        name = f"{partition.directory}/{FileKind.PARTITION_METADATA}".lstrip("/")
+        finding = next(iter(self.wrong.get(name, ())), None)
+        image = self.replicas.image
+        topic_id = None if image is None else image.topics.get(partition.topic)
+        if topic_id is None and finding is not None:
+            ids = {other.topic_id for other in self.replicas.of(partition.topic)} - {None}
+            topic_id = next(iter(ids)) if len(ids) == 1 else None
+        if topic_id is None:
+            return
+        file = partition.one(FileKind.PARTITION_METADATA)
+        stored = None if file is None else log.topic_id
+        if stored is not None and stored != topic_id and not self._is_of(topic_id, partition):
+            self.found.left[name] = (
+                f"its id is {stored}, the cluster's {topic_id}: nothing proves that its segments were written after "
+                "the topic of that id was made, so they may be of a topic of that name that was deleted"
+            )
+            return
+        self._judge(name, format_partition_metadata(topic_id), file)
+
+    def _is_of(self, topic_id: str, partition: Partition) -> bool:
+        """Whether all segments were written after the topic of an id was made."""
+        metadata = self.replicas.metadata_log
+        made = None if metadata is None else topic_made(metadata, topic_id)
+        return made is not None and all(file.mtime_ms >= made for file in partition.logs)
+
+    # --- the directory --------------------------------------------------------------------------------
+
+    def _checkpoint(self, kind: FileKind) -> None:
+        """A checkpoint: the lines that can be read and that the logs do not contradict."""
+        file = self.directory.one(kind)
+        findings = [f for f in self.wrong.get(str(kind), ()) if f.kind is not kinds.CHECKPOINT_UNKNOWN]
+        is_needed = kind is FileKind.RECOVERY_POINTS and self.directory.is_clean
+        if file is None and not is_needed:
+            return
+        stored = () if file is None else parse_offsets(read_text(file)).entries
+        kept = dict[tuple[str, int], int]()
+        ends = self._ends()
+        for entry in stored:
+            key, end = (entry.topic, entry.partition), ends.get((entry.topic, entry.partition))
+            if end is None or 0 <= entry.offset <= end:
+                kept[key] = entry.offset
+            elif kind in {FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS} and entry.offset > end:
+                kept[key] = end
+        if is_needed:
+            kept = {**{key: end for key, end in ends.items() if not key[0].startswith("__cluster_metadata")}, **kept}
+        content = format_offsets(PartitionOffset(*key, offset) for key, offset in kept.items())
+        if file is None or findings:
+            self._judge(str(kind), content, file)
+        else:
+            self.found.changes.append(Change(str(kind), "equal", read_text(file)))
+
+    def _ends(self) -> dict[tuple[str, int], int]:
+        """Where the logs end, by topic and partition."""
+        found = dict[tuple[str, int], int]()
+        for log in self.replicas.all:
+            made = self.found.built.get(log.partition.directory)
+            if made is not None and log.directory is self.directory and log.partition.partition is not None:
+                found[log.partition.topic, log.partition.partition] = made.end_offset
+        return found
+
+
+def write_into(rebuilt: Rebuilt, into: Path) -> None:
+    """Write the files that were made to a directory, each under its own name.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    for change in rebuilt.changes:
+        if change.change != "remove":
+            path = into / change.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(change.content)

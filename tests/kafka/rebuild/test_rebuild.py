@@ -1,0 +1,134 @@
+"""Derived files of the golden log directories: made again from the logs, they are the brokers' own or answer alike."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from rmqctl.files.tree import LocalTree
+from rmqctl.findings import Severity
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.rebuild.rebuild import RebuildOptions, Rebuilt, rebuild, write_into
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.store import KafkaStore
+from rmqctl.kafka.verify.driver import Verification
+from rmqctl.repair import apply
+
+DERIVED = {".index", ".timeindex", ".txnindex", ".snapshot"}
+SMALL = {"leader-epoch-checkpoint", "partition.metadata"}
+ASKED = {"2.8.2": ("v1-gzip", 0), "3.9.2": ("txn-a", 0), "4.3.1": ("txn-a", 0)}
+
+
+def store(root: Path) -> KafkaStore:
+    return KafkaStore(LogDirectories([read_directory(LocalTree(str(root)))]))
+
+
+def rebuilt(root: Path, **options: Any) -> tuple[Rebuilt, Replicas]:
+    replicas = store(root).replicas
+    return rebuild(replicas, replicas.directories[0], RebuildOptions(**options)), replicas
+
+
+def derived(root: Path) -> list[Path]:
+    """Derived files of the partitions that are served."""
+    found = [p for p in root.rglob("*") if p.suffix in DERIVED or p.name in SMALL]
+    return [p for p in found if not p.parent.name.endswith("-delete")]
+
+
+def wrong(root: Path) -> set[tuple[str, str]]:
+    found = Verification(read_directory(LocalTree(str(root)))).findings()
+    return {(f.kind.id, f.file) for f in found if f.level is not Severity.NOTE}
+
+
+def asked(root: Path, name: str) -> list[Any]:
+    """What lookups answer that go through indexes."""
+    topic, number = ASKED[name[:5]]
+    opened = store(root)
+    end = next(row["log_end_offset"] for row in opened.topics(topic=topic) if row["partition"] == number)
+    rows = [list(opened.query_offset(topic, number, offset)) for offset in range(0, end, 11)]
+    first = next(row["first_timestamp"] for row in opened.topics(topic=topic) if row["partition"] == number)
+    return rows + [list(opened.query_time(topic, number, first + step * 50)) for step in range(-1, 40, 3)]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "4.3.1-crash" else pytest.mark.slow) for n in golden.KAFKA_NAMES]
+)
+def test_what_a_broker_wrote_stays(name: str) -> None:
+    found, _ = rebuilt(golden.pristine(name))
+    counts = Counter(change.change for change in found.changes)
+    assert set(counts) <= {"equal", "keep"}
+    assert counts["equal"] > 2 * counts["keep"], "most are equal byte for byte"
+    assert not found.left
+    assert not found.damage
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "3.9.2-clean" else pytest.mark.slow) for n in golden.KAFKA_NAMES]
+)
+def test_all_of_them_are_made_again(name: str, tmp_path: Path) -> None:
+    root = golden.unpack(name, tmp_path)
+    for path in derived(root):
+        if "cluster_metadata" not in str(path) or path.suffix in DERIVED:
+            path.unlink()
+    found, replicas = rebuilt(root)
+    apply(found.plan(replicas.directories[0]), lock=".lock")
+    assert not wrong(root) - wrong(golden.pristine(name))
+    assert asked(root, name) == asked(golden.pristine(name), name)
+    again, _ = rebuilt(root)
+    assert {change.change for change in again.changes} <= {"equal", "keep"}
+    equal = [
+        p for p in derived(golden.pristine(name)) if _bytes(p) == _bytes(root / p.relative_to(golden.pristine(name)))
+    ]
+    assert len(equal) > 0.6 * len(derived(golden.pristine(name)))
+
+
+def _bytes(path: Path) -> bytes | None:
+    """The content without the room of an index that is written."""
+    return path.read_bytes().rstrip(b"\0") if path.exists() else None
+
+
+def test_only_what_is_wrong_is_written(tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    (root / "plain-none-0/leader-epoch-checkpoint").write_text("garbage")
+    (root / "plain-none-0/00000000000000000047.index").write_bytes(b"\0\0\0\1\0\0\0\3" * 2)
+    (root / "recovery-point-offset-checkpoint").write_text("0\n2\nplain-none 0 9999\n")
+    (root / "plain-none-0/00000000000000000007.index").write_bytes(b"")
+    found, replicas = rebuilt(root)
+    changed = {change.name: change.change for change in found.changes if change.change not in {"equal", "keep"}}
+    assert changed == {
+        "plain-none-0/00000000000000000007.index": "remove",
+        "plain-none-0/00000000000000000047.index": "replace",
+        "plain-none-0/leader-epoch-checkpoint": "replace",
+        "recovery-point-offset-checkpoint": "replace",
+    }
+    logs = {p: p.read_bytes() for p in root.rglob("*.log")}
+    apply(found.plan(replicas.directories[0]), lock=".lock")
+    assert {p: p.read_bytes() for p in root.rglob("*.log")} == logs
+    assert not wrong(root)
+    for name in ("plain-none-0/leader-epoch-checkpoint", "plain-none-0/00000000000000000047.index"):
+        assert (root / name).read_bytes() == (golden.pristine("3.9.2-clean") / name).read_bytes()
+
+
+def test_parts_topics_and_another_directory(tmp_path: Path) -> None:
+    found, _ = rebuilt(golden.pristine("3.9.2-clean"), parts=["index"], topics=["txn-a"], fresh=True)
+    write_into(found, tmp_path)
+    names = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
+    assert names
+    assert all(name.startswith("txn-a-") and name.endswith("index") for name in names)
+
+
+def test_an_id_of_another_topic_stays_without_proof(tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    other = "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+    for directory in ("plain-none-0", "empty-topic-0"):
+        (root / directory / "partition.metadata").write_text(other)
+    os.utime(root / "empty-topic-0/00000000000000000000.log", (0, 0))
+    found, _ = rebuilt(root)
+    changed = {change.name for change in found.changes if change.change == "replace"}
+    assert changed == {"plain-none-0/partition.metadata"}, "its segments were written after the topic was made"
+    assert "deleted" in found.left["empty-topic-0/partition.metadata"]
