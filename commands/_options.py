@@ -56,7 +56,7 @@ class StoreOptions:
         Raises:
             NotAStore: a single file that belongs to no store, or nothing of a store.
         """
-        from rmqctl.store import open_store
+        from rmqctl.opening import open_store
 
         return open_store(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
 
@@ -66,7 +66,7 @@ class StoreOptions:
         Raises:
             NotAStore: nothing of a store.
         """
-        from rmqctl.store import open_path
+        from rmqctl.opening import open_path
 
         return open_path(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
 
@@ -194,11 +194,11 @@ def store_options(function: Function) -> Function:
         directories = tuple(part for part in (commit_log or "").split(",") if part)
         return StoreOptions(commit_log=directories, **values)
 
-    return _packed("store", _STORE, ("path", "commit_log", "broker_conf", "format"), make)(_refusing(function))
+    return _packed("store", _STORE, ("path", "commit_log", "broker_conf", "format"), make)(refusing(function))
 
 
-def _refusing(function: Function) -> Function:
-    """What a store refuses becomes wrong usage, as if the command itself had said it."""
+def refusing(function: Function) -> Function:
+    """Let what a store refuses become wrong usage, as if the command itself had said it."""
 
     @wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

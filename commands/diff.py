@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
-from commands._app import Output, message
-from commands._options import output_option
-from commands._progress import progress
+from commands._answer import show
+from commands._app import Output
+from commands._options import StoreOptions, output_option, refusing
 from commands._spark import spark_options, started, working
-from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.findings import Finding
     from rmqctl.pipeline.settings import Cluster
-    from rmqctl.rocketmq.diff import Diff, DiffOptions, Side
-
-_COLUMNS = ("severity", "id", "file", "offset", "size", "message")
+    from rmqctl.store import LoneFile, Store
 
 
 @click.command("diff")
@@ -46,6 +41,7 @@ _COLUMNS = ("severity", "id", "file", "offset", "size", "message")
 @spark_options
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="Show at most this many differences; all are counted.")
 @output_option()
+@refusing
 def command(
     a: str,
     b: str,
@@ -71,88 +67,19 @@ def command(
       rmqctl diff /data/store /data/salvaged --by queue
       rmqctl diff s3://a/store s3://b/store --engine spark --master spark://host:7077
     """
-    from rmqctl.rocketmq.diff import Diff, DiffOptions
+    found, other = _opened(a, commitlog_a), _opened(b, commitlog_b)
+    with ExitStack() as work:
+        share = None
+        if engine == "spark":
+            size = found.size + other.size
+            spark = work.enter_context(started(cluster, size))
+            from rmqctl.pipeline.diff import SparkSharing
 
-    sides = _side(a, commitlog_a), _side(b, commitlog_b)
-    options = DiffOptions(by == "physical", not no_queues)
-    if engine == "spark":
-        diff = _on_spark(cluster, sides, options, out, limit)
-    else:
-        with progress("diff", sum(f.size for f in sides[0].log.files)) as advance:
-            diff = Diff(*sides, options, advance)
-            _show(diff, out, limit)
-    if diff.is_different:
-        raise SystemExit(1)
-
-
-def _on_spark(cluster: Cluster, sides: tuple[Side, Side], options: DiffOptions, out: Output, limit: int | None) -> Diff:
-    from rmqctl.rocketmq.diff import Diff
-
-    size = sum(f.size for side in sides for f in side.log.files)
-    with started(cluster, size) as spark:
-        from rmqctl.pipeline.diff import SparkSharing
-
-        with working(spark, f"diff of {sides[0].log.name} and {sides[1].log.name}", size):
-            diff = Diff(*sides, options, share=SparkSharing(spark))
-            _show(diff, out, limit)
-    return diff
+            work.enter_context(working(spark, f"diff of {a} and {b}", size))
+            share = SparkSharing(spark)
+        show(out, found.diff(other, by=by, queues=not no_queues, limit=limit, share=share))
 
 
-def _side(path: str, commit_log: str | None) -> Side:
-    from rmqctl.rocketmq.diff import Side
-    from rmqctl.rocketmq.store.locate import open_path
-    from rmqctl.store import LoneFile
-
-    found = open_path(path, commit_log=tuple(part for part in (commit_log or "").split(",") if part))
-    if isinstance(found, LoneFile):
-        return Side.of_file(found.tree, found.name, path)
-    if found.is_running:
-        message(f"a broker holds the lock of {path}: what is read may be changing")
-    return Side.of_store(found, path)
-
-
-def _show(diff: Diff, out: Output, limit: int | None) -> None:
-    rows = _rows(diff.findings(), limit)
-    if out.kind == "json":
-        findings = list(rows)
-        out.document({"summary": diff.summary(), "findings": findings})
-        return
-    out.show(rows, columns=_COLUMNS)
-    if out.kind == "jsonl":
-        out.show([{"kind": "summary", **diff.summary()}])
-    elif out.kind == "table":
-        out.text(_sentences(diff.summary()))
-
-
-def _rows(findings: Iterator[Finding], limit: int | None) -> Iterator[dict[str, Any]]:
-    yield from (finding.row() for finding in islice(findings, limit))
-    for _ in findings:  # counted, not shown
-        pass
-
-
-def _sentences(s: dict[str, Any]) -> Iterator[str]:
-    records = s["records"]
-    counts = {
-        "equal": records["equal"],
-        "changed": records["changed"],
-        "moved": records["moved"],
-        "with another body": records["other_body"],
-        "with other properties": records["other_properties"],
-        "only in A": records["only_a"]["messages"],
-        "only in B": records["only_b"]["messages"],
-    }
-    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none"
-    first = "" if s["first_divergence"] is None else f"; first difference at physical offset {s['first_divergence']}"
-    yield f"messages: {told}{first}"
-    if s["queues"] is not None:
-        q = s["queues"]
-        yield (
-            f"queue units: {q['equal_units']:,} equal, {q['different_units']:,} different, "
-            f"{q['units_only_a']:,} only in A, {q['units_only_b']:,} only in B"
-        )
-    for letter, side in (("A", s["a"]), ("B", s["b"])):
-        if side["damaged_places"]:
-            places = number_of(side["damaged_places"], "place")
-            yield f"{letter}: {places} of the log without a record, not compared; type: rmqctl verify {side['path']}"
-    equal = "equal as far as they can be read" if s["a"]["damaged_places"] else "equal"
-    yield "A and B differ" if s["different"] else f"A and B are {equal}"
+def _opened(path: str, commit_log: str | None) -> Store | LoneFile:
+    directories = tuple(part for part in (commit_log or "").split(",") if part)
+    return StoreOptions(path, commit_log=directories).open_any()

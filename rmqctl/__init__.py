@@ -36,6 +36,6 @@ def open(  # noqa: A001 - what one does with a store, as with a file
     """
     from os import fspath
 
-    from rmqctl.store import open_path
+    from rmqctl.opening import open_path
 
     return open_path(fspath(path), format=format, commit_log=commit_log, broker_conf=broker_conf)

@@ -1,21 +1,17 @@
 """A store and what can be asked of it: one method a verb, the same for every family.
 
-A family is a module that knows one kind of store. It is imported when something of its kind is met, and offers
-one function, ``open_at(place)``, which gives a :class:`Store`, a :class:`LoneFile`, or None where nothing at the
-path is of its kind. What a family cannot do it leaves to :class:`Store`, which refuses it with one sentence.
+What a family cannot do it leaves to :class:`Store`, which refuses it with one sentence.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
-from rmqctl.errors import NotAStore, Refused, StoreInUse, WrongUsage
+from rmqctl.errors import Refused, StoreInUse, WrongUsage
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.filters import Filters, Rendering
@@ -25,9 +21,6 @@ if TYPE_CHECKING:
 
     from rmqctl.arrow import ArrowTable
     from rmqctl.release import Release
-
-FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
-"""The families by the name that ``--format`` takes, each with its module; asked in this order."""
 
 EVERYTHING, PLAIN = Filters(), Rendering()
 
@@ -63,6 +56,12 @@ class LoneFile:
     def __init__(self, tree: Tree, name: str) -> None:
         self.tree, self.name = tree, name
 
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        entry = self.tree.stat(self.name)
+        return 0 if entry is None else entry.size
+
     def dump(
         self,
         filters: Filters = EVERYTHING,
@@ -82,6 +81,19 @@ class LoneFile:
     def metadata(self, *, at: int | None = None) -> Answer:
         """Show the metadata of a cluster that the file holds; see :meth:`Store.metadata`."""
         refuse_verb(self.name, "metadata")
+
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+        **more: Any,
+    ) -> Answer:
+        """List where the file differs from another or from the log of a store; see :meth:`Store.diff`."""
+        refuse_verb(self.name, "diff")
 
 
 class Store(Protocol):
@@ -375,17 +387,44 @@ class Store(Protocol):
         refuse_verb(self, "rebuild")
 
     def salvage(
-        self, into: Path, *, replicas: Sequence[str] = (), stale: bool = False, renumber: bool = False
+        self,
+        into: Path,
+        *,
+        replicas: Sequence[Store] = (),
+        stale: bool = False,
+        renumber: bool = False,
+        owner: str | None = None,
+        **more: Any,
     ) -> Answer:
-        """Write every readable message into a new store; a row for each place that could not be read."""
+        """Write every readable message into a new store; a row for each place that could not be read.
+
+        Args:
+            replicas: further sources, stores of the same family.
+            stale: also old records after the end of the log, which a cut left there.
+            renumber: count every queue from 0; else offsets are kept.
+            owner: ``USER[:GROUP]`` whom the new store belongs to; None: the owner of this one.
+            more: options of one family only.
+        """
         refuse_verb(self, "salvage")
 
-    def diff(self, other: Store | LoneFile, *, by: str = "physical", queues: bool = True, **more: Any) -> Answer:
-        """List where two stores of one family differ.
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+        **more: Any,
+    ) -> Answer:
+        """List where two stores of one family differ; a difference makes the answer a "no".
 
         Args:
             by: what belongs together: ``physical`` offset, or ``queue`` offset.
             queues: compare derived files too.
+            limit: give at most this many differences; all are counted.
+            share: does the work elsewhere, see `rmqctl.pipeline`.
+            more: options of one family only.
         """
         refuse_verb(self, "diff")
 
@@ -460,86 +499,6 @@ def refuse_verb(store: Store | str, verb: str) -> NoReturn:
     raise WrongUsage("PATH", f"{what} nothing that {verb} can work on.")
 
 
-def open_path(
-    path: str,
-    *,
-    format: str | None = None,
-    commit_log: Sequence[str] = (),
-    broker_conf: str | None = None,
-) -> Store | LoneFile:
-    """Open what lies at a path: a store's root, a directory inside one, or one file.
-
-    Args:
-        format: the name of a family, to be taken at one's word; None or ``auto``: look.
-        commit_log: directories of a commit log outside the root.
-        broker_conf: the broker's settings file, for what files do not store.
-
-    Raises:
-        NotAStore: nothing is there, or nothing that belongs to a store of any family.
-        OSError: it cannot be read.
-    """
-    forced = format if format != "auto" else None
-    if forced is not None and forced not in FAMILIES:
-        raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
-    for directory in commit_log:
-        if not _is_directory(tree_of(directory), directory):
-            raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)
-    tree = tree_of(path)
-    if "," in path and tree.stat("") is None:
-        return _open_together(path, forced)
-    place = Place(path, tree, _is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
-    for family, module in FAMILIES.items():
-        if forced in (None, family):
-            found: Store | LoneFile | None = import_module(module).open_at(place)
-            if found is not None:
-                return found
-    raise NotAStore(path, "it is of no known kind")
-
-
-def _open_together(path: str, forced: str | None) -> Store:
-    """Open directories that are given as a list with commas, for the families whose stores may lie in several.
-
-    Raises:
-        NotAStore: they are no store of one family.
-        FileNotFoundError: one of them is not there.
-        OSError: one of them cannot be read.
-    """
-    places = []
-    for part in filter(None, path.split(",")):
-        tree = tree_of(part)
-        places.append(Place(part, tree, _is_directory(tree, part), is_forced=forced is not None))
-    for family, module in FAMILIES.items():
-        open_together = getattr(import_module(module), "open_together", None)
-        if forced in (None, family) and open_together is not None:
-            found: Store | None = open_together(places)
-            if found is not None:
-                return found
-    raise NotAStore(path, "these directories are no store together", "give directories of one broker's log.dirs")
-
-
-def open_store(
-    path: str,
-    *,
-    format: str | None = None,
-    commit_log: Sequence[str] = (),
-    broker_conf: str | None = None,
-) -> Store:
-    """Open a path like :func:`open_path`, for verbs that need a store.
-
-    Raises:
-        NotAStore: a single file that belongs to no store.
-    """
-    found = open_path(path, format=format, commit_log=commit_log, broker_conf=broker_conf)
-    if not isinstance(found, LoneFile):
-        return found
-    entry = found.tree.stat(found.name)
-    if entry is not None and entry.size == 0:
-        raise NotAStore(path, "it is a file of 0 bytes outside a store", "give the store's directory")
-    raise NotAStore(
-        path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
-    )
-
-
 def tree_of(path: str) -> Tree:
     """The tree at a local path or a URL.
 
@@ -551,17 +510,3 @@ def tree_of(path: str) -> Tree:
     from rmqctl.files.remote import remote_tree
 
     return remote_tree(path)
-
-
-def _is_directory(tree: Tree, path: str) -> bool:
-    """Whether a path is a directory.
-
-    Raises:
-        NotAStore: nothing is there.
-    """
-    entry = tree.stat("")
-    if entry is None:
-        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
-    if entry.is_directory:
-        tree.entries("", sizes=False)  # says now if it may not be read
-    return entry.is_directory

@@ -13,8 +13,9 @@ import rmqctl
 from fixtures import golden
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.filters import Filters
+from rmqctl.opening import FAMILIES, open_store
 from rmqctl.rocketmq.family import RocketMQ, RocketMQFile
-from rmqctl.store import FAMILIES, LoneFile, Store, open_store
+from rmqctl.store import LoneFile, Store
 from tests.conftest import Rmqctl
 
 LOOKS = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
+from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Rendering
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options
@@ -24,11 +25,19 @@ def open_at(place: Place) -> Store | LoneFile | None:
     from rmqctl.rocketmq.store.locate import open_path
 
     found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
-    return RocketMQFile(found.tree, found.name) if isinstance(found, LoneFile) else RocketMQ(found, place)
+    return RocketMQFile(found.tree, found.name, place) if isinstance(found, LoneFile) else RocketMQ(found, place)
 
 
 class RocketMQFile(LoneFile):
-    """A file of a RocketMQ store that lies in none."""
+    """A file of a RocketMQ store that lies in none.
+
+    Attributes:
+        place: where it was opened.
+    """
+
+    def __init__(self, tree: Tree, name: str, place: Place) -> None:
+        super().__init__(tree, name)
+        self.place = place
 
     def dump(
         self,
@@ -48,6 +57,18 @@ class RocketMQFile(LoneFile):
         from rmqctl.rocketmq.verbs import dumping
 
         return dumping.hexadecimal(self, filters)
+
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+        **more: Any,
+    ) -> Answer:
+        return _diff(self, other, by, queues, limit, share, more)
 
 
 class RocketMQ(Store):
@@ -311,6 +332,34 @@ class RocketMQ(Store):
         hold_to_change(self, answer, intent)
         return planning.rebuild(self.files, asked, answer)
 
+    def salvage(
+        self,
+        into: Path,
+        *,
+        replicas: Sequence[Store] = (),
+        stale: bool = False,
+        renumber: bool = False,
+        owner: str | None = None,
+        **more: Any,
+    ) -> Answer:
+        from rmqctl.rocketmq.verbs import copying
+
+        refuse_options(self, "salvage", more)
+        stores = [self.files, *(_of_family(replica, "--replica").files for replica in replicas)]
+        return copying.salvage(stores, into, stale=stale, renumber=renumber, owner=owner)
+
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+        **more: Any,
+    ) -> Answer:
+        return _diff(self, other, by, queues, limit, share, more)
+
     def _proposal(self, intent: Intent) -> Proposal:
         return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)
 
@@ -340,6 +389,36 @@ class RocketMQ(Store):
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
         wanted = Filter(topics, queue, key, tag, after=epoch_ms(after), before=epoch_ms(before))
         return tables.table(self.files, self.place, name, wanted, columns)
+
+
+def _diff(
+    a: RocketMQ | RocketMQFile,
+    b: Store | LoneFile,
+    by: str,
+    queues: bool,
+    limit: int | None,
+    share: Any,
+    more: dict[str, Any],
+) -> Answer:
+    from rmqctl.rocketmq.diff import Side
+    from rmqctl.rocketmq.verbs import copying
+
+    _refuse_more(more)
+    sides, remarks = [], []
+    for one in (a, b):
+        if isinstance(one, RocketMQFile):
+            sides.append(Side.of_file(one.tree, one.name, one.place.path))
+            continue
+        if isinstance(one, LoneFile):
+            raise WrongUsage("B", f"{one.name} is no file of a RocketMQ store, as A is.")
+        store = _of_family(one, "B")
+        path = store.root if store.place is None else store.place.path
+        if store.is_running:
+            remarks.append(f"a broker holds the lock of {path}: what is read may be changing")
+        sides.append(Side.of_store(store.files, path))
+    answer = copying.diff((sides[0], sides[1]), by=by, queues=queues, limit=limit, share=share)
+    answer.remarks += remarks
+    return answer
 
 
 def _of_family(store: Store, option: str) -> RocketMQ:

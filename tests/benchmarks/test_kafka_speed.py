@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from rmqctl import store
+from rmqctl import opening
 from rmqctl.files.local import LocalFile
 from rmqctl.filters import Rendering
 from rmqctl.kafka.arrow import to_arrow
@@ -84,7 +84,7 @@ def tables(path: Path) -> int:
 
 
 def dump_lines(path: Path) -> None:
-    answer = store.open_path(str(path)).dump(rendering=Rendering(records=True))
+    answer = opening.open_path(str(path)).dump(rendering=Rendering(records=True))
     assert answer.lines is not None
     for _ in answer.lines():
         pass

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
-from rmqctl import store
+from rmqctl import opening, store
 from rmqctl.errors import NotAStore
 from rmqctl.filters import Rendering
 
@@ -44,7 +44,7 @@ def test_damaged_files_are_shown(seed: int, tmp_path: Path) -> None:
         file.parent.mkdir()
         file.write_bytes(spoil(bytearray(original.read_bytes()), rng))
         try:
-            check(store.open_path(str(file), format="kafka"))
+            check(opening.open_path(str(file), format="kafka"))
         except NotAStore:
             assert original.name.startswith(".lock")
 

@@ -15,8 +15,8 @@ from rmqctl.kafka.directory import LogDirectory, read_directory
 from rmqctl.kafka.file_names import BOOTSTRAP
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.opening import open_store
 from rmqctl.release import Release
-from rmqctl.store import open_store
 
 CLUSTER_ID = "AbCdEfGhQxSTU-V_wXyZ01"
 

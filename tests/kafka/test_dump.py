@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from fixtures import golden
-from rmqctl import store
+from rmqctl import opening
 from rmqctl.filters import Rendering
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record, segment
@@ -260,7 +260,8 @@ def test_what_is_refused(log: Path, rmqctl: Rmqctl) -> None:
 def test_lines_say_what_rows_say(golden_name: str) -> None:
     for records in (False, True):
         found = [
-            store.open_path(str(golden.pristine(golden_name))).dump(rendering=Rendering(records=records)) for _ in "12"
+            opening.open_path(str(golden.pristine(golden_name))).dump(rendering=Rendering(records=records))
+            for _ in "12"
         ]
         assert found[0].lines is not None
         lines = b"".join(bytes(piece) for piece in found[0].lines()).splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.store import FAMILIES, open_path, open_store
+from rmqctl.opening import FAMILIES, open_path, open_store
 from tests.conftest import Rmqctl
 from tests.kafka.state.test_golden_state import WRITTEN_LATER
 

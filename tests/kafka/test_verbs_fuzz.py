@@ -14,7 +14,7 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import RmqctlError
 from rmqctl.filters import Filters
-from rmqctl.store import open_store
+from rmqctl.opening import open_store
 
 NAMES = ("4.3.1-clean", "3.9.2-clean", "2.8.2-crash")
 

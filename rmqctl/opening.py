@@ -1,0 +1,113 @@
+"""From a path to a store: the families, and which of them what lies there belongs to.
+
+A family is a module that knows one kind of store. It is imported when something of its kind is met, and offers
+one function, ``open_at(place)``, which gives a :class:`Store`, a :class:`LoneFile`, or None where nothing at the
+path is of its kind.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from importlib import import_module
+
+from rmqctl.errors import NotAStore
+from rmqctl.files.tree import Tree
+from rmqctl.store import LoneFile, Place, Store, tree_of
+
+FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
+"""The families by the name that ``--format`` takes, each with its module; asked in this order."""
+
+
+def open_path(
+    path: str,
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Store | LoneFile:
+    """Open what lies at a path: a store's root, a directory inside one, or one file.
+
+    Args:
+        format: the name of a family, to be taken at one's word; None or ``auto``: look.
+        commit_log: directories of a commit log outside the root.
+        broker_conf: the broker's settings file, for what files do not store.
+
+    Raises:
+        NotAStore: nothing is there, or nothing that belongs to a store of any family.
+        OSError: it cannot be read.
+    """
+    forced = format if format != "auto" else None
+    if forced is not None and forced not in FAMILIES:
+        raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
+    for directory in commit_log:
+        if not _is_directory(tree_of(directory), directory):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)
+    tree = tree_of(path)
+    if "," in path and tree.stat("") is None:
+        return _open_together(path, forced)
+    place = Place(path, tree, _is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
+    for family, module in FAMILIES.items():
+        if forced in (None, family):
+            found: Store | LoneFile | None = import_module(module).open_at(place)
+            if found is not None:
+                return found
+    raise NotAStore(path, "it is of no known kind")
+
+
+def _open_together(path: str, forced: str | None) -> Store:
+    """Open directories that are given as a list with commas, for the families whose stores may lie in several.
+
+    Raises:
+        NotAStore: they are no store of one family.
+        FileNotFoundError: one of them is not there.
+        OSError: one of them cannot be read.
+    """
+    places = []
+    for part in filter(None, path.split(",")):
+        tree = tree_of(part)
+        places.append(Place(part, tree, _is_directory(tree, part), is_forced=forced is not None))
+    for family, module in FAMILIES.items():
+        open_together = getattr(import_module(module), "open_together", None)
+        if forced in (None, family) and open_together is not None:
+            found: Store | None = open_together(places)
+            if found is not None:
+                return found
+    raise NotAStore(path, "these directories are no store together", "give directories of one broker's log.dirs")
+
+
+def open_store(
+    path: str,
+    *,
+    format: str | None = None,
+    commit_log: Sequence[str] = (),
+    broker_conf: str | None = None,
+) -> Store:
+    """Open a path like :func:`open_path`, for verbs that need a store.
+
+    Raises:
+        NotAStore: a single file that belongs to no store.
+    """
+    found = open_path(path, format=format, commit_log=commit_log, broker_conf=broker_conf)
+    if not isinstance(found, LoneFile):
+        return found
+    entry = found.tree.stat(found.name)
+    if entry is not None and entry.size == 0:
+        raise NotAStore(path, "it is a file of 0 bytes outside a store", "give the store's directory")
+    raise NotAStore(
+        path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
+    )
+
+
+def _is_directory(tree: Tree, path: str) -> bool:
+    """Whether a path is a directory.
+
+    Raises:
+        NotAStore: nothing is there.
+    """
+    entry = tree.stat("")
+    if entry is None:
+        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
+    if entry.is_directory:
+        tree.entries("", sizes=False)  # says now if it may not be read
+    return entry.is_directory

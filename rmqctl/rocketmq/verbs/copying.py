@@ -1,0 +1,142 @@
+"""`salvage` and `diff` of a RocketMQ store: what can be read of it elsewhere, and what two stores differ in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.answer import Answer, Row, Section
+from rmqctl.rocketmq.diff import Diff, DiffOptions, Side
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqctl.rocketmq.salvage.salvage import Salvaged
+
+# --- salvage ------------------------------------------------------------------------------------------
+
+
+_PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
+
+
+def salvage(stores: Sequence[RocketMQStore], into: Path, *, stale: bool, renumber: bool, owner: str | None) -> Answer:
+    """Write every readable message of one store or several into a new one; rows are what could not be read.
+
+    Raises:
+        Refused: the new store would lie in a store, or where something is.
+    """
+    from rmqctl.files.new_files import Ownership
+    from rmqctl.rocketmq.salvage.salvage import SalvageOptions, check_target
+    from rmqctl.rocketmq.salvage.salvage import salvage as salvaged
+    from rmqctl.rocketmq.store.locate import check_no_part
+
+    check_no_part(into)
+    check_target(stores, into)
+    answer = Answer(work="salvage", total=2 * sum(f.size for store in stores for f in store.log_files))
+    for store in stores:
+        if store.is_running:
+            answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
+    options = SalvageOptions(stale, renumber, Ownership.like(stores[0].tree, owner))
+    answer.remark(f"writing a new store to {into}; {', '.join(s.root for s in stores)} is only read")
+
+    def make() -> None:
+        saved = salvaged(stores, into, options, answer.advance)
+        rows = [{**finding.row(), "source": saved.sources[number][0]} for number, finding in saved.unreadable]
+        answer.rows, answer.summary = rows, saved.summary
+        answer.document = lambda: {"summary": saved.summary(), "unreadable": rows}
+        answer.sections = lambda: [Section(rows=rows, columns=_PLACES), Section(lines=_salvaged_sentences(saved))]
+        answer.is_no = bool(saved.unreadable or saved.written.holes)
+
+    answer.make = make
+    return answer
+
+
+def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
+    s = saved.summary()
+    yield f"{number_of(s['messages'], 'message')}, {s['bytes']:,} bytes written to {s['into']}"
+    for key, what in (
+        ("unreadable", "places could not be read (listed above)"),
+        ("placeholders", "placeholders stand for messages that no source has"),
+        ("renumbered", "messages got another queue offset"),
+        ("duplicates", "messages were found in more than one place and written once"),
+        ("conflicts", "of these differ between sources; the earlier source counted"),
+        ("stale", "messages come from behind the end of the log"),
+    ):
+        if s[key]:
+            yield f"  {s[key]:,} {what}"
+    for hole in s["holes"]:
+        yield f"  {hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+    for what in s["offsets"]:
+        yield f"  {what}"
+    yield f"next: rmqctl verify {s['into']}"
+
+
+# --- diff ---------------------------------------------------------------------------------------------
+
+
+_DIFFERENCES = ("severity", "id", "file", "offset", "size", "message")
+
+
+def diff(sides: tuple[Side, Side], *, by: str, queues: bool, limit: int | None, share: Any) -> Answer:
+    """List what two stores or logs do not have in common.
+
+    Args:
+        share: a :class:`rmqctl.rocketmq.diff.driver.Sharing` that reads the logs elsewhere.
+    """
+    options = DiffOptions(by == "physical", queues)
+    if share is None:
+        answer = Answer(work="diff", total=sum(f.size for f in sides[0].log.files))
+        found = Diff(*sides, options, answer.advance)
+    else:
+        answer, found = Answer(), Diff(*sides, options, share=share)
+
+    def rows() -> Iterator[Row]:
+        findings = found.findings()
+        yield from (finding.row() for finding in islice(findings, limit))
+        for _ in findings:  # counted, not shown
+            pass
+        answer.is_no = found.is_different
+
+    def document() -> Row:
+        findings = list(rows())
+        return {"summary": found.summary(), "findings": findings}
+
+    def sections() -> Iterator[Section]:
+        yield Section(rows=answer.rows, columns=_DIFFERENCES)
+        yield Section(lines=_diff_sentences(found.summary()))
+
+    answer.rows, answer.document, answer.sections = rows(), document, sections
+    answer.summary = lambda: {"kind": "summary", **found.summary()}
+    return answer
+
+
+def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
+    records = s["records"]
+    counts = {
+        "equal": records["equal"],
+        "changed": records["changed"],
+        "moved": records["moved"],
+        "with another body": records["other_body"],
+        "with other properties": records["other_properties"],
+        "only in A": records["only_a"]["messages"],
+        "only in B": records["only_b"]["messages"],
+    }
+    told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none"
+    first = "" if s["first_divergence"] is None else f"; first difference at physical offset {s['first_divergence']}"
+    yield f"messages: {told}{first}"
+    if s["queues"] is not None:
+        q = s["queues"]
+        yield (
+            f"queue units: {q['equal_units']:,} equal, {q['different_units']:,} different, "
+            f"{q['units_only_a']:,} only in A, {q['units_only_b']:,} only in B"
+        )
+    for letter, side in (("A", s["a"]), ("B", s["b"])):
+        if side["damaged_places"]:
+            places = number_of(side["damaged_places"], "place")
+            yield f"{letter}: {places} of the log without a record, not compared; type: rmqctl verify {side['path']}"
+    equal = "equal as far as they can be read" if s["a"]["damaged_places"] else "equal"
+    yield "A and B differ" if s["different"] else f"A and B are {equal}"
