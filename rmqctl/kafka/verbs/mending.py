@@ -1,0 +1,148 @@
+"""`rebuild` and `repair` of a log directory: what a plan would do, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqctl.answer import Proposal, Row, Section
+from rmqctl.errors import Refused, WrongUsage
+from rmqctl.files.new_files import Ownership, check_new_directory, making
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.repair.preconditions import POINTER
+from rmqctl.text import number_of
+
+_WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replace": "wrong", "remove": "of nothing"}
+
+
+def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
+    """The one local log directory that is to be changed.
+
+    Raises:
+        Refused: there are several, or it is elsewhere.
+    """
+    directories, root = replicas.directories, replicas.place.root
+    if len(directories) != 1:
+        raise Refused(f"{verb} works on one log directory at a time; give one of {root}")
+    if not isinstance(directories[0].tree, LocalTree):
+        raise Refused(f"{root} is not on this machine; copy it here to {verb} it")
+    return directories[0]
+
+
+# --- rebuild ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildQuestion:
+    """What is to be made again, and where it goes; see `rmqctl.store.Store.rebuild`."""
+
+    parts: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    into: Path | None = None
+    owner: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise WrongUsage(f"--{part}", "is for RocketMQ: a log directory has --index and --checkpoint.")
+
+    def options(self) -> RebuildOptions:
+        """The same for the library."""
+        fresh = self.into is not None
+        return RebuildOptions(self.parts, self.topics, self.settings, fresh=fresh, processes=self.processes)
+
+
+def plan_rebuild(replicas: Replicas, asked: RebuildQuestion, answer: Proposal) -> Proposal:
+    """Make derived files from the logs and compare them with those that are there.
+
+    Raises:
+        Refused: the files cannot go where they are wanted.
+    """
+    if asked.into is not None:
+        _rebuild_into(replicas, asked, asked.into, answer)
+        return answer
+    directory = only_directory(replicas, "rebuild")
+    answer.make = lambda: _rebuild_in_place(replicas, directory, asked, answer)
+    return answer
+
+
+def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: RebuildQuestion, answer: Proposal) -> None:
+    found = rebuild(replicas, directory, asked.options())
+    _show(found, answer)
+    plan = found.plan(directory)
+    if asked.topics and not found.partitions:
+        answer.hints = [f"no partition of {', '.join(asked.topics)} is there; rmqctl topics lists those that are"]
+        answer.is_no = True
+    elif answer.intent.is_real:
+        answer.plan, answer.check = plan, lambda: _unlike(directory, asked)
+    elif plan.steps:
+        answer.hints = [
+            "nothing was changed; give --apply to put the new files in place, or --into DIR to have them there"
+        ]
+    answer.is_no = answer.is_no or bool(plan.steps or found.left)
+    answer.is_no_after = bool(found.left)
+
+
+def _unlike(before: LogDirectory, asked: RebuildQuestion) -> list[str]:
+    """What a second rebuild would still change."""
+    replicas = opened_again(before)
+    again = rebuild(replicas, replicas.directories[0], asked.options())
+    return [f"{step.file}: {step.why}" for step in again.steps(replicas.directories[0])]
+
+
+def opened_again(before: LogDirectory) -> Replicas:
+    """A directory as it is now, without what the run that asks has put there."""
+    directory = read_directory(before.tree)
+    directory.others = [name for name in directory.others if name != POINTER]
+    return Replicas(LogDirectories([directory]))
+
+
+def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer: Proposal) -> None:
+    directories = replicas.directories
+    check_new_directory(into, [d.root for d in directories if isinstance(d.tree, LocalTree)])
+    owner = Ownership.like(directories[0].tree, asked.owner)
+
+    def make() -> None:
+        with making(into, owner):
+            found = Rebuilt(replicas.place.root)
+            for directory in directories:
+                made = rebuild(replicas, directory, asked.options())
+                write_into(made, into)
+                found.changes += made.changes
+                found.left |= made.left
+                found.damage += made.damage
+                found.partitions += made.partitions
+            _show(found, answer)
+            answer.is_no = bool(found.left)
+
+    answer.make = make
+
+
+def _show(found: Rebuilt, answer: Proposal) -> None:
+    rows: list[Row] = [change.row() for change in found.changes]
+    rows += [{"file": name, "change": "left", "bytes": 0, "why": why} for name, why in sorted(found.left.items())]
+    summary = found.summary()
+    shown = [row for row in rows if row["change"] not in {"equal", "keep"}]
+    answer.rows = rows
+    answer.document = lambda: {"summary": summary, "changes": rows}
+    answer.summary = lambda: {"kind": "summary", **summary}
+    answer.sections = lambda: [
+        Section(rows=shown, columns=("change", "file", "bytes", "why"), is_optional=True),
+        Section(lines=_sentences(found, summary)),
+    ]
+
+
+def _sentences(found: Rebuilt, summary: Mapping[str, Any]) -> Iterator[str]:
+    files = ", ".join(f"{n:,} {_WORDS[change]}" for change, n in summary["files"].items() if n) or "no files"
+    yield f"derived files of {number_of(summary['partitions'], 'partition')}: {files}"
+    if found.damage:
+        places = number_of(len(found.damage), "place")
+        yield f"the logs are damaged in {places}, which leave no trace in derived files: rmqctl repair mends logs first"
