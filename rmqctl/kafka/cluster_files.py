@@ -18,7 +18,7 @@ import base64
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -106,8 +106,11 @@ class Cluster:
     first_producer_id: int = 0
 
 
-def write_cluster(root: Path, cluster: Cluster) -> None:
+def write_cluster(root: Path, cluster: Cluster, now: int | None = None) -> None:
     """Write the files of a cluster into its log directory.
+
+    Args:
+        now: time of the records, epoch ms; None: that of the clock.
 
     Raises:
         Refused: a broker of the release cannot run with KRaft.
@@ -118,7 +121,7 @@ def write_cluster(root: Path, cluster: Cluster) -> None:
         root / META_PROPERTIES,
         format_meta_properties(1, cluster.node_id, cluster.cluster_id, cluster.directory_id),
     )
-    now = int(time.time() * 1000)
+    now = int(time.time() * 1000) if now is None else now
     first = [_record("FeatureLevelRecord", 0, name=n, featureLevel=level) for n, level in features.items()]
     _put(root / BOOTSTRAP, _snapshot(first, now))
     place = root / f"{METADATA_TOPIC}-0"
@@ -126,7 +129,7 @@ def write_cluster(root: Path, cluster: Cluster) -> None:
     _put(place / PARTITION_METADATA, partition_metadata(METADATA_TOPIC_ID))
     _put(place / LEADER_EPOCHS, format_leader_epochs([LeaderEpoch(_EPOCH, 0)]))
     _put(place / QUORUM_STATE, _quorum_state(cluster.node_id))
-    log, records = bytearray(_leader_change(cluster.node_id, now)), [*first, *_records(cluster, features)]
+    log, records = bytearray(_leader_change(cluster.node_id, now)), [*first, *cluster_records(cluster, features)]
     for at in range(0, len(records), _MOST_RECORDS):
         log += _batch(at + 1, records[at : at + _MOST_RECORDS], now)
     for ending, data in indexes_of(bytes(log)):
@@ -180,14 +183,19 @@ def _series(name: str) -> tuple[int, int]:
 # --- the records ------------------------------------------------------------------------------------
 
 
-def _records(cluster: Cluster, features: Mapping[str, int]) -> Iterator[bytes]:
-    """The records after the features: topics, their settings and partitions, and the first free producer id."""
+def cluster_records(cluster: Cluster, features: Mapping[str, int], known: Container[str] = ()) -> Iterator[bytes]:
+    """The records after the features: topics, their settings and partitions, and the first free producer id.
+
+    Args:
+        known: topics that are in the log already and only get more partitions.
+    """
     for topic in cluster.topics:
-        yield _record("TopicRecord", 0, name=topic.name, topicId=topic.topic_id)
-        for name, value in topic.configs.items():
-            yield _record(
-                "ConfigRecord", 0, resourceType=_TOPIC_RESOURCE, resourceName=topic.name, name=name, value=value
-            )
+        if topic.name not in known:
+            yield _record("TopicRecord", 0, name=topic.name, topicId=topic.topic_id)
+            for name, value in topic.configs.items():
+                yield _record(
+                    "ConfigRecord", 0, resourceType=_TOPIC_RESOURCE, resourceName=topic.name, name=name, value=value
+                )
         for number, epoch in sorted(topic.partitions.items()):
             yield _partition(cluster, topic, number, epoch, features)
     if cluster.first_producer_id > 0:

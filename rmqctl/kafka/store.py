@@ -26,7 +26,7 @@ from rmqctl.kafka.directory import (
     read_partition,
 )
 from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partition_of
-from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options, tree_of
+from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, tree_of
 
 if TYPE_CHECKING:
     from rmqctl.answer import Answer, HexAnswer
@@ -101,8 +101,8 @@ class KafkaStore(Store):
 
         if share is not None:
             raise WrongUsage("--engine", "spark is for RocketMQ: a log directory is verified by the processes here.")
-        shared = self._processes(processes)
-        return checking.verify(self.replicas, self.logs, level=level, cross=cross, processes=shared, notes=notes)
+        wanted = processes or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
+        return checking.verify(self.replicas, self.logs, level=level, cross=cross, processes=wanted, notes=notes)
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         _refuse_as_found(as_found)
@@ -228,33 +228,6 @@ class KafkaStore(Store):
         plan = plan or intent.is_real
         asked = recovering.StartQuestion(as_release, self.settings, plan=plan, list_lost=list_lost, compare=compare)
         return recovering.recover(self.replicas, asked, answer)
-
-    def rebuild(
-        self,
-        *,
-        parts: Sequence[str] = (),
-        topics: Sequence[str] = (),
-        into: Path | None = None,
-        owner: str | None = None,
-        processes: int | None = None,
-        as_release: Release | None = None,
-        share: Callable[..., Any] | None = None,
-        intent: Intent = DRY_RUN,
-        **more: Any,
-    ) -> Proposal:
-        from rmqctl.kafka.verbs import mending
-
-        refuse_options(self, "rebuild", more)
-        if share is not None:
-            raise WrongUsage("--engine", "spark is for RocketMQ: files of a log directory are made here.")
-        answer = Proposal(intent=intent, lock=self.lock)
-        asked = mending.RebuildQuestion(parts, topics, into, owner, self.settings, self._processes(processes))
-        hold_to_change(self, answer, intent)
-        return mending.plan_rebuild(self.replicas, asked, answer)
-
-    def _processes(self, wanted: int | None) -> int:
-        """Processes that share the logs."""
-        return wanted or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
 
     # --- showing ------------------------------------------------------------------------------------
 

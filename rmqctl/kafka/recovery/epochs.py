@@ -43,6 +43,11 @@ class LeaderEpochs:
             if (self.latest is None or epoch > self.latest) and self._assign(epoch, offset):
                 self._write()
 
+    def begin(self, epoch: int, start: int) -> None:
+        """Take an epoch that a leader begins at an offset; one that is known already goes on."""
+        if (self.latest is None or epoch > self.latest) and self._assign(epoch, start):
+            self._write()
+
     def _assign(self, epoch: int, start: int) -> bool:
         if epoch < 0 or start < 0:
             raise StartFails(f"epoch {epoch} with start offset {start} is no leader epoch")
