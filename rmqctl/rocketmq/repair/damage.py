@@ -13,6 +13,7 @@ import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding
+from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.rocketmq.dispatch.continuity import inner_counts
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.findings.log import (
@@ -33,7 +34,6 @@ from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
 from rmqctl.rocketmq.log.crc import NAME
-from rmqctl.rocketmq.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import Claim, Range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile

@@ -24,14 +24,16 @@ from dataclasses import dataclass
 
 from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
+from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, Crc, Diagnosis, diagnose, span_of
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
 from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, SMALLEST, why_not_inflated
-from rmqctl.rocketmq.repair.crc_correction import LONGEST_BURST, MOST_CANDIDATES, Diagnosis, diagnose, span_of
 from rmqctl.rocketmq.repair.queue_references import Claim
 from rmqctl.text import number_of
 
+BODY_CRC = Crc(CRC32, crc32, MASK)
+"""How brokers keep the CRC of a body: without the highest bit."""
 _HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
 _MOST_PLACES = 64
@@ -263,7 +265,7 @@ def _in_record(raw: bytes) -> list[Mended]:
     digits = raw[-SIZE + len(NAME) : -1]
     if not digits.isdigit():
         return []
-    found = diagnose(raw[:-SIZE], int(digits[::-1]) & 0xFFFFFFFF)
+    found = diagnose(raw[:-SIZE], int(digits[::-1]) & 0xFFFFFFFF, BODY_CRC)
     if found.correction is None or found.correction.at < 0 or found.tried > MOST_CANDIDATES:
         return []
     record, at = bytearray(raw), found.correction.at
@@ -455,7 +457,7 @@ def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis |
         return Diagnosis(0, 0, None) if body or not exact else None
     if exact:
         return None
-    found = diagnose(body, stored)
+    found = diagnose(body, stored, BODY_CRC)
     if found.correction is None:
         return None
     at = 8 if found.correction.at < 0 else layout.body_at + found.correction.at

@@ -5,11 +5,18 @@ from __future__ import annotations
 import random
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqctl.repair.crc_correction import CRC32C, MOST_CANDIDATES, Crc, Diagnosis
+from rmqctl.repair.crc_correction import diagnose as diagnosed
 from rmqctl.rocketmq.log.crc import MASK, crc32
-from rmqctl.rocketmq.repair.crc_correction import MOST_CANDIDATES, Diagnosis, diagnose
+from rmqctl.rocketmq.repair.heal import BODY_CRC
+
+
+def diagnose(body: bytes, stored: int) -> Diagnosis:
+    return diagnosed(body, stored, BODY_CRC)
 
 
 def corrected(body: bytes, found: Diagnosis) -> bytes | None:
@@ -129,3 +136,17 @@ def test_short_bursts_in_large_bodies() -> None:
             assert bytes(fixed) == body
             healed += 1
     assert healed >= 45  # bursts of 4 bits in 16 KiB are just more than 2^20 candidates
+
+
+@pytest.mark.parametrize("burst", [1, 2, 8, 16])
+def test_a_crc_with_all_its_bits_and_another_polynomial(burst: int) -> None:
+    whole = Crc(CRC32C, crc32c)
+    chance = random.Random(burst)
+    for _ in range(20):
+        body = chance.randbytes(chance.randrange(40, 600))
+        pattern = 1 | 1 << burst - 1 | chance.getrandbits(burst)
+        damaged = flipped(body, chance.randrange(8 * len(body) - burst), pattern)
+        found = diagnosed(damaged, crc32c(body), whole)
+        assert corrected(damaged, found) in (body, None), "never another body"
+        assert burst > 8 or corrected(damaged, found) == body
+    assert diagnosed(b"sound", crc32c(b"sound"), whole).correction is None

@@ -1,29 +1,49 @@
 """Which bits of a body are wrong, read off the difference between the stored and the computed CRC.
 
-CRC-32 is linear: a body that differs from the true one by an error pattern has a CRC that differs by the
+A CRC is linear: a body that differs from the true one by an error pattern has a CRC that differs by the
 CRC of that pattern alone, whatever the body is. For every place of the body there is exactly one pattern of
 four bytes with a given difference, so all places are computed at once and the short patterns picked out.
-Of the 32 bits brokers keep 31 (spec 2.5): each difference is tried with the lost bit both ways.
+Where a format keeps 31 of the 32 bits, each difference is tried with the lost bit both ways.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-
-from rmqctl.rocketmq.log.crc import MASK, crc32
 
 MOST_CANDIDATES = 1 << 20
 """Patterns that may be tried for one body: a wrong one fits by chance once in 2**31 tries."""
 MOST_RIVALS = 1 << 26
 """Longer bursts fit a large body by chance alone, several at once: they say nothing against a short one."""
 LONGEST_BURST = 16
-_POLYNOMIAL = 0xEDB88320
+CRC32 = 0xEDB88320
+CRC32C = 0x82F63B78
 Words = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True)
+class Crc:
+    """A checksum as a format uses it.
+
+    Attributes:
+        polynomial: reflected: :data:`CRC32` or :data:`CRC32C`.
+        compute: gives all 32 bits for some bytes.
+        mask: the bits that are stored: all, or all but the highest.
+    """
+
+    polynomial: int
+    compute: Callable[[Any], int]
+    mask: int = 0xFFFFFFFF
+
+    @property
+    def bits(self) -> int:
+        """Bits that are stored."""
+        return self.mask.bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +69,21 @@ class Diagnosis:
         tried: patterns that were candidates.
         fits: how many of them explain the difference.
         correction: the one that is accepted; None if there is none, or more than one.
+        bits: that the format keeps of the CRC.
     """
 
     tried: int
     fits: int
     correction: Correction | None
+    bits: int = 31
 
     @property
     def odds(self) -> str:
         """The chance that an accepted correction is a wrong one."""
-        return f"{self.tried} candidates tried, 1 fits; chance of a wrong one {self.tried} / 2^31"
+        return f"{self.tried} candidates tried, 1 fits; chance of a wrong one {self.tried} / 2^{self.bits}"
 
 
-def diagnose(body: bytes, stored: int) -> Diagnosis:
+def diagnose(body: bytes, stored: int, crc: Crc) -> Diagnosis:
     """Find the wrong bits of a body, or of its CRC field.
 
     A single bit is accepted if no other single bit fits; a burst if it is as short as the limit of candidates allows
@@ -71,17 +93,18 @@ def diagnose(body: bytes, stored: int) -> Diagnosis:
         stored: the CRC field as it stands, unsigned.
     """
     stored &= 0xFFFFFFFF
-    difference = stored ^ (crc32(body) & MASK)
+    difference = stored ^ (crc.compute(body) & crc.mask)
     if not difference or not body:
-        return Diagnosis(0, 0, None)
+        return Diagnosis(0, 0, None, crc.bits)
     count = 8 * len(body) + 32
-    found = [c for c in (*_in_field(difference), *_in_body(len(body), difference)) if _rivals(c, count) <= MOST_RIVALS]
+    all_of_them = (*_in_field(difference), *_in_body(len(body), difference, crc))
+    found = [c for c in all_of_them if _rivals(c, count) <= MOST_RIVALS]
     singles = [c for c in found if c.span == 1]
     if singles or len(found) != 1:
         accepted = singles[0] if len(singles) == 1 and count <= MOST_CANDIDATES else None
-        return Diagnosis(count, len(singles), accepted)
+        return Diagnosis(count, len(singles), accepted, crc.bits)
     tried = _rivals(found[0], count)
-    return Diagnosis(tried, 1, found[0] if tried <= MOST_CANDIDATES else None)
+    return Diagnosis(tried, 1, found[0] if tried <= MOST_CANDIDATES else None, crc.bits)
 
 
 def _rivals(one: Correction, count: int) -> int:
@@ -96,13 +119,13 @@ def _in_field(difference: int) -> list[Correction]:
     return [Correction(-1, pattern, span)] if span <= LONGEST_BURST else []
 
 
-def _in_body(size: int, difference: int) -> list[Correction]:
+def _in_body(size: int, difference: int, crc: Crc) -> list[Correction]:
     """Every burst of the body that explains the difference, each once."""
-    if difference >> 31:  # the bit that is always zero: only the field itself can be wrong
+    if difference & ~crc.mask:  # a bit that is always zero: only the field itself can be wrong
         return []
     found = []
-    for syndrome in (difference, difference | 1 << 31):
-        words = _windows(syndrome, size)
+    for syndrome in sorted({difference, difference | crc.mask ^ 0xFFFFFFFF}):
+        words = _windows(crc.polynomial, syndrome, size)
         rows = np.flatnonzero((words < 1 << 24) & (words & 0xFF != 0))
         for row in rows.tolist():
             at, pattern = size - 1 - row, int(words[row]).to_bytes(4, "little").rstrip(b"\0")
@@ -121,43 +144,43 @@ def span_of(pattern: bytes) -> int:
     return min(spans)
 
 
-def _windows(syndrome: int, size: int) -> Words:
+def _windows(polynomial: int, syndrome: int, size: int) -> Words:
     """The four bytes (little-endian) from place ``size - 1 - row`` on that have this syndrome, shape (size,)."""
     words = np.empty(size, np.uint32)
-    words[0] = _step_back(syndrome)
+    words[0] = _step_back(polynomial, syndrome)
     done = 1
     for power in range(size.bit_length()):
         take = min(done, size - done)
-        words[done : done + take] = _apply(_back_tables(power), words[:take])
+        words[done : done + take] = _apply(_back_tables(polynomial, power), words[:take])
         done += take
     return words
 
 
 @cache
-def _table() -> tuple[int, ...]:
+def _table(polynomial: int) -> tuple[int, ...]:
     """The CRC of each byte value, register starting at zero."""
     table = []
     for value in range(256):
         for _ in range(8):
-            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+            value = value >> 1 ^ (polynomial if value & 1 else 0)
         table.append(value)
     return tuple(table)
 
 
-def _step_back(register: int) -> int:
+def _step_back(polynomial: int, register: int) -> int:
     """The register before one zero byte went through it."""
-    table = _table()
+    table = _table(polynomial)
     low = next(i for i, value in enumerate(table) if value >> 24 == register >> 24)
     return (register ^ table[low]) << 8 & 0xFFFFFFFF | low
 
 
 @cache
-def _back_tables(power: int) -> Words:
+def _back_tables(polynomial: int, power: int) -> Words:
     """``2 ** power`` steps back as four tables of 256, one a byte of the register; shape (4, 256)."""
     if power:
-        half = _back_tables(power - 1)
+        half = _back_tables(polynomial, power - 1)
         return np.stack([_apply(half, row) for row in half])
-    rows = [[_step_back(value << shift) for value in range(256)] for shift in (0, 8, 16, 24)]
+    rows = [[_step_back(polynomial, value << shift) for value in range(256)] for shift in (0, 8, 16, 24)]
     return np.array(rows, np.uint32)
 
 
