@@ -81,8 +81,10 @@ class _Part(Protocol):
 
 
 def say_if_part(found: _Part) -> None:
-    """Remark on a path inside a store where the whole store is looked at."""
-    if found.selection:
+    """Remark on a path inside a store where the whole store is looked at: by all verbs but those that keep to it."""
+    context = click.get_current_context(silent=True)
+    asked = context.info_name if context is not None else None
+    if found.selection and asked not in getattr(found, "keep_to_selection", ()):
         message(f"{found.selection} is a part of the store {found.root}: this looks at the whole store")
 
 
@@ -101,8 +103,9 @@ owner_option = click.option(
 )
 
 
+_PATH = click.argument("path")
+_PATHS = click.argument("path", nargs=-1, required=True, metavar="PATH...")
 _STORE = (
-    click.argument("path"),
     click.option(
         "--commitlog",
         "commit_log",
@@ -189,12 +192,21 @@ def output_option(*more: str, default: str = "table") -> Decorator:
 
 def store_options(function: Function) -> Function:
     """Add PATH, ``--commitlog``, ``--broker-conf`` and ``--format``; gives the command ``store``."""
+    return _with_store(_PATH, function)
 
-    def make(commit_log: str | None, **values: Any) -> StoreOptions:
+
+def store_options_with_paths(function: Function) -> Function:
+    """The same for commands of no other argument: PATH may be repeated, for a store in several directories."""
+    return _with_store(_PATHS, function)
+
+
+def _with_store(argument: Decorator, function: Function) -> Function:
+    def make(path: str | tuple[str, ...], commit_log: str | None, **values: Any) -> StoreOptions:
         directories = tuple(part for part in (commit_log or "").split(",") if part)
-        return StoreOptions(commit_log=directories, **values)
+        return StoreOptions(path if isinstance(path, str) else ",".join(path), directories, **values)
 
-    return _packed("store", _STORE, ("path", "commit_log", "broker_conf", "format"), make)(refusing(function))
+    keys = ("path", "commit_log", "broker_conf", "format")
+    return _packed("store", (argument, *_STORE), keys, make)(refusing(function))
 
 
 def refusing(function: Function) -> Function:

@@ -11,7 +11,14 @@ from commands import _sink
 from commands._answer import finish, showing, write
 from commands._app import Output, message
 from commands._kafka_dump_log import kafka_dump_log_options
-from commands._options import StoreOptions, as_release, filter_options, max_body_option, output_option, store_options
+from commands._options import (
+    StoreOptions,
+    as_release,
+    filter_options,
+    max_body_option,
+    output_option,
+    store_options_with_paths,
+)
 from commands._rows import Row
 from commands._signals import Terminated
 from commands._types import Size, refuse
@@ -21,7 +28,7 @@ from rmqctl.release import Release
 
 
 @click.command("dump")
-@store_options
+@store_options_with_paths
 @filter_options
 @click.option("--records", is_flag=True, help="Kafka: each batch is followed by its records.")
 @click.option("--read-committed", is_flag=True, help="Kafka: leave out what consumers of committed records do not get.")
@@ -66,7 +73,8 @@ def command(
     \b
     FORMAT takes %t topic, %p queue id, %o queue offset, %O physical offset, %k keys,
     %T store time (ms), %s body, %S body size, %h properties, %i message id, %%, and
-    \\n \\t \\r \\0 \\\\ \\xHH.
+    \\n \\t \\r \\0 \\\\ \\xHH. Of Kafka's records: %t topic, %p partition, %o offset, %k key,
+    %K key size, %T timestamp, %s value, %S value size, %h headers; sizes of null are -1.
 
     \b
     Examples:
@@ -77,6 +85,7 @@ def command(
       rmqctl dump store --key order1 -o hex
       rmqctl dump store --pending timer
       rmqctl dump store --follow --format-string '%t/%p %o %k %s\\n'
+      rmqctl dump kafka-logs/orders-0 --read-committed --format-string '%o %k %s\\n'
     """
     _check(out, format_string, follow=follow, redact=redact)
     _check_pending(out, pending, follow=follow)
@@ -161,4 +170,5 @@ def _formatted(row: Row, form: Callable[[Row], bytes]) -> bytes:
     """A message in the user's form; damage goes to stderr, other rows are left out."""
     if row["kind"] == "finding":
         message(f"{row['severity']} {row['id']} at {row['file']}:{row['offset']}: {row['message']}")
-    return form(row) if row["kind"] == "message" else b""
+    is_shown = row["kind"] == "message" or (row["kind"] == "record" and row["control_type"] is None)
+    return form(row) if is_shown else b""

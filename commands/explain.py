@@ -38,7 +38,7 @@ def command(id: str, out: Output) -> None:  # noqa: A002 - what users know it by
 
 def _known() -> dict[str, dict[str, Any]]:
     """Every finding and every reason, by id."""
+    from rmqctl.explain import all_misses
     from rmqctl.findings import all_kinds
-    from rmqctl.rocketmq.query.steps import misses
 
-    return {kind.id: asdict(kind) for kind in all_kinds()} | {miss.id: asdict(miss) for miss in misses()}
+    return {kind.id: asdict(kind) for kind in all_kinds()} | {miss.id: asdict(miss) for miss in all_misses()}

@@ -52,9 +52,9 @@ def _findings() -> list[dict[str, Any]]:
 
 
 def _misses() -> list[dict[str, Any]]:
-    from rmqctl.rocketmq.query.steps import misses
+    from rmqctl.explain import all_misses
 
-    return [asdict(miss) for miss in misses()]
+    return [asdict(miss) for miss in all_misses()]
 
 
 def _layout(name: str, *, numbers: bool) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, output_option, store_options_with_paths
 
 
 @click.command("info")
-@store_options
+@store_options_with_paths
 @click.option("--explain", is_flag=True, help="Show instead what each fact says about the release.")
 @output_option()
 def command(store: StoreOptions, explain: bool, out: Output) -> None:
@@ -18,11 +18,13 @@ def command(store: StoreOptions, explain: bool, out: Output) -> None:
 
     Reads the ends of the log and directory lists only, so it is quick on any size. The releases are
     the range that fits all evidence; geometry says how it was known (broker-conf, detected, default).
-    A file that cannot be read is named, and the exit status is 1.
+    A file that cannot be read is named, and the exit status is 1. Give several PATHs, or one with
+    commas, where a Kafka broker has several log directories (log.dirs).
 
     \b
-    Example:
+    Examples:
       rmqctl info /data/rocketmq/store
+      rmqctl info /disk1/kafka /disk2/kafka
       rmqctl info /data/rocketmq/store --explain
       rmqctl info /var/lib/kafka -o json
     """

@@ -6,12 +6,12 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, as_found_option, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_found_option, as_release_option, output_option, store_options_with_paths
 from rmqctl.release import Release
 
 
 @click.command("lag")
-@store_options
+@store_options_with_paths
 @click.option("--group", help="Only this consumer group.")
 @click.option("--topic", help="Only this topic.")
 @as_release_option

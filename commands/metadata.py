@@ -6,11 +6,11 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, output_option, store_options_with_paths
 
 
 @click.command("metadata")
-@store_options
+@store_options_with_paths
 @click.option(
     "--at", type=click.IntRange(min=0), metavar="OFFSET", help="As it was once the record at this offset was applied."
 )

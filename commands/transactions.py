@@ -6,11 +6,11 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, output_option, store_options
+from commands._options import StoreOptions, output_option, store_options_with_paths
 
 
 @click.command("transactions")
-@store_options
+@store_options_with_paths
 @output_option()
 def command(store: StoreOptions, out: Output) -> None:
     """List transactional ids by their latest state, with the partitions of the transaction that is open.

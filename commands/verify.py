@@ -9,7 +9,7 @@ import click
 
 from commands._answer import finish, show, showing, write
 from commands._app import Output
-from commands._options import StoreOptions, as_release_option, output_option, store_options
+from commands._options import StoreOptions, as_release_option, output_option, store_options_with_paths
 from commands._spark import spark_options, started, working
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@store_options
+@store_options_with_paths
 @click.option(
     "--level",
     type=click.Choice(["quick", "structure", "full"]),

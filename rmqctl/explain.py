@@ -1,9 +1,86 @@
-"""Steps and reasons of an explained answer, as lines for people."""
+"""Steps and reasons of an explained answer: the table of reasons, which families add to, and lines for people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
+
+CONCLUSION = "conclusion"
+"""``what`` of the last step."""
+_MISS_MODULES = ("rmqctl.rocketmq.query.steps", "rmqctl.kafka.query.steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """One reason.
+
+    Attributes:
+        id: ``miss.<kebab-name>``, stable.
+        sentence: the answer, with ``{names}`` for what differs from case to case.
+        meaning: one or two sentences for someone who never read the source.
+    """
+
+    id: str
+    sentence: str
+    meaning: str
+
+    def conclude(self, about: str = "", /, **values: object) -> Step:
+        """The last step of an explanation, ``about`` a file where one is to blame: that, or the value of ``file``.
+
+        Raises:
+            KeyError: a name of the sentence has no value.
+        """
+        return Step(about or str(values.get("file", "")), CONCLUSION, self.sentence.format(**values), self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was looked at.
+
+    Attributes:
+        file: relative to the store, "" when no one file was looked at.
+        what: what was looked at: ``slot 17``, ``entry 4``, ``record 8123``.
+        result: what was there, and whether it was kept or dropped and why.
+        id: of the reason, in the last step only.
+    """
+
+    file: str
+    what: str
+    result: str
+    id: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """The JSON object of the contract; ``id`` only where there is one."""
+        row: dict[str, Any] = {"kind": "step", "file": self.file, "what": self.what, "result": self.result}
+        return row | {"id": self.id} if self.id else row
+
+
+_registry: dict[str, Miss] = {}
+
+
+def declare_miss(name: str, sentence: str, meaning: str) -> Miss:
+    """Make a reason and add it to the table.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    miss = Miss(f"miss.{name}", sentence, meaning)
+    if miss.id in _registry:
+        raise ValueError(f"{miss.id} is taken")
+    _registry[miss.id] = miss
+    return miss
+
+
+def all_misses() -> list[Miss]:
+    """The table, family by family, in order of declaration."""
+    own = [vars(import_module(module)).values() for module in _MISS_MODULES]
+    declared = [value for values in own for value in values if isinstance(value, Miss)]
+    return list(dict.fromkeys([NONE, *declared]))
+
+
+NONE = declare_miss("none", "nothing is missing: {found}", "The query answers what is there.")
 
 
 def step_lines(steps: Iterable[Mapping[str, Any]], *, title: str = "", apart: bool = False) -> Iterator[str]:

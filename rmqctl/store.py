@@ -104,11 +104,13 @@ class Store(Protocol):
         root: its path or URL.
         selection: the path inside that the user pointed at, "" for all of it. Reading verbs keep to it.
         lock: the lock file of a broker, relative to the root.
+        keep_to_selection: commands that look only at the selection; others look at the whole store and say so.
     """
 
     kind: str
     selection: str
     lock: str
+    keep_to_selection: frozenset[str] = frozenset()
 
     @property
     def root(self) -> str: ...

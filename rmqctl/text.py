@@ -1,8 +1,15 @@
-"""Words for people, and bytes as JSON shows them: text where they are UTF-8, else base64."""
+"""Words for people; bytes as JSON shows them, text or base64; and rows in a form of the user's own."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
 Text = str | dict[str, str]
+Row = Mapping[str, Any]
+Fields = Mapping[str, tuple[str, Callable[[Row], Any]]]
+"""What may stand after a percent sign: its meaning, and how it is read from a row."""
 
 
 def number_of(count: int, noun: str) -> str:
@@ -18,3 +25,53 @@ def text_or_base64(data: bytes) -> Text:
         import base64
 
         return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def raw(value: Text | int | None) -> bytes:
+    """A shown value as the bytes it was; nothing for one that is absent or could not be read."""
+    if value is None:
+        return b""
+    if isinstance(value, dict):
+        import base64
+
+        return base64.b64decode(value["base64"])
+    return str(value).encode("utf-8", "surrogateescape")
+
+
+# --- rows in a form of the user's own, in the manner of kcat ----------------------------------------
+
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_KNOWN_ESCAPES = ", ".join(["\\" + escape for escape in _ESCAPES] + ["\\xHH"])
+_TOKEN = re.compile(r"%(.)|\\x([0-9A-Fa-f]{2})|\\(.)|([%\\])|[^%\\]+", re.DOTALL)
+
+
+def compile_form(text: str, fields: Fields) -> Callable[[Row], bytes]:
+    """Return a function from a row to bytes, as a format string says.
+
+    Raises:
+        ValueError: a ``%`` or ``\\`` is followed by nothing that has a meaning.
+    """
+    parts = [_part(match, fields) for match in _TOKEN.finditer(text)]
+    return lambda row: b"".join(part if isinstance(part, bytes) else part(row) for part in parts)
+
+
+def _part(match: re.Match[str], fields: Fields) -> bytes | Callable[[Row], bytes]:
+    field, code, escape, alone = match.groups()
+    if alone:
+        raise ValueError(f"{alone!r} at the end has no meaning; write {alone * 2!r} for one {alone!r}")
+    if code:
+        return bytes.fromhex(code)
+    if escape:
+        if escape not in _ESCAPES:
+            raise ValueError(f"'\\{escape}' has no meaning; known are {_KNOWN_ESCAPES}")
+        return _ESCAPES[escape]
+    if not field:
+        return match[0].encode("utf-8", "surrogateescape")
+    if field == "%":
+        return b"%"
+    if field not in fields:
+        known = ", ".join(f"%{f} {meaning}" for f, (meaning, _) in fields.items())
+        raise ValueError(f"'%{field}' has no meaning; known are {known}")
+    read = fields[field][1]
+    return lambda row: value if isinstance(value := read(row), bytes) else raw(value)

@@ -214,3 +214,12 @@ TRANSACTION_OPEN = declare(
     "Normal while it runs; rmqctl transactions says which hang.",
     see="spec 12",
 )
+TRANSACTION_MARKER_GONE = declare(
+    "transaction.marker-gone",
+    _W,
+    "Compaction removed the marker that ended a transaction, and left records of it: what was aborted hangs, or counts as committed with the producer's next commit.",
+    "Compare the records with another replica. `rmqctl transactions` prints the line that ends a transaction that hangs.",
+    broker="Removes the marker of an aborted transaction that began in the segment in which a cleaning stopped, and keeps its records.",
+    fixed_in="3.0.2, 3.1.1 and 3.2.0 (KAFKA-13727); what was written so stays",
+    see="KAFKA-13727",
+)

@@ -17,7 +17,7 @@ from rmqctl.kafka.block import Block
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.records import Records
-from rmqctl.text import Text, text_or_base64
+from rmqctl.text import Fields, Text, raw, text_or_base64
 
 Row = dict[str, Any]
 Shown = Callable[[bytes], Text]
@@ -181,6 +181,20 @@ def _headers(records: Records, show: Shown) -> Iterable[list[list[Text | None]]]
         [[shown_text(name), None if value is None else show(value)] for name, value in records.headers_of(index)]
         for index in range(len(records))
     )
+
+
+FORM: Fields = {
+    "t": ("topic", lambda row: row["topic"]),
+    "p": ("partition", lambda row: row["partition"]),
+    "o": ("offset", lambda row: row["offset"]),
+    "k": ("key", lambda row: row["key"]),
+    "K": ("key size (bytes, -1 for null)", lambda row: row["key_size"]),
+    "T": ("timestamp (ms)", lambda row: row["timestamp"]),
+    "s": ("value", lambda row: row["value"]),
+    "S": ("value size (bytes, -1 for null)", lambda row: row["value_size"]),
+    "h": ("headers", lambda row: b",".join(b"%s=%s" % (raw(name), raw(value)) for name, value in row["headers"])),
+}
+"""What stands after a percent sign of ``--format-string``."""
 
 
 def has_decoder(topic: str | None) -> bool:

@@ -49,6 +49,7 @@ class KafkaStore(Store):
 
     kind = "kafka-log-directory"
     lock = ".lock"
+    keep_to_selection = frozenset({"verify", "topics", "producers"})
 
     def __init__(self, logs: LogDirectories) -> None:
         self.logs = logs

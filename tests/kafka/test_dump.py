@@ -296,3 +296,19 @@ def test_a_partition_that_may_not_be_listed(log: Path, rmqctl: Rmqctl, monkeypat
     found = rows(rmqctl, log.parents[1], code=1)
     assert (found[0]["id"], found[0]["file"]) == ("directory.unreadable-file", "u-0")
     assert len(found) == 31
+
+
+def test_records_in_a_form_of_the_users_own(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    log = tmp_path / "t-3" / f"{0:020d}.log"
+    log.parent.mkdir()
+    records = [record(0, b"k", b"v%d"), record(1, None, None, headers=[(b"a", b"1"), (b"b", None)])]
+    log.write_bytes(batch(0, records) + batch(2, [record(0, bytes(4), bytes(6))], attributes=0x20))
+    result = rmqctl("dump", log.parent, "--format-string", r"%t/%p@%o %T %k:%K %s:%S [%h] %%\n")
+    assert result.stdout.splitlines() == [
+        "t/3@0 1700000000000 k:1 v%d:3 [] %",
+        "t/3@1 1700000000000 :-1 :-1 [a=1,b=] %",
+    ]
+    assert rmqctl("dump", log.parent, "--format-string", "%i").exit_code == 2
+    index = log.with_suffix(".index")
+    index.write_bytes(bytes(8))
+    assert rmqctl("dump", index, "--format-string", "%o").exit_code == 2

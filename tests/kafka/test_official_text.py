@@ -167,3 +167,26 @@ def test_indexes(log: Path, rmqctl: Rmqctl) -> None:
     assert printed(rmqctl, index, "--index-sanity-check")[1] == f"{index} passed sanity check."
     index.write_bytes(bytes(7))
     assert rmqctl("dump", index, "-o", "kafka-dump-log", "--index-sanity-check").exit_code in {0, 1}
+
+
+def test_dialects_between_the_recorded_ones() -> None:
+    """4.0 prints transactions as 3.9 did; 4.1 and 4.2 print them, and a change of leader, as JSON (read in their classes)."""
+    files = files_of(golden.pristine("4.3.1-clean"))
+
+    def text(release: str, name: str, decoder: str) -> list[str]:
+        options = Options(deep_iteration=True, print_data_log=True, decoders=(decoder,))
+        return list(OfficialDump(options, Release.parse(release)).lines(*files[name], name, is_alone=True))
+
+    states = next(
+        n for n in sorted(files) if n.startswith("__transaction_state") and n.endswith(".log") and files[n][1].size
+    )
+    of = {release: text(release, states, "transaction_log_decoder") for release in ("3.9.2", "4.0.0", "4.1.0", "4.2.0")}
+    assert any("transaction_metadata::transactionalId=" in line for line in of["4.0.0"])
+    assert of["4.0.0"] == of["3.9.2"] != of["4.1.0"] == of["4.2.0"]
+    assert any('key: {"type":"0","data":{"transactionalId":' in line for line in of["4.1.0"])
+    metadata = next(n for n in sorted(files) if n.startswith("__cluster_metadata") and n.endswith(".log"))
+    leaders = {
+        r: [x for x in text(r, metadata, "cluster_metadata_decoder") if "eaderChange" in x or "LEADER" in x] for r in of
+    }
+    assert all("controlType: LEADER_CHANGE(2)" in line for line in leaders["4.0.0"])
+    assert leaders["4.1.0"] and all(" LeaderChange: {" in line for line in leaders["4.1.0"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,23 @@ def test_several_directories_are_one_store(tmp_path: Path, rmqctl: Rmqctl) -> No
     assert [row["partitions"] for row in info["directories"]] == [36, 3]
     assert rmqctl("topics", f"{root},{tmp_path / 'nowhere'}").exit_code == 11
     assert rmqctl("topics", f"{root},{second / 'meta.properties'}").exit_code == 11
+
+
+def test_several_log_directories_and_parts_of_one(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """PATH repeated is what a list with commas is; verify, topics and producers keep to a partition."""
+    source = golden.pristine("4.3.1-clean")
+    for number, names in enumerate((["txn-a-0"], ["idem-0", "plain-none-0"])):
+        for name in names:
+            shutil.copytree(source / name, tmp_path / f"d{number}" / name)
+        for name in ("meta.properties", ".kafka_cleanshutdown"):
+            shutil.copy(source / name, tmp_path / f"d{number}" / name)
+    both = [str(tmp_path / "d0"), str(tmp_path / "d1")]
+    repeated = _rows(rmqctl, "topics", *both)
+    assert [row["topic"] for row in repeated] == ["idem", "plain-none", "txn-a"]
+    assert repeated == _rows(rmqctl, "topics", ",".join(both))
+    part = str(tmp_path / "d1" / "idem-0")
+    assert [row["topic"] for row in _rows(rmqctl, "topics", part)] == ["idem"]
+    assert {row["topic"] for row in _rows(rmqctl, "producers", part)} == {"idem"}
+    for command in ("topics", "verify"):
+        assert "the whole store" not in rmqctl(command, part).stderr
+    assert "the whole store" in rmqctl("lag", part).stderr

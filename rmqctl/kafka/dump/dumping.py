@@ -20,9 +20,9 @@ from rmqctl.kafka.dump.lines import SegmentLines
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
-from rmqctl.kafka.rows import redacted, shown_text
+from rmqctl.kafka.rows import FORM, redacted, shown_text
 from rmqctl.release import Release
-from rmqctl.text import number_of
+from rmqctl.text import compile_form, number_of
 
 if TYPE_CHECKING:
     from rmqctl.hexview.annotation import Annotation
@@ -61,6 +61,8 @@ def dump(
         segments.views = _committed_views(logs)
     run = _Run(logs, segments, filters, answer)
     answer.rows = run.following() if follow else run.rows()
+    if logs.selected_file is None or logs.selected_file[1].kind in SEGMENTS:
+        answer.formatter = lambda text: compile_form(text, FORM)
     answer.sections = lambda: [Section(rows=answer.rows, layout=RECORD_LAYOUT if with_records else LAYOUT)]
     if follow:
         return answer

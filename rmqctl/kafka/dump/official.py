@@ -20,7 +20,15 @@ from rmqctl.kafka.block import Block
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.official_indexes import IndexDump
-from rmqctl.kafka.dump.official_values import JAVA_TOOL, TOPICS, Texts, decoder_of, java_text, to_json
+from rmqctl.kafka.dump.official_values import (
+    JAVA_TOOL,
+    JSON_COORDINATORS,
+    TOPICS,
+    Texts,
+    decoder_of,
+    java_text,
+    to_json,
+)
 from rmqctl.kafka.dump.segments import extent_of, gap_finding
 from rmqctl.kafka.file_names import BOOTSTRAP, FileKind
 from rmqctl.kafka.legacy import read_message, unwrap
@@ -328,7 +336,7 @@ class _LogText:
         if found is not None and found.value is not None and self.release >= _KRAFT:
             if number in _CONTROL_WORDS:
                 return f" {_CONTROL_WORDS[number]} {to_json(found.value)}"
-            if self.dump.is_java:
+            if self.release >= JSON_COORDINATORS:
                 return f" LeaderChange: {to_json(found.value)}"
         name = _CONTROL_TYPES[number] if 0 <= number < len(_CONTROL_TYPES) else "UNKNOWN"
         return f" controlType: {name}({number})"

@@ -29,8 +29,10 @@ Decoder = Callable[[int, bytes | None, bytes | None], Texts]
 """From the offset, key and value of a record to what is printed."""
 
 JSON_OFFSETS = Release(3, 8, 0)
+JSON_COORDINATORS = Release(4, 1, 0)
+"""One parser for the topics of all coordinators: transactions are JSON, too, and so is a change of leader."""
 JAVA_TOOL = Release(4, 3, 0)
-"""The tool was written again in Java; the last Scala one that is known is 3.9's."""
+"""The tool was written again in Java."""
 
 TOPICS = {
     "offsets_decoder": CONSUMER_OFFSETS,
@@ -53,7 +55,7 @@ def decoder_of(option: str | None, release: Release) -> Decoder:
     if option == "offsets_decoder":
         return _json_of(CONSUMER_OFFSETS) if release >= JSON_OFFSETS else _old_offsets
     if option == "transaction_log_decoder":
-        return _json_of(TRANSACTION_STATE) if release >= JAVA_TOOL else _old_transactions
+        return _json_of(TRANSACTION_STATE) if release >= JSON_COORDINATORS else _old_transactions
     if option == "share_group_state_decoder":
         return _json_of(SHARE_GROUP_STATE)
     if option == "cluster_metadata_decoder":

@@ -11,7 +11,7 @@ import numpy as np
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.query.offset import Keep
 from rmqctl.kafka.query.partitioner import partition_of_key
-from rmqctl.kafka.query.steps import Steps
+from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -115,18 +115,15 @@ def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows:
         hidden = _hidden(log, found)
         if hidden:
             steps.add(log.partition.directory, "transactions", hidden)
-    steps.conclude(_conclusion([log.partition.partition or 0 for log in logs], home, rows))
-    return steps
-
-
-def _conclusion(searched: Sequence[int], home: int, rows: Sequence[Mapping[str, Any]]) -> str:
     if rows:
         others = sorted({row["partition"] for row in rows} - {home})
         where = f"; {', '.join(map(str, others))} is not where the default partitioner puts the key" if others else ""
-        return f"{len(rows)} records have the key{where}"
-    if home not in searched:
-        return f"no record has the key here, but its partition {home} is not in this directory"
-    return "no record has the key: never written, or removed by compaction or retention"
+        steps.found(f"{len(rows)} records have the key{where}")
+    elif home not in {log.partition.partition or 0 for log in logs}:
+        steps.conclude(KEY_ELSEWHERE, home=home)
+    else:
+        steps.conclude(NO_KEY)
+    return steps
 
 
 def _with_key(records: Records, key: bytes) -> list[int]:

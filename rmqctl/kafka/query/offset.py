@@ -12,7 +12,20 @@ from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.block import Flags
 from rmqctl.kafka.directory import Segment
 from rmqctl.kafka.indexes import read_offset_index
-from rmqctl.kafka.query.steps import Steps
+from rmqctl.kafka.query.steps import (
+    ABORTED,
+    BEYOND_END,
+    COMPACTED,
+    CONTROL_RECORD,
+    DELETED_BY_REQUEST,
+    DELETED_WITH_SEGMENTS,
+    END_OF_LOG,
+    LEFT_OUT,
+    NO_BATCH,
+    NO_SEGMENT,
+    NOT_DECIDED,
+    Steps,
+)
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -85,13 +98,11 @@ def _explain_range(log: PartitionLog, offset: int, steps: Steps) -> None:
     state = log.replayed
     steps.add("", "range", f"the log holds offsets from {state.log_start_offset} to before {state.log_end_offset}")
     if offset >= state.log_start_offset:
-        steps.conclude(f"offset {offset} is beyond the end of the log, {state.log_end_offset}")
+        steps.conclude(BEYOND_END, offset=offset, end=state.log_end_offset)
     elif log.segments and offset >= log.segments[0].base:
-        steps.conclude(
-            f"records before {state.log_start_offset} were deleted by request; they may still lie in the file"
-        )
+        steps.conclude(DELETED_BY_REQUEST, start=state.log_start_offset)
     else:
-        steps.conclude(f"records before {state.log_start_offset} were deleted with their segments")
+        steps.conclude(DELETED_WITH_SEGMENTS, start=state.log_start_offset)
 
 
 def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Steps) -> None:
@@ -99,14 +110,14 @@ def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], s
     log, offset = view.log, question.offset
     segment = segment_of(log, offset)
     if segment is None or segment.log is None:
-        steps.conclude("the partition has no segment")
+        steps.conclude(NO_SEGMENT)
         return
     steps.add(segment.log.name, "segment", f"base offset {segment.base}: the greatest that is not above {offset}")
     index_entry(segment, offset, steps)
     if rows and rows[0]["offset"] == offset:
-        steps.conclude(f"the record is in the batch at byte {rows[0]['batch_position']}", rows[0]["file"])
+        steps.found(f"the record is in the batch at byte {rows[0]['batch_position']}", rows[0]["file"])
         return
-    steps.conclude(_why_not(view, question, rows))
+    _conclude(view, question, rows, steps)
 
 
 def segment_of(log: PartitionLog, offset: int) -> Segment | None:
@@ -136,16 +147,16 @@ def index_entry(segment: Segment, offset: int, steps: Steps) -> int:
     return position
 
 
-def _why_not(view: View, question: OffsetQuestion, rows: list[dict[str, Any]]) -> str:
-    """Why a consumer gets no record at the offset, one sentence."""
+def _conclude(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], steps: Steps) -> None:
+    """Say why a consumer gets no record at the offset."""
     log, offset = view.log, question.offset
     state = log.replayed
     after = f"; the next record is at {rows[0]['offset']}" if rows else "; no record follows"
     if offset >= state.log_end_offset:
-        return f"offset {offset} is the end of the log"
+        return steps.conclude(END_OF_LOG, offset=offset)
     if offset >= view.end:
         producer, first = min(state.producers.open.items(), key=lambda item: item[1])
-        return f"producer {producer} has a transaction open since offset {first}: nothing from there on is decided"
+        return steps.conclude(NOT_DECIDED, producer=producer, first=first)
     aborted = Spans(state.producers.aborted)
     for _, block in log.blocks(offset):
         hit = np.flatnonzero((block["base_offset"] <= offset) & (block["last_offset"] >= offset))
@@ -153,13 +164,12 @@ def _why_not(view: View, question: OffsetQuestion, rows: list[dict[str, Any]]) -
             row = int(hit[0])
             place = f"the batch at byte {int(block.position[row])} of {block.file}"
             if block["attributes"][row] & Attributes.CONTROL:
-                return f"offset {offset} is a control record, in {place}: consumers are not given it{after}"
+                return steps.conclude(CONTROL_RECORD, offset=offset, place=place, after=after)
             span = aborted.find(int(block["producer_id"][row]), int(block["base_offset"][row]))
             if span is not None and question.read_committed:
-                return f"{place} belongs to a transaction that the marker at {span[1]} aborted{after}"
+                return steps.conclude(ABORTED, place=place, marker=span[1], after=after)
             there = any((records.offset == offset).any() for records in records_of(block.take(hit[:1])))
-            reason = "does not pass the filters" if there else "was removed by compaction"
-            return f"offset {offset} lies in {place}, but the record {reason}{after}"
+            return steps.conclude(LEFT_OUT if there else COMPACTED, offset=offset, place=place, after=after)
         if (block["base_offset"] > offset).any():
             break
-    return f"no batch holds offset {offset}: compaction, or a cut and repair of the log, removed it{after}"
+    return steps.conclude(NO_BATCH, offset=offset, after=after)

@@ -12,7 +12,7 @@ from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import Segment
 from rmqctl.kafka.indexes import TimeIndex, read_time_index
 from rmqctl.kafka.query.offset import index_entry
-from rmqctl.kafka.query.steps import Steps
+from rmqctl.kafka.query.steps import NO_TIMESTAMP, NONE_IN_SEGMENT, NONE_THAT_LATE, TIME_INDEX_WRONG, Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -65,10 +65,10 @@ def offset_for_time(log: PartitionLog, time: int | str, *, explain: bool = False
     number = SPECIAL[time] if isinstance(time, str) else time
     if number == LATEST:
         end = log.replayed.log_end_offset
-        steps.conclude(f"the log ends before offset {end}")
+        steps.found(f"the log ends before offset {end}")
         return TimeAnswer(number, end, -1, None, tuple(steps.rows()))
     if number == EARLIEST:
-        steps.conclude(f"the log starts at offset {log.log_start_offset}")
+        steps.found(f"the log starts at offset {log.log_start_offset}")
         return TimeAnswer(number, log.log_start_offset, -1, None, tuple(steps.rows()))
     found = _largest(log, steps) if number == MAX_TIMESTAMP else _at_or_after(log, number, steps)
     if explain and number >= 0:
@@ -93,12 +93,12 @@ def _at_or_after(log: PartitionLog, time: int, steps: Steps) -> Found | None:
         )
         found = _search(log, segment, index, time, steps)
         if found is None:
-            steps.conclude("the segment holds no such record, and a broker looks in no other", segment.log.name)
+            steps.conclude(NONE_IN_SEGMENT, segment.log.name)
         else:
             offset = int(found.records.offset[found.row])
-            steps.conclude(f"offset {offset} is the first of that time or later", segment.log.name)
+            steps.found(f"offset {offset} is the first of that time or later", segment.log.name)
         return found
-    steps.conclude(f"no segment has a timestamp of {time} or later")
+    steps.conclude(NONE_THAT_LATE, time=time)
     return None
 
 
@@ -148,7 +148,7 @@ def _largest(log: PartitionLog, steps: Steps) -> Found | None:
         if largest > best:
             best, where = largest, segment
     if where is None:
-        steps.conclude("no record has a timestamp")
+        steps.conclude(NO_TIMESTAMP)
         return None
     for block in _blocks(log, where):
         times = block["max_timestamp"]
@@ -156,9 +156,9 @@ def _largest(log: PartitionLog, steps: Steps) -> Found | None:
             hit = np.flatnonzero(records.timestamp == best)
             if len(hit):
                 offset = int(records.offset[hit[0]])
-                steps.conclude(f"offset {offset} is the first with the largest timestamp {best}", block.file)
+                steps.found(f"offset {offset} is the first with the largest timestamp {best}", block.file)
                 return Found(records, int(hit[0]))
-    steps.conclude(f"no record has the timestamp {best} that the time index says")
+    steps.conclude(TIME_INDEX_WRONG, time=best)
     return None
 
 

@@ -20,6 +20,8 @@ from rmqctl.kafka.state.producers import Marker, marker_of
 
 _OFFSET_COMMITS, _GROUP_METADATA = (0, 1), 2
 _SHARE_SNAPSHOT = 0
+_DONE = frozenset({2, 4})
+"""Delivery states ACKNOWLEDGED and ARCHIVED."""
 
 
 class TableRecord(NamedTuple):
@@ -96,11 +98,28 @@ class SharePartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareState:
-    """Start offset and the leader epoch and time it was written with; -1 for none."""
+    """Where a share group is in a partition; -1 for what is not known.
+
+    Attributes:
+        leader_epoch, write_timestamp: with which the start offset was written.
+        batches: first and last offset and delivery state of records after the start, ascending.
+        complete: records after the start that are done with, as releases from 4.2 on count them.
+    """
 
     start_offset: int
     leader_epoch: int
     write_timestamp: int
+    batches: tuple[tuple[int, int, int], ...] = ()
+    complete: int = -1
+
+    @property
+    def done(self) -> int:
+        """Records after the start that are acknowledged or archived, so that nobody gets them again."""
+        if self.complete >= 0:
+            return self.complete
+        start = self.start_offset
+        spans = [(max(first, start), last) for first, last, state in self.batches if state in _DONE]
+        return sum(max(last - first + 1, 0) for first, last in spans)
 
 
 def group_offsets(logs: Iterable[PartitionLog]) -> GroupOffsets:
@@ -231,8 +250,20 @@ def _transaction(name: str, value: Values) -> Transaction:
 
 def _share_state(kind: int, value: Values, known: ShareState | None) -> ShareState:
     start: int = value["startOffset"]
+    batches = [(b["firstOffset"], b["lastOffset"], b["deliveryState"]) for b in value["stateBatches"] or ()]
+    complete: int = value.get("deliveryCompleteCount", -1)
     if kind != _SHARE_SNAPSHOT and known is not None:
         start = known.start_offset if start < 0 else start
-        return ShareState(start, value["leaderEpoch"], known.write_timestamp)
+        return ShareState(start, value["leaderEpoch"], known.write_timestamp, _laid(known.batches, batches), complete)
     written: Any = value.get("writeTimestamp", -1)
-    return ShareState(start, value["leaderEpoch"], written)
+    return ShareState(start, value["leaderEpoch"], written, _laid((), batches), complete)
+
+
+def _laid(below: Iterable[tuple[int, int, int]], above: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Ranges of offsets with their states, the later ones laid over the earlier ones."""
+    found = list(below)
+    for first, last, state in above:
+        kept = [(a, min(b, first - 1), s) for a, b, s in found if a < first]
+        kept += [(max(a, last + 1), b, s) for a, b, s in found if b > last]
+        found = [*kept, (first, last, state)]
+    return tuple(sorted(found))

@@ -14,7 +14,7 @@ import numpy as np
 
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, ControlType
-from rmqctl.kafka.block import Block
+from rmqctl.kafka.block import Block, Flags, Ints
 from rmqctl.kafka.reference import records_of
 
 
@@ -68,6 +68,26 @@ class EndedTransaction(NamedTuple):
     committed: bool
 
 
+BATCH_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "base_offset", "last_offset", "max_timestamp")
+"""What the replay needs of batches, in the order of :meth:`ProducerReplay.data`."""
+UNKNOWN = -(1 << 16)
+"""Stands for the epoch of a producer of which nothing was known."""
+_FEW = 24
+"""Batches below which columns are slower than one after the other."""
+
+
+class Before(NamedTuple):
+    """What was known of the producer of each batch when its turn came.
+
+    Attributes:
+        epoch: :data:`UNKNOWN` where nothing was, shape (n,).
+        sequence: of the last record before, -1 where none was known, shape (n,).
+    """
+
+    epoch: Ints
+    sequence: Ints
+
+
 class ProducerReplay:
     """The producers of one partition at some point of its log.
 
@@ -94,21 +114,56 @@ class ProducerReplay:
     def add(self, block: Block) -> None:
         """Go on with the batches of a block."""
         rows = np.flatnonzero(block["producer_id"] >= 0)
-        if not len(rows):
-            return
-        names = ("producer_id", "producer_epoch", "last_sequence", "base_offset", "last_offset", "max_timestamp")
-        columns = [block[name][rows].tolist() for name in names]
-        transactional = block.flag(Attributes.TRANSACTIONAL)[rows].tolist()
-        control = block.flag(Attributes.CONTROL)[rows].tolist()
-        for row, in_transaction, is_control, *batch in zip(
-            rows.tolist(), transactional, control, *columns, strict=True
-        ):
-            if is_control:
-                marker = marker_of(block.raw(row))
+        control = block.flag(Attributes.CONTROL)[rows]
+        transactional = block.flag(Attributes.TRANSACTIONAL)[rows]
+        columns = {name: block[name][rows] for name in BATCH_COLUMNS}
+        ids, epochs, bases = (columns[name] for name in ("producer_id", "producer_epoch", "base_offset"))
+        begin = 0
+        for at in [*np.flatnonzero(control).tolist(), len(rows)]:
+            if at > begin:
+                stretch = slice(begin, at)
+                self.stretch({name: column[stretch] for name, column in columns.items()}, transactional[stretch])
+            if at < len(rows):
+                marker = marker_of(block.raw(int(rows[at])))
                 if marker is not None:
-                    self.end(batch[0], batch[1], batch[3], marker)
-            else:
+                    self.end(int(ids[at]), int(epochs[at]), int(bases[at]), marker)
+            begin = at + 1
+
+    def stretch(self, columns: Mapping[str, Ints], transactional: Flags) -> Before:
+        """Go on with batches of data that no marker stands between; a run of many is done by columns.
+
+        Args:
+            columns: those of :data:`BATCH_COLUMNS`, shape (n,), in the order of the log.
+            transactional: shape (n,).
+        """
+        count = len(transactional)
+        before = Before(np.full(count, UNKNOWN, np.int64), np.full(count, -1, np.int64))
+        if count < _FEW:
+            lists = [columns[name].tolist() for name in BATCH_COLUMNS]
+            for row, (in_transaction, *batch) in enumerate(zip(transactional.tolist(), *lists, strict=True)):
+                known = self.producers.get(batch[0])
+                if known is not None:
+                    before.epoch[row], before.sequence[row] = known.producer_epoch, known.last_sequence
                 self.data(*batch, transactional=in_transaction)
+            return before
+        order = np.argsort(columns["producer_id"], kind="stable")
+        by = {name: columns[name][order] for name in BATCH_COLUMNS}
+        ids = by["producer_id"]
+        firsts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+        lasts = np.append(firsts[1:], count) - 1
+        epoch, sequence = np.empty(count, np.int64), np.empty(count, np.int64)
+        epoch[1:], sequence[1:] = by["producer_epoch"][:-1], by["last_sequence"][:-1]
+        begun = np.minimum.reduceat(np.where(transactional[order], np.arange(count), count), firsts).tolist()
+        finals = [by[name][lasts].tolist() for name in BATCH_COLUMNS]
+        for first, start, *final in zip(firsts.tolist(), begun, *finals, strict=True):
+            known = self.producers.get(final[0])
+            epoch[first], sequence[first] = (known.producer_epoch, known.last_sequence) if known else (UNKNOWN, -1)
+            self.data(*final, transactional=False)
+            found = self.producers[final[0]]
+            if start < count and found.current_txn_first_offset < 0:
+                found.current_txn_first_offset = self.open[final[0]] = int(by["base_offset"][start])
+        before.epoch[order], before.sequence[order] = epoch, sequence
+        return before
 
     def data(
         self, producer: int, epoch: int, sequence: int, base: int, last: int, timestamp: int, *, transactional: bool

@@ -41,6 +41,11 @@ class Replicas:
         """The partitions that clients can ask for: all but the metadata log."""
         return [log for log in self.all if not log.partition.is_metadata_log]
 
+    def pointed_at(self, topic: str | None) -> list[PartitionLog]:
+        """Those of them, or those of a topic, that the user's path names: all for the root."""
+        named = {id(partition) for partition in self.place.selected}
+        return [log for log in (self.served if topic is None else self.of(topic)) if id(log.partition) in named]
+
     def of(self, topic: str) -> list[PartitionLog]:
         """The partitions of a topic, by number."""
         return [log for log in self.all if log.partition.topic == topic]

@@ -79,7 +79,7 @@ def topics(replicas: Replicas, *, topic: str | None, by_topic: bool) -> Answer:
     answer = begin(replicas, Answer(columns=None if by_topic else _TOPIC_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        chosen = replicas.served if topic is None else replicas.of(topic)
+        chosen = replicas.pointed_at(topic)
         found = (_topic_row(replicas, log, answer) for log in chosen)
         yield from _by_topic(found) if by_topic else found
         if not chosen:
@@ -133,11 +133,7 @@ def producers(replicas: Replicas, topic: str | None, partition: int | None) -> A
     answer = begin(replicas, Answer(columns=_PRODUCER_COLUMNS))
 
     def rows() -> Iterator[Row]:
-        chosen = [
-            log
-            for log in (replicas.served if topic is None else replicas.of(topic))
-            if partition is None or log.partition.partition == partition
-        ]
+        chosen = [log for log in replicas.pointed_at(topic) if partition in {None, log.partition.partition}]
         count = 0
         for log in chosen:
             for row in log.replayed.producers.rows():
@@ -284,6 +280,7 @@ def _share_rows(replicas: Replicas) -> Iterator[dict[str, Any]]:
         start = state.start_offset if state.start_offset >= 0 else None
         row = _lag_row(replicas, key.group, topic, key.partition, start)
         anomaly = row.pop("anomaly")
+        row["lag"] = None if row["lag"] is None else max(row["lag"] - state.done, 0)
         row |= {"metadata": "", "leader_epoch": state.leader_epoch, "commit_timestamp": state.write_timestamp}
         yield row | {"anomaly": anomaly, "pending_offset": None}
 

@@ -12,8 +12,8 @@ from rmqctl.filters import Filters
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
+from rmqctl.kafka.query.steps import NO_TOPIC, Steps
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
-from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.looking import begin, no_topic
 from rmqctl.scan.parallel import processes_for
@@ -34,8 +34,9 @@ def query_offset(
 ) -> Answer:
     """Give the records that a consumer gets from an offset on."""
     answer = begin(replicas, Answer())
-    log = _one(replicas, topic, partition, answer)
+    log = replicas.find(topic, partition)
     if log is None:
+        answer.rows = _no_partition(replicas, topic, partition, answer, explain=explain)
         return answer
     wanted = Wanted(filters)
     limit = filters.limit or 1
@@ -70,7 +71,7 @@ def query_time(replicas: Replicas, topic: str, partition: int | None, time: int 
         one = replicas.find(topic, partition)
         chosen = [one] if one else []
     if not chosen:
-        _no_partition(replicas, topic, partition, answer)
+        answer.rows = _no_partition(replicas, topic, partition, answer, explain=explain)
         return answer
     rows: list[Row] = []
     for log in chosen:
@@ -118,7 +119,7 @@ def query_key(replicas: Replicas, asked: KeyQuestion) -> Answer:
     chosen = [log for log in replicas.of(asked.topic) if filters.queue in {None, log.partition.partition}]
     answer = begin(replicas, Answer(work="query-key", total=sum(f.size for log in chosen for f in log.partition.logs)))
     if not chosen:
-        _no_partition(replicas, asked.topic, filters.queue, answer)
+        answer.rows = _no_partition(replicas, asked.topic, filters.queue, answer, explain=asked.explain)
         return answer
     wanted, data = Wanted(filters), asked.key.encode("utf-8", "surrogateescape")
 
@@ -161,17 +162,17 @@ def _key_sections(rows: Iterator[Row]) -> Iterator[Section]:
     yield Section(lines=step_lines(steps))
 
 
-def _one(replicas: Replicas, topic: str, partition: int, answer: Answer) -> PartitionLog | None:
-    log = replicas.find(topic, partition)
-    if log is None:
-        _no_partition(replicas, topic, partition, answer)
-    return log
-
-
-def _no_partition(replicas: Replicas, topic: str, partition: int | None, answer: Answer) -> None:
+def _no_partition(
+    replicas: Replicas, topic: str, partition: int | None, answer: Answer, *, explain: bool
+) -> Sequence[Row]:
+    """Say that nothing of what was asked for is here; gives the step that says so."""
     answer.is_no = True
     here = [str(log.partition.partition) for log in replicas.of(topic)]
     if here and partition is not None:
-        answer.remark(f"partition {partition} of topic {topic} is not here, only {', '.join(here)}")
+        why = f"partition {partition} of topic {topic} is not here, only {', '.join(here)}"
     else:
-        answer.remark(no_topic(replicas, topic))
+        why = no_topic(replicas, topic)
+    answer.remark(why)
+    steps = Steps(on=explain)
+    steps.conclude(NO_TOPIC, what=why)
+    return steps.rows()

@@ -10,14 +10,13 @@ import numpy as np
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding
 from rmqctl.kafka import finding_kinds as kinds
-from rmqctl.kafka.block import INT_MAX
+from rmqctl.kafka.block import INT_MAX, Ints
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
-from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
+from rmqctl.kafka.state.producers import BATCH_COLUMNS, UNKNOWN, EndedTransaction, ProducerReplay
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.splits import Headers
 
-_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "base_offset", "last_offset", "max_timestamp")
 _COMPARED = (
     "producer_epoch",
     "last_sequence",
@@ -51,6 +50,7 @@ class ProducerCheck:
     _disagreements: list[Finding] = field(default_factory=list)
     _jumps: list[Finding] = field(default_factory=list)
     _ended: int = 0
+    _unmarked: dict[int, tuple[int, LogFile]] = field(default_factory=dict)
 
     def begin(self) -> Iterator[Finding]:
         """Read the snapshots; start from the one at the begin of the log."""
@@ -80,20 +80,45 @@ class ProducerCheck:
         if not len(rows):
             return
         self.seen = True
-        columns = [headers[name][rows].tolist() for name in _COLUMNS]
-        first_sequence = headers["base_sequence"][rows].tolist()
-        transactional = headers.flag(Attributes.TRANSACTIONAL)[rows].tolist()
-        control = headers.flag(Attributes.CONTROL)[rows].tolist()
-        for row, is_control, in_transaction, sequence, *batch in zip(
-            rows.tolist(), control, transactional, first_sequence, *columns, strict=True
-        ):
-            if self._due and batch[3] >= self._due[0]:
-                self._compare_until(batch[3])
-            if not is_control:
-                self._sequence(file, headers, row, batch, sequence)
-                self.replay.data(*batch, transactional=in_transaction)
-            elif row in headers.markers:
-                self.replay.end(batch[0], batch[1], batch[3], headers.markers[row])
+        control, offsets = headers.flag(Attributes.CONTROL)[rows], headers["base_offset"][rows]
+        begin = 0
+        for at in [*np.flatnonzero(control).tolist(), len(rows)]:
+            while begin < at:
+                self._compare_until(int(offsets[begin]))
+                end = at
+                if self._due:  # a snapshot is held against what stands before it
+                    reached = np.flatnonzero(offsets[begin:at] >= self._due[0])
+                    end = begin + int(reached[0]) if len(reached) else at
+                self._data(file, headers, rows[begin:end])
+                begin = end
+            if at < len(rows):
+                row = int(rows[at])
+                self._compare_until(int(offsets[at]))
+                if row in headers.markers:
+                    producer, epoch = int(headers["producer_id"][row]), int(headers["producer_epoch"][row])
+                    self.replay.end(producer, epoch, int(offsets[at]), headers.markers[row])
+            begin = at + 1
+
+    def _data(self, file: LogFile, headers: Headers, rows: Ints) -> None:
+        """Go on with batches of data, each held against what its producer sent before."""
+        columns = {name: headers[name][rows] for name in BATCH_COLUMNS}
+        before = self.replay.stretch(columns, headers.flag(Attributes.TRANSACTIONAL)[rows])
+        if self.partition.topic in COORDINATED:
+            return
+        epoch, sequence = columns["producer_epoch"], headers["base_sequence"][rows]
+        judged = (before.epoch != UNKNOWN) & (sequence >= 0)
+        wanted = np.where(before.sequence == INT_MAX, 0, before.sequence + 1)
+        fenced = judged & (epoch < before.epoch)
+        jumps = judged & (epoch == before.epoch) & (before.sequence >= 0) & (sequence != wanted)
+        for at in np.flatnonzero(fenced | jumps).tolist():
+            row, producer = int(rows[at]), int(columns["producer_id"][at])
+            place = (file.name, int(headers.position[row]), int(headers.size[row]))
+            if fenced[at]:
+                message = f"producer {producer} with epoch {epoch[at]} after epoch {before.epoch[at]}"
+                self._jumps.append(Finding(kinds.BATCH_PRODUCER_EPOCH, *place, message))
+            else:
+                message = f"producer {producer} goes on with sequence {sequence[at]} where {wanted[at]} would follow"
+                self._jumps.append(Finding(kinds.BATCH_SEQUENCE, *place, message))
 
     def aborted(self) -> list[EndedTransaction]:
         """Transactions that were aborted since this was asked before."""
@@ -117,6 +142,13 @@ class ProducerCheck:
                 where = "of no segment, and not the end of the log"
                 yield Finding(kinds.SNAPSHOT_ORPHAN, file.name, 0, 0, f"offset {base} is {where} ({end_offset})")
             yield from self._missing(end_offset, is_clean=log.is_clean)
+        unmarked = self._unmarked if log.compacted and not log.damaged else {}
+        for producer, (first, file) in sorted(unmarked.items(), key=lambda item: item[1][0]):
+            message = (
+                f"producer {producer} has records from offset {first} on, {file.name} says that their transaction "
+            )
+            message += "ended, and no marker is there"
+            yield Finding(kinds.TRANSACTION_MARKER_GONE, f"{self.partition.directory}/", 0, 0, message)
         for producer, first in sorted(self.replay.open.items(), key=lambda item: item[1]):
             message = f"producer {producer} began a transaction at offset {first} that has not ended"
             yield Finding(kinds.TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
@@ -131,26 +163,15 @@ class ProducerCheck:
             name = f"{self.partition.directory}/{base:020}.snapshot".lstrip("/")
             yield Finding(kinds.SNAPSHOT_MISSING, name, 0, 0, f"it is not there, {len(self._snapshots)} others are")
 
-    def _sequence(self, file: LogFile, headers: Headers, row: int, batch: list[int], sequence: int) -> None:
-        """Hold a batch of data against what its producer sent before."""
-        producer, epoch = batch[:2]
-        known = self.replay.producers.get(producer)
-        if known is None or sequence < 0 or self.partition.topic in COORDINATED:
-            return
-        place = (file.name, int(headers.position[row]), int(headers.size[row]))
-        if epoch < known.producer_epoch:
-            message = f"producer {producer} with epoch {epoch} after epoch {known.producer_epoch}"
-            self._jumps.append(Finding(kinds.BATCH_PRODUCER_EPOCH, *place, message))
-        elif epoch == known.producer_epoch and known.last_sequence >= 0:
-            wanted = 0 if known.last_sequence == INT_MAX else known.last_sequence + 1
-            if sequence != wanted:
-                message = f"producer {producer} goes on with sequence {sequence} where {wanted} would follow"
-                self._jumps.append(Finding(kinds.BATCH_SEQUENCE, *place, message))
-
     def _compare_until(self, offset: int) -> None:
         """Hold snapshots up to an offset against the replay as it stands."""
         while self._due and self._due[0] <= offset:
             file, snapshot = self._snapshots[self._due.pop(0)]
+            for entry in snapshot.rows() if self.replay.open else ():
+                first = self.replay.open.get(entry["producer_id"], offset)
+                began = entry["current_txn_first_offset"]
+                if first < file.base and (began < 0 or began > first):
+                    self._unmarked.setdefault(entry["producer_id"], (first, file))
             differences = list(_differences(snapshot, self.replay))
             if differences:
                 more = f"; {len(differences) - 1} more" if len(differences) > 1 else ""

@@ -7,15 +7,13 @@ Messages in a form of the user's own, by a format string in the manner of kcat.
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rmqctl.filters import DEFAULT_MAX_BODY
 from rmqctl.release import Release
-from rmqctl.text import Text, text_or_base64
+from rmqctl.text import Fields, Text, compile_form, raw, text_or_base64
 
 Shown = Callable[[bytes], Text]
 """How the bytes of a value are shown: :func:`text_or_base64` or :func:`redacted`."""
@@ -96,9 +94,8 @@ class Show:
 
 
 Row = Mapping[str, Any]
-Part = bytes | Callable[[Row], bytes]
 
-FIELDS: dict[str, tuple[str, Callable[[Row], Any]]] = {
+FIELDS: Fields = {
     "t": ("topic", lambda row: row["topic"]),
     "p": ("queue id", lambda row: row["queue_id"]),
     "o": ("queue offset", lambda row: row["queue_offset"]),
@@ -112,10 +109,6 @@ FIELDS: dict[str, tuple[str, Callable[[Row], Any]]] = {
 }
 """What stands behind a percent sign: its meaning, and how it is read from a message's row with its body."""
 
-_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-_KNOWN_ESCAPES = ", ".join(["\\" + escape for escape in _ESCAPES] + ["\\xHH"])
-_TOKEN = re.compile(r"%(.)|\\x([0-9A-Fa-f]{2})|\\(.)|([%\\])|[^%\\]+", re.DOTALL)
-
 
 def compile_format(text: str) -> Callable[[Row], bytes]:
     """A function from a message's row (made with ``Show(body=True)``) to bytes.
@@ -123,35 +116,4 @@ def compile_format(text: str) -> Callable[[Row], bytes]:
     Raises:
         ValueError: a ``%`` or ``\\`` is followed by nothing that has a meaning.
     """
-    parts = [_part(match) for match in _TOKEN.finditer(text)]
-    return lambda row: b"".join(part if isinstance(part, bytes) else part(row) for part in parts)
-
-
-def raw(value: Text | int | None) -> bytes:
-    """A shown value as the bytes it was; nothing for one that is absent or could not be read."""
-    if value is None:
-        return b""
-    if isinstance(value, dict):
-        return base64.b64decode(value["base64"])
-    return str(value).encode("utf-8", "surrogateescape")
-
-
-def _part(match: re.Match[str]) -> Part:
-    field, code, escape, alone = match.groups()
-    if alone:
-        raise ValueError(f"{alone!r} at the end has no meaning; write {alone * 2!r} for one {alone!r}")
-    if code:
-        return bytes.fromhex(code)
-    if escape:
-        if escape not in _ESCAPES:
-            raise ValueError(f"'\\{escape}' has no meaning; known are {_KNOWN_ESCAPES}")
-        return _ESCAPES[escape]
-    if not field:
-        return match[0].encode("utf-8", "surrogateescape")
-    if field == "%":
-        return b"%"
-    if field not in FIELDS:
-        known = ", ".join(f"%{f} {meaning}" for f, (meaning, _) in FIELDS.items())
-        raise ValueError(f"'%{field}' has no meaning; known are {known}")
-    read = FIELDS[field][1]
-    return lambda row: value if isinstance(value := read(row), bytes) else raw(value)
+    return compile_form(text, FIELDS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.explain import all_misses
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory, read_directory
 from rmqctl.kafka.query.key import KeySearch, explain_key, key_rows, latest_rows
@@ -20,6 +21,7 @@ from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from tests.kafka.state.test_golden_state import WRITTEN_LATER
 
 ALL = 1 << 40
+IDS = {miss.id for miss in all_misses()}
 
 
 @pytest.fixture
@@ -70,23 +72,27 @@ def test_times_are_answered_alike(golden_name: str, logs: dict[str, PartitionLog
 
 def test_every_offset_says_why_there_is_no_record(logs: dict[str, PartitionLog]) -> None:
     """Each offset of one partition of each kind gets its record, or one sentence that says why not."""
-    reasons = defaultdict(list)
+    reasons, ids = defaultdict(list), set()
     for label in ("txn-a-0", "compacted-0", "deleted-rec-0"):
         if label not in logs:
             continue
         log = logs[label]
         for offset in range(-1, log.replayed.log_end_offset + 2):
             status, *rows = offset_rows(log, OffsetQuestion(offset, 1, read_committed=True, explain=True))
-            conclusion = rows[-1]["result"]
+            conclusion, reason = rows[-1]["result"], rows[-1]["id"]
             hit = [row for row in rows if row["kind"] == "record" and row["offset"] == offset]
-            assert bool(hit) == conclusion.startswith("the record is in the batch")
+            assert bool(hit) == (reason == "miss.none")
+            assert reason in IDS
             assert status["next_offset"] >= max(offset, 0) or status["status"] == "OUT_OF_RANGE"
             if not hit:
                 reasons[label].append(conclusion)
+                ids.add(reason)
     if "txn-a-0" in logs:
         text = " ".join(reasons["txn-a-0"])
         for word in ("control record", "aborted", "a transaction open since", "the end of the log", "beyond the end"):
             assert word in text
+        for reason in ("control-record", "aborted", "not-decided", "end-of-log", "offset-beyond-end"):
+            assert f"miss.{reason}" in ids
         assert "compaction" in " ".join(reasons["compacted-0"])
         assert "deleted by request" in " ".join(reasons["deleted-rec-0"])
 
@@ -114,6 +120,7 @@ def test_a_missing_key_is_explained(logs: dict[str, PartitionLog]) -> None:
     steps = explain_key([log], b"nobody wrote this", 1, rows).rows()
     assert steps[0]["result"] == "the default partitioner puts the key into 0 of 1"
     assert steps[-1]["result"] == "no record has the key: never written, or removed by compaction or retention"
+    assert steps[-1]["id"] == "miss.no-record-with-key"
 
 
 @pytest.mark.parametrize(

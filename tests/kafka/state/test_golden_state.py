@@ -8,7 +8,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.state.internal_topics import group_offsets, share_states, transactions
+from rmqctl.kafka.state.internal_topics import _share_state, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 
 WRITTEN_LATER = {("3.9.2-clean", "__consumer_offsets-0"), ("4.3.1-clean", "__consumer_offsets-0")}
@@ -152,3 +152,21 @@ def test_transactions_are_those_the_broker_told(golden_name: str, logs: Logs) ->
 def test_share_groups(golden_name: str, logs: Logs) -> None:
     found = share_states(_of(logs, "__share_group_state"))
     assert sorted(state.start_offset for state in found.values()) == ([8, 16, 16] if "4.3" in golden_name else [])
+
+
+def test_the_lag_of_a_share_group_leaves_out_what_is_done() -> None:
+    """Updates are laid over what a snapshot says; a count by the broker itself is believed."""
+    snapshot = {"startOffset": 10, "leaderEpoch": 1, "writeTimestamp": 5}
+    state = _share_state(0, snapshot | {"stateBatches": _states((10, 19, 0), (20, 29, 2))}, None)
+    assert (state.start_offset, state.done) == (10, 10)
+    update = {"startOffset": -1, "leaderEpoch": 1}
+    state = _share_state(1, update | {"stateBatches": _states((12, 21, 4), (25, 25, 0))}, state)
+    assert state.batches == ((10, 11, 0), (12, 21, 4), (22, 24, 2), (25, 25, 0), (26, 29, 2))
+    assert (state.start_offset, state.done) == (10, 17)
+    state = _share_state(1, update | {"startOffset": 20, "stateBatches": []}, state)
+    assert state.done == 2 + 7
+    assert _share_state(1, update | {"stateBatches": [], "deliveryCompleteCount": 3}, state).done == 3
+
+
+def _states(*ranges: tuple[int, int, int]) -> list[dict[str, int]]:
+    return [{"firstOffset": first, "lastOffset": last, "deliveryState": state} for first, last, state in ranges]

@@ -11,9 +11,10 @@ import pytest
 
 from fixtures import golden as stores
 from formats.rocketmq.index import index_key, key_hash
+from rmqctl.explain import all_misses
 from rmqctl.rocketmq.query.explain import explain_key
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
-from rmqctl.rocketmq.query.steps import Step, Trace, misses
+from rmqctl.rocketmq.query.steps import Step, Trace
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -186,7 +187,7 @@ def _results(release: str, variant: str) -> list[dict[str, dict[str, object]]]:
 
 
 def test_the_table_is_sound() -> None:
-    table = misses()
+    table = all_misses()
     assert len({m.id for m in table}) == len(table)
     for miss in table:
         assert miss.id.startswith("miss.")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rmqctl.rocketmq.query.steps import misses
+from rmqctl.explain import all_misses
 
 PAGE = Path(__file__).parents[3] / "docs" / "misses.md"
 
@@ -21,7 +21,7 @@ def page() -> str:
         "`rmqctl formats misses` prints the same table.",
         "",
     ]
-    for miss in misses():
+    for miss in all_misses():
         lines += [f"## {miss.id}", "", f"> {miss.sentence}", "", miss.meaning, ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -35,5 +35,5 @@ def test_page(update_golden: bool) -> None:
 def test_command_prints_the_table(rmqctl: Any) -> None:
     printed = [json.loads(line) for line in rmqctl("formats", "misses", "-o", "jsonl").stdout.splitlines()]
     assert [(row["id"], row["sentence"], row["meaning"]) for row in printed] == [
-        (miss.id, miss.sentence, miss.meaning) for miss in misses()
+        (miss.id, miss.sentence, miss.meaning) for miss in all_misses()
     ]
