@@ -49,7 +49,7 @@ def showing(answer: Answer) -> Iterator[None]:
     if answer.total is None:
         yield
         return
-    with progress(answer.work, answer.total) as advance:
+    with progress(answer.work, answer.total, unit=answer.unit) as advance:
         answer.on_advance = advance
         yield
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from commands._topic_patterns import MOST_TOPICS
 from commands._types import Instant, PropertyFilter, Size, Sizes, Span, Weighted
-
-if TYPE_CHECKING:
-    pass
+from rmqctl.producing import MOST_TOPICS
 
 
 def produce_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -86,6 +86,7 @@ class Answer:
         is_no: the answer is "no": damage found, nothing matched, the two differ.
         error: what could not be done after all; whoever shows the answer raises it last.
         work, total: what reading the rows does and how many bytes of log it passes; None: not worth a bar.
+        unit: what ``total`` counts, a plural.
         on_advance: whoever shows a bar puts it in.
         make: does the work once and fills in the rest; None: the rows do it.
     """
@@ -103,6 +104,7 @@ class Answer:
     error: RmqctlError | None = None
     work: str = ""
     total: int | None = None
+    unit: str = "bytes"
     on_advance: Advance = lambda _: None
     make: Callable[[], object] | None = None
 

@@ -10,13 +10,21 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rmqctl.errors import NotAStore
-from rmqctl.files.tree import Tree
+from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.store import LoneFile, Place, Store, tree_of
+
+if TYPE_CHECKING:
+    from rmqctl.answer import Row
+    from rmqctl.producing import Produced, ProduceRequest
 
 FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
 """The families by the name that ``--format`` takes, each with its module; asked in this order."""
+_DEFAULT = "rocketmq"
 
 
 def open_path(
@@ -97,6 +105,42 @@ def open_store(
     raise NotAStore(
         path, "it is a single file outside a store", "give the store's directory, or use `rmqctl dump` on the file"
     )
+
+
+def produce(path: Path, request: ProduceRequest, *, format: str | None = None) -> Produced:
+    """Write messages into the store at a path, or make one there, by the engine of its family.
+
+    Args:
+        format: the family; None or ``auto``: that of what is there, RocketMQ where nothing is.
+
+    Raises:
+        WrongUsage: options do not go together, or mean nothing to the family.
+        Refused, StoreInUse, IOFailure: the engine cannot open the store.
+    """
+    produced: Produced = _module_for(path, format).produce(path, request)
+    return produced
+
+
+def damages(format: str | None = None) -> list[Row]:
+    """List the kinds of damage that a family makes on purpose, see :class:`ProduceRequest`."""
+    found: list[Row] = import_module(FAMILIES[_DEFAULT if format in {None, "auto"} else str(format)]).damages()
+    return found
+
+
+def _module_for(path: Path, format: str | None) -> ModuleType:
+    """The family whose engine works on what lies at a path."""
+    if format not in {None, "auto"}:
+        return import_module(FAMILIES[str(format)])
+    tree = LocalTree(str(path))
+    entry = tree.stat("")
+    if entry is not None and entry.is_directory and tree.entries("", sizes=False):
+        place = Place(str(path), tree, is_directory=True)
+        for family in FAMILIES.keys() - {_DEFAULT}:
+            module = import_module(FAMILIES[family])
+            found = module.open_at(place) if hasattr(module, "produce") else None
+            if found is not None and not isinstance(found, LoneFile):
+                return module
+    return import_module(FAMILIES[_DEFAULT])
 
 
 def _is_directory(tree: Tree, path: str) -> bool:

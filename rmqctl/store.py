@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rmqctl.arrow import ArrowTable
+    from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
 
 EVERYTHING, PLAIN = Filters(), Rendering()
@@ -430,6 +431,10 @@ class Store(Protocol):
         """
         refuse_verb(self, "diff")
 
+    def produce(self, request: ProduceRequest) -> Produced:
+        """Write messages into the store by the engine of its family; see `rmqctl.opening.produce` for new stores."""
+        refuse_verb(self, "produce")
+
     # --- as tables ----------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[str]:
@@ -486,7 +491,7 @@ def refuse_options(store: Store, verb: str, more: Mapping[str, Any]) -> None:
     Raises:
         WrongUsage: there are some.
     """
-    for name in (name for name, value in more.items() if value not in (None, False, ())):
+    for name in (name for name, value in more.items() if value is not None and value is not False and value != ()):
         what = f"means nothing when {verb} works on a {store.kind.replace('-', ' ')}."
         raise WrongUsage(f"--{name.replace('_', '-')}", what)
 

@@ -17,6 +17,14 @@ def number_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def instant(milliseconds: int) -> str:
+    """Return epoch milliseconds of the years 1970 to 9999 as ISO 8601 in UTC."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
 def text_or_base64(data: bytes) -> Text:
     """UTF-8 bytes as text; other bytes as ``{"base64": ...}``, which stands where text would."""
     try:

@@ -6,6 +6,7 @@ from statistics import median
 
 from tests import house
 
+MOST_FAMILY_IMPORTS = 10
 LIBRARY = [m for m in house.modules() if m.startswith("rmqctl")]
 
 
@@ -15,6 +16,10 @@ def test_no_module_needs_one_that_needs_it() -> None:
 
 def test_shared_rooms_know_no_family() -> None:
     assert house.rooms_that_know_a_family() == []
+
+
+def test_commands_name_no_family() -> None:
+    assert len(house.family_imports()) <= MOST_FAMILY_IMPORTS
 
 
 def test_one_module_lies_in_the_root_of_rocketmq() -> None:

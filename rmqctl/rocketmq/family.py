@@ -15,8 +15,9 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options
 
 if TYPE_CHECKING:
-    from rmqctl.answer import Answer, HexAnswer
+    from rmqctl.answer import Answer, HexAnswer, Row
     from rmqctl.arrow import ArrowTable
+    from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
 
 
@@ -26,6 +27,20 @@ def open_at(place: Place) -> Store | LoneFile | None:
 
     found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
     return RocketMQFile(found.tree, found.name, place) if isinstance(found, LoneFile) else RocketMQ(found, place)
+
+
+def produce(path: Path, request: ProduceRequest) -> Produced:
+    """Write messages into the store at a path, or make one there."""
+    from rmqctl.rocketmq.verbs import producing
+
+    return producing.produce(path, request)
+
+
+def damages() -> list[Row]:
+    """List the kinds of damage that :func:`produce` makes on purpose."""
+    from rmqctl.rocketmq.verbs import producing
+
+    return producing.damages()
 
 
 class RocketMQFile(LoneFile):
@@ -359,6 +374,9 @@ class RocketMQ(Store):
         **more: Any,
     ) -> Answer:
         return _diff(self, other, by, queues, limit, share, more)
+
+    def produce(self, request: ProduceRequest) -> Produced:
+        return produce(Path(self.root), request)
 
     def _proposal(self, intent: Intent) -> Proposal:
         return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)

@@ -1,96 +1,90 @@
-"""What the options of `rmqctl produce` ask of the engine, and which of them do not go together."""
+"""`produce` into a RocketMQ store: what the options ask of the engine, which do not go together, and the work."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import sys
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands._topic_patterns import MOST_TOPICS, expanded, number_of_topics
-from commands._types import refuse
+from rmqctl.answer import Row
+from rmqctl.errors import WrongUsage
+from rmqctl.producing import Produced, ProduceRequest
+from rmqctl.text import instant, number_of
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
+    from rmqctl.rocketmq.engine import StoreEngine
     from rmqctl.rocketmq.engine.config import Clock, ForwardClock, MadeUpClock, StoreConfig
+    from rmqctl.rocketmq.engine.message import PutResult
     from rmqctl.rocketmq.producer.drafts import Draft, Template
     from rmqctl.rocketmq.producer.produce import ProduceOptions
 
 _DEFAULT_COUNT = 1
+_WORTH_SAYING = 64 << 20
+"""Bytes from which on the room that is needed is said before the work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The options as given."""
+class Asked(ProduceRequest):
+    """A request with the options that only RocketMQ has."""
 
-    topics: tuple[str, ...]
-    queues: int | None
-    queue_id: int | None
-    count: int | None
-    body: str | None
-    body_file: Any
-    lines: Any
-    jsonl: Any
-    size: tuple[int, int] | None
-    keys: tuple[str, ...]
-    tag: list[tuple[str, float]] | None
-    properties: tuple[tuple[str, str], ...]
-    seed: int
-    batch: int
-    codec: str | None
-    compress_over: int
-    flush: str
-    inner: bool
-    delay_level: int | None
-    deliver_at: int | None
-    deliver_due: bool
-    transaction: str | None
-    writers: int
-    rate: float | None
-    damage: tuple[str, ...]
-    crash: bool
-    commit_log: str | None
-    start_time: int | None
-    interval: int | None
-    small: bool
-    log_file_size: int | None
-    queue_file_size: int | None
-    index_slots: int | None
-    index_entries: int | None
-    property_crc: bool
-    store_host: str
+    tag: list[tuple[str, float]] | None = None
+    compress_over: int = 4096
+    flush: str = "async"
+    inner: bool = False
+    delay_level: int | None = None
+    deliver_at: int | None = None
+    deliver_due: bool = False
+    writers: int = 1
+    commit_log: str | None = None
+    log_file_size: int | None = None
+    queue_file_size: int | None = None
+    index_slots: int | None = None
+    index_entries: int | None = None
+    property_crc: bool = False
+    store_host: str = "127.0.0.1:10911"
+
+    @classmethod
+    def of(cls, request: ProduceRequest) -> Asked:
+        """Read the options that are RocketMQ's own from the request.
+
+        Raises:
+            WrongUsage: they do not go together, or one means nothing here.
+        """
+        shared = {part.name: getattr(request, part.name) for part in fields(ProduceRequest)}
+        for name in request.more.keys() - {part.name for part in fields(cls)}:
+            raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")
+        return cls(**shared, **request.more)
 
     def __post_init__(self) -> None:
-        sources = [
-            f"--{n.replace('_', '-')}" for n in ("body", "body_file", "lines", "jsonl", "size") if getattr(self, n)
-        ]
-        if len(sources) > 1:
-            refuse(sources[1], f"cannot be given together with {sources[0]}.")
+        ProduceRequest.__post_init__(self)
         names = ("--key", "--tag", "--property", "--delay-level", "--deliver-at")
         values = (self.keys, self.tag, self.properties, self.delay_level, self.deliver_at)
         unused = next((name for name, value in zip(names, values, strict=True) if value), None)
         if self.jsonl is not None and unused is not None:
-            refuse(unused, "cannot be given together with --jsonl, whose objects say it themselves.")
-        if self.queues is not None and self.queue_id is not None:
-            refuse("--queue-id", "cannot be given together with --queues.")
+            raise WrongUsage(unused, "cannot be given together with --jsonl, whose objects say it themselves.")
         self._check_kinds()
-        if not self.topics and self.jsonl is None and not (self._has_other_work and not sources and self.count is None):
-            refuse("--topic", "is needed; only --jsonl names topics itself.")
-        if self.interval is not None and self.start_time is None:
-            refuse("--interval", "needs --start-time.")
+        if (
+            not self.topics
+            and self.jsonl is None
+            and not (self._has_other_work and not self.sources and self.count is None)
+        ):
+            raise WrongUsage("--topic", "is needed; only --jsonl names topics itself.")
         if self.start_time is not None:
             from rmqctl.rocketmq.index.files import LAST_TIME
 
             last = self.start_time + (1 if self.interval is None else self.interval) * (self.count or 1)
             if self.start_time < 0 or last > LAST_TIME:
-                refuse("--start-time", "with --interval and --count, times must lie between 1970 and 9999.")
+                raise WrongUsage("--start-time", "with --interval and --count, times must lie between 1970 and 9999.")
         self._check_texts()
         self._check_damage()
         if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
-            refuse("--count", "does not go with --lines or --jsonl and several --writers.")
+            raise WrongUsage("--count", "does not go with --lines or --jsonl and several --writers.")
 
     def _check_kinds(self) -> None:
         """Refuse what no producer sends: batches that are more than plain messages, and two times of delivery."""
@@ -98,34 +92,32 @@ class Asked:
 
         delays = [name for name, _ in self._all_properties if name in MOVING]
         if self.delay_level is not None and self.deliver_at is not None:
-            refuse("--deliver-at", "cannot be given together with --delay-level.")
+            raise WrongUsage("--deliver-at", "cannot be given together with --delay-level.")
         if self.transaction and delays:
-            refuse("--transaction", "does not go with a delay, which producers take from transactional messages.")
+            raise WrongUsage(
+                "--transaction", "does not go with a delay, which producers take from transactional messages."
+            )
         is_retry = any(topic.startswith("%RETRY%") for topic in self.topics)
         if (self.batch > 1 or self.inner) and (self.transaction or delays or is_retry):
-            refuse(
+            raise WrongUsage(
                 "--inner-batch" if self.inner else "--batch",
                 "holds plain messages only: not delayed, not transactional, not for retry topics.",
             )
 
     def _check_texts(self) -> None:
-        """Refuse topics and properties that would be read as something else than was given."""
-        if number_of_topics(self.topics) > MOST_TOPICS:
-            refuse("--topic", f"names {number_of_topics(self.topics):,} topics, at most {MOST_TOPICS:,}.")
-        if self.topics and not number_of_topics(self.topics):
-            refuse("--topic", f"{self.topics[0]!r} names no topic; give {{0..9}} with the smaller number first.")
+        """Refuse properties that would be read as something else than was given."""
         for key in self.keys:
             if not key or any(c.isspace() for c in key):
-                refuse("--key", f"{key!r} is empty or has a blank, which divides keys; give --key for each.")
+                raise WrongUsage("--key", f"{key!r} is empty or has a blank, which divides keys; give --key for each.")
         tags = [("TAGS", tag) for tag, _ in self.tag or ()]
         for name, value in (*(("KEYS", key) for key in self.keys), *tags, *self.properties):
             option = {"KEYS": "--key", "TAGS": "--tag"}.get(name, "--property")
             if not value:
-                refuse(option, f"{name}: an empty value is not stored; leave it out.")
+                raise WrongUsage(option, f"{name}: an empty value is not stored; leave it out.")
             if any(c in name + value for c in "\x01\x02"):
-                refuse(option, f"{name!r} has the separator of properties 0x01 or 0x02; leave it out.")
+                raise WrongUsage(option, f"{name!r} has the separator of properties 0x01 or 0x02; leave it out.")
             if name == "__CRC32#":
-                refuse(option, f"{name} is made by the store; give --property-crc.")
+                raise WrongUsage(option, f"{name} is made by the store; give --property-crc.")
 
     def _check_damage(self) -> None:
         """Refuse damage that is not known, before anything is written."""
@@ -137,7 +129,7 @@ class Asked:
                 for wish in self.damage:
                     parse_wish(wish)
             except Refused as error:
-                refuse("--damage", f"{error}.")
+                raise WrongUsage("--damage", f"{error}.") from None
 
     @property
     def _has_other_work(self) -> bool:
@@ -205,7 +197,7 @@ class Asked:
                 f"brokers of {config.release} have no light queues; leave {NAMES} out, "
                 f"or use --as-release {MULTI_DISPATCH} or later"
             )
-        for topic in expanded(self.topics):
+        for topic in self.expanded_topics:
             check_topic(topic, config.release)
         template = self.template()
         if template is not None and self.topics:
@@ -222,7 +214,7 @@ class Asked:
         from rmqctl.rocketmq.producer.produce import ProduceOptions
 
         return ProduceOptions(
-            expanded(self.topics), self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
+            self.expanded_topics, self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
             self.writers, self.rate, self.seed, keep_times=self.start_time is None, inner=self.inner,
             transaction=self.transaction or "",
         )  # fmt: skip
@@ -242,7 +234,7 @@ class Asked:
             return ForwardClock()
         return MadeUpClock(self.start_time, 1 if self.interval is None else self.interval)
 
-    def config(self, path: str, release: Release | None, clock: Clock) -> StoreConfig:
+    def config(self, path: str, clock: Clock) -> StoreConfig:
         """The engine's settings."""
         from rmqctl.rocketmq.engine import FlushMode, Host, StoreConfig
         from rmqctl.rocketmq.engine.late import NAMES
@@ -261,7 +253,7 @@ class Asked:
             config,
             **{name: size for name, size in sizes.items() if size is not None},
             commit_log_paths=self._log_paths(path),
-            release=release or _shown_release(path) or config.release,
+            release=self.release or _shown_release(path) or config.release,
             flush=FlushMode(self.flush),
             property_crc=self.property_crc,
             timer=self.deliver_at is not None or any(n in TIMES for n, _ in self.properties),
@@ -274,7 +266,8 @@ class Asked:
         try:
             return replace(config, store_host=Host.parse(self.store_host))
         except ValueError:
-            refuse("--store-host", f"{self.store_host!r} is no address and port such as 127.0.0.1:10911.")
+            reason = f"{self.store_host!r} is no address and port such as 127.0.0.1:10911."
+            raise WrongUsage("--store-host", reason) from None
 
 
 def _shown_release(path: str) -> Release | None:
@@ -290,3 +283,124 @@ def _shown_release(path: str) -> Release | None:
 def _name(file: Any) -> str:
     name = getattr(file, "name", "-")
     return "standard input" if name in ("-", "<stdin>") or file is sys.stdin.buffer else str(name)
+
+
+# --- the work -----------------------------------------------------------------------------------------
+
+
+def produce(path: Path, request: ProduceRequest) -> Produced:
+    """Open the store at a path, or make it, and write messages into it as its broker would.
+
+    Raises:
+        WrongUsage: options do not go together.
+        Refused, StoreInUse, IOFailure: see :meth:`rmqctl.rocketmq.engine.StoreEngine.open`.
+    """
+    from rmqctl.rocketmq.engine import StoreEngine
+    from rmqctl.rocketmq.producer.produce import room_for
+    from rmqctl.rocketmq.store.locate import check_no_part
+
+    asked = Asked.of(request)
+    check_no_part(path)
+    drafts, total = asked.drafts()
+    clock = asked.clock()
+    config, template = asked.config(str(path), clock), asked.template()
+    asked.check(config)
+    answer = Produced(path=str(path), work="Producing", total=total, unit="messages")
+    if template is not None and asked.topics:
+        room = room_for(str(path), template, total or 0, asked.topics[0], config)
+        room.check(str(path))
+        if room.needed >= _WORTH_SAYING:
+            answer.remark(f"about {room.needed:,} bytes will be written to {path}; {room.free:,} are free")
+    engine = StoreEngine.open(str(path), config)
+    answer.close = engine.close
+    if engine.recovered is not None and engine.recovered.files:
+        undo = engine.recovered.undo_command
+        answer.remark(f"{path} had crashed; recovered as its broker would; to take that back: {undo}")
+    answer.remarks += _going_on(clock, engine.log.store_timestamp)
+    work = _Work(answer, asked, engine, drafts, total)
+    answer.rows = work.rows() if request.lists else ()
+    if not request.lists:
+        answer.make = lambda: work.run(template)
+    return answer
+
+
+def _going_on(clock: ForwardClock | MadeUpClock, last: int) -> Iterator[str]:
+    """Keep store times in order: none is before that of the last message, ms, unless no clock ever showed that."""
+    from rmqctl.rocketmq.index.files import LAST_TIME
+
+    if last <= LAST_TIME and clock.not_before(last):
+        yield f"store times go on behind {instant(last)}, that of the last message, as they never go back"
+
+
+def damages() -> list[Row]:
+    """The kinds of damage that `produce --damage` knows."""
+    from rmqctl.rocketmq.producer.damage import KINDS
+
+    return [damage.row() for damage in KINDS.values()]
+
+
+@dataclass
+class _Work:
+    """Writes the messages of a request and counts them."""
+
+    answer: Produced
+    asked: Asked
+    engine: StoreEngine
+    drafts: Iterator[Draft]
+    total: int | None
+    empty: int = 0
+
+    def run(self, template: Template | None) -> None:
+        """Write everything, many messages at once where they are all alike."""
+        from rmqctl.rocketmq.producer.bulk import can_bulk, produce_bulk
+
+        options = self.asked.options()
+        if template is None or not can_bulk(self.engine, template, options):
+            deque(self.rows(), 0)
+            return
+        with self.engine:
+            for run in produce_bulk(self.engine, template, self.total or 0, options):
+                self.answer.count(set(), run.messages, run.bytes)
+            self.answer.topics.update(options.topics[: self.answer.messages])
+            self._end()
+        self._say()
+
+    def rows(self) -> Iterator[Row]:
+        """Write message after message."""
+        from rmqctl.rocketmq.producer.produce import produce as put
+
+        with self.engine:
+            for result in put(self.engine, self._noted(), self.asked.options()):
+                yield self._counted(result).row()
+            self._end()
+        self._say()
+
+    def _noted(self) -> Iterator[Draft]:
+        """The drafts as they are; those without a body are counted."""
+        for draft in self.drafts:
+            self.empty += not draft.body
+            yield draft
+
+    def _counted(self, result: PutResult) -> PutResult:
+        self.answer.count({result.topic}, 1, result.size)
+        return result
+
+    def _end(self) -> None:
+        if self.asked.deliver_due:
+            for result in self.engine.deliver_due():
+                self._counted(result)
+        if self.asked.crash:
+            self.engine.crash()
+
+    def _say(self) -> None:
+        """Say that messages without a body stop consumers of a release, and do the damage that is wished for."""
+        from rmqctl.rocketmq.producer.damage import damage
+        from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
+
+        if self.empty and self.engine.config.release < FIRST_WITH_EMPTY_BODIES:
+            self.answer.remark(
+                f"{number_of(self.empty, 'message')} without a body: push consumers before {FIRST_WITH_EMPTY_BODIES} "
+                "fail on that and stop there"
+            )
+        for wish in self.asked.damage:
+            self.answer.remark(f"damaged on purpose: {damage(Path(self.answer.path), wish, self.asked.seed)}")

@@ -1,0 +1,158 @@
+"""Messages to be produced, as every family is asked for them, and what became of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from rmqctl.answer import Answer
+from rmqctl.errors import WrongUsage
+from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from rmqctl.release import Release
+
+MOST_TOPICS = 10_000
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_SOURCES = ("body", "body_file", "lines", "jsonl", "size")
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceRequest:
+    """What is to be produced, and how.
+
+    Attributes:
+        topics: taken in turn; ``T{0..2}`` stands for T0, T1, T2. Objects of ``jsonl`` may name theirs.
+        queues: of a topic, or its partitions, taken in turn; queue_id: put everything into this one.
+        count: how many messages; None: one, or as many as ``lines`` or ``jsonl`` give.
+        body, body_file, lines, jsonl, size: where bodies come from, at most one: a text in which ``{n}`` is the number
+            of the message, a file, a message a line of a file, an object a line, or random bytes of least to most.
+        keys: in which ``{n}`` is the number; properties: or headers.
+        seed: same seed, same messages.
+        batch: messages stored together.
+        codec: how bodies or batches are compressed; None: not at all.
+        transaction: ``commit``, ``rollback`` or ``pending``: send as transactions that end so.
+        rate: messages a second at most.
+        damage: what to damage afterwards, ``KIND[@WHERE]``; crash: end as after a kill.
+        start_time, interval: made-up store times, ms.
+        small: small files, so that they roll.
+        release: write as a broker of this release does; None: the one that the store shows.
+        lists: rows are the messages written; else there are none, which may be faster.
+        more: options of one family only, by name, those that were given.
+    """
+
+    topics: tuple[str, ...] = ()
+    queues: int | None = None
+    queue_id: int | None = None
+    count: int | None = None
+    body: str | None = None
+    body_file: IO[bytes] | None = None
+    lines: IO[bytes] | None = None
+    jsonl: IO[bytes] | None = None
+    size: tuple[int, int] | None = None
+    keys: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    seed: int = 0
+    batch: int = 1
+    codec: str | None = None
+    transaction: str | None = None
+    rate: float | None = None
+    damage: tuple[str, ...] = ()
+    crash: bool = False
+    start_time: int | None = None
+    interval: int | None = None
+    small: bool = False
+    release: Release | None = None
+    lists: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> list[str]:
+        """The options that say where bodies come from."""
+        return [f"--{name.replace('_', '-')}" for name in _SOURCES if getattr(self, name)]
+
+    def __post_init__(self) -> None:
+        sources = self.sources
+        if len(sources) > 1:
+            raise WrongUsage(sources[1], f"cannot be given together with {sources[0]}.")
+        if self.queues is not None and self.queue_id is not None:
+            raise WrongUsage("--queue-id", "cannot be given together with --queues.")
+        if self.interval is not None and self.start_time is None:
+            raise WrongUsage("--interval", "needs --start-time.")
+        if _number_of_topics(self.topics) > MOST_TOPICS:
+            raise WrongUsage("--topic", f"names {_number_of_topics(self.topics):,} topics, at most {MOST_TOPICS:,}.")
+        if self.topics and not _number_of_topics(self.topics):
+            raise WrongUsage(
+                "--topic", f"{self.topics[0]!r} names no topic; give {{0..9}} with the smaller number first."
+            )
+
+    @property
+    def expanded_topics(self) -> tuple[str, ...]:
+        """Topics with number ranges written out."""
+        return _expanded(self.topics)
+
+
+def _number_of_topics(topics: tuple[str, ...]) -> int:
+    return sum(
+        math.prod(max(int(last) - int(first) + 1, 0) for first, last in _BRACES.findall(topic)) for topic in topics
+    )
+
+
+def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
+    found: list[str] = []
+    for topic in topics:
+        match = _BRACES.search(topic)
+        if match is None:
+            found.append(topic)
+        else:
+            numbers = range(int(match[1]), int(match[2]) + 1)
+            found += _expanded(tuple(topic[: match.start()] + str(n) + topic[match.end() :] for n in numbers))
+    return tuple(found)
+
+
+@dataclass
+class Produced(Answer):
+    """Messages as they are written; a context manager, for the store is open until the last row.
+
+    Attributes:
+        path: of the store.
+        messages, bytes: written so far; topics: they went to.
+        close: closes the store where that was not done.
+    """
+
+    path: str = ""
+    messages: int = 0
+    bytes: int = 0
+    topics: set[str] = field(default_factory=set)
+    close: Callable[[], object] = lambda: None
+    _begin: float = field(default_factory=monotonic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if isinstance(self.rows, Iterator) and hasattr(self.rows, "close"):
+            self.rows.close()
+        self.close()
+
+    def count(self, topics: set[str], messages: int, size: int) -> None:
+        """Count messages that were written, and move the bar."""
+        self.topics |= topics
+        self.messages += messages
+        self.bytes += size
+        self.advance(messages)
+
+    def sentence(self) -> str:
+        """What was written, in one sentence with the next command to type."""
+        seconds = max(monotonic() - self._begin, 1e-9)
+        rate = f"{self.messages / seconds:,.0f} a second" if self.messages else "nothing to do"
+        messages, topics = number_of(self.messages, "message"), number_of(len(self.topics), "topic")
+        return (
+            f"{messages}, {self.bytes:,} bytes of log, {topics} in {self.path} "
+            f"({seconds:.1f} s, {rate}); next: rmqctl topics {self.path}"
+        )
