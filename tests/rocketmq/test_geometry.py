@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
+from rmqctl.errors import Refused
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.opening import settled
+from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.geometry import (
+    BATCH_QUEUE_FILE_SIZE,
     COMMIT_LOG_FILE_SIZE,
     DEFAULT_ENTRIES,
     DEFAULT_SLOTS,
     QUEUE_FILE_SIZE,
     Geometry,
     IndexGeometry,
+    detect_index_geometry,
     geometry_of,
 )
 from rmqctl.rocketmq.store.locate import open_store_at
@@ -135,3 +140,40 @@ def test_an_index_whose_entries_are_all_gone_keeps_its_length(small_index: Path)
         assert IndexGeometry(found.index_slots, found.index_entries).file_size == 22_040
     finally:
         file.write_bytes(content)
+
+
+@pytest.mark.parametrize("keys", [1, 2, 3, 30])
+@pytest.mark.parametrize(("slots", "entries"), [(7, 60), (40, 60), (500, 1000)])
+def test_an_index_that_a_kill_left_without_header_and_slots_proves_nothing(
+    slots: int, entries: int, keys: int, tmp_path: Path
+) -> None:
+    """Its writer goes on with the sizes asked for where they fit its length, and not where a file shows others."""
+    small = StoreConfig.small(index_slots=slots, index_entries=entries)
+    with StoreEngine.open(tmp_path / "s", small) as engine:
+        for number in range(keys):
+            engine.put(Message("T", b"body", 0, properties={"KEYS": f"key-{number}"}))
+    file = next((tmp_path / "s/index").iterdir())
+    with open(file, "r+b") as raw:
+        raw.write(bytes(40 + 4 * slots))
+    store = open_store_at(str(tmp_path / "s"))
+    assert detect_index_geometry(store.tree, store.index_files) is None
+    assert settled(store, small).index_slots == slots
+
+
+def test_sizes_of_another_length_are_refused_where_the_index_shows_its_own(small_index: Path) -> None:
+    store = open_store_at(str(small_index))
+    with pytest.raises(Refused, match="index slots 500, not 495"):
+        settled(store, StoreConfig.small(index_slots=495, index_entries=1001))  # as long as the files are
+
+
+@pytest.mark.parametrize("length", [5, 45, 47])
+def test_the_only_file_of_a_batch_queue_cut_inside_a_unit(length: int, tmp_path: Path) -> None:
+    """Its length is no size of a broker, which does not start on it."""
+    root = golden.unpack("5.3.3-crash", tmp_path)
+    files = sorted((root / "batchconsumequeue").rglob("0" * 20))
+    for file in files:
+        with open(file, "r+b") as raw:
+            raw.truncate(length)
+    store = open_store_at(str(root))
+    assert geometry_of(store).batch_queue_file_size == BATCH_QUEUE_FILE_SIZE
+    assert f"has {length} bytes, not {BATCH_QUEUE_FILE_SIZE}" in str(recover(store).error)

@@ -250,8 +250,6 @@ class QueueImage:
         while self.files:
             file = self.files[-1]
             units = file.units(self.dtype)
-            if not len(units):  # shorter than one unit: nothing to cut, and no start takes such a file for its own
-                return
             if int(units["physical_offset"][0]) >= physical:
                 self._lose(units)
                 self._remove(self.files.pop())

@@ -21,8 +21,11 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 from formats.java_properties import parse_properties
 from formats.layout import plan_of
+from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.index import IndexEntry, IndexHeader
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.files.tree import Entry, Tree
@@ -137,9 +140,28 @@ def _by_majority(source: ByteSource, size: int) -> IndexGeometry | None:
     best, most = None, 0
     for geometry in _filling(size, dict.fromkeys(candidates)):
         agreeing, sampled = _agreeing(source, geometry, header)
-        if agreeing > most and agreeing * _MAJORITY[1] >= sampled * _MAJORITY[0]:
+        if agreeing > most and _is_most(agreeing, sampled) and _is_most(*_slots_with_entries(source, geometry)):
             best, most = geometry, agreeing
     return best
+
+
+def _is_most(part: int, whole: int) -> bool:
+    return part * _MAJORITY[1] >= whole * _MAJORITY[0]
+
+
+def _slots_with_entries(source: ByteSource, geometry: IndexGeometry) -> tuple[int, int]:
+    """How many of the used slots hold the number of an entry, and how many are used.
+
+    Entries that lie where too large a geometry has its slots are no such numbers: a file that a kill left without
+    header and slots proves nothing by the few that look like one.
+    """
+    good = used = 0
+    for begin, end in source.data_ranges(HEADER.packer.size, geometry.entries_at):
+        for at in range(begin - begin % SLOT_SIZE, end, _CHUNK):
+            slots = np.frombuffer(source.read_at(at, min(_CHUNK, end - at) // SLOT_SIZE * SLOT_SIZE), ">i4")
+            used += int(np.count_nonzero(slots))
+            good += int(np.count_nonzero((slots > 0) & (slots < geometry.entries)))
+    return good, used
 
 
 def _by_length(source: ByteSource, size: int) -> IndexGeometry | None:
@@ -316,6 +338,7 @@ QUEUE_EXT_FILE_SIZE = 50_331_648
 BATCH_QUEUE_FILE_SIZE = 13_800_000
 TIMER_LOG_FILE_SIZE = 104_857_600
 QUEUE_UNIT_SIZE = 20
+_BATCH_UNIT_SIZE = plan_of(BatchConsumeQueueUnit).runs[0].packer.size
 _SAMPLE = 64
 
 
@@ -351,11 +374,14 @@ def geometry_of(store: RocketMQStore) -> Geometry:
     ways: list[str] = []
     conf = store.settings
     log = _pick(conf, "mappedFileSizeCommitLog", (f.size for f in store.log_files), COMMIT_LOG_FILE_SIZE, ways)
-    queue = _pick(conf, "mappedFileSizeConsumeQueue", _queue_sizes(store, QUEUES), QUEUE_FILE_SIZE, ways)
+    queue = _pick(
+        conf, "mappedFileSizeConsumeQueue", _queue_sizes(store, QUEUES, QUEUE_UNIT_SIZE), QUEUE_FILE_SIZE, ways
+    )
     ext = _pick(conf, "mappedFileSizeConsumeQueueExt", _queue_sizes(store, QUEUES_EXT), QUEUE_EXT_FILE_SIZE, ways)
     batch = _pick(
-        conf, "mapperFileSizeBatchConsumeQueue", _queue_sizes(store, BATCH_QUEUES), BATCH_QUEUE_FILE_SIZE, ways
-    )
+        conf, "mapperFileSizeBatchConsumeQueue", _queue_sizes(store, BATCH_QUEUES, _BATCH_UNIT_SIZE),
+        BATCH_QUEUE_FILE_SIZE, ways,
+    )  # fmt: skip
     timer = _pick(conf, "mappedFileSizeTimerLog", _sizes(store.tree, "timerlog"), TIMER_LOG_FILE_SIZE, ways)
     index = _index(store, ways)
     source = next((way for way in ("default", "detected", "broker-conf") if way in ways), "default")
@@ -399,10 +425,10 @@ def _index(store: RocketMQStore, ways: list[str]) -> IndexGeometry:
     return assumed_index_geometry(store.tree, store.index_files)
 
 
-def _queue_sizes(store: RocketMQStore, kind: str) -> Iterator[int]:
-    """Lengths of the files of a sample of queues."""
+def _queue_sizes(store: RocketMQStore, kind: str, unit_size: int = 1) -> Iterator[int]:
+    """Lengths of the files of a sample of queues; no broker is set to one that is not a number of units."""
     for queue in islice(store.queues(kind), _SAMPLE):
-        yield from (f.size for f in queue.files()[0])
+        yield from (f.size for f in queue.files()[0] if f.size % unit_size == 0)
 
 
 def _sizes(tree: Tree, path: str) -> Iterator[int]:

@@ -29,7 +29,7 @@ class LogContext:
 
     Attributes:
         min_offset: physical offset of the first byte of the log.
-        end: physical offset behind the last record; None while that is not known.
+        end: physical offset behind the last record; None while that is not known, and where there is no log.
         limit: physical offset behind the last file.
         crashed, running: state of the store.
         is_5: rules of 5.x apply.

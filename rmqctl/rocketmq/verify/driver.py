@@ -218,7 +218,7 @@ class Verification:
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(
             context,
-            end=context.min_offset if log.end is None else log.end,
+            end=None if not context.log_files else context.min_offset if log.end is None else log.end,
             last_store_timestamp=log.last_time or 0,
             newest_store_timestamp=log.newest_time or 0,
             damaged=tuple(sorted(log.damaged + lost)),

@@ -112,12 +112,10 @@ def _checkpoint(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
 def _offsets(fields: dict[str, int], context: LogContext) -> Iterator[Finding]:
     """Physical offsets that 5.x keeps; a slave knows of its master more than it has itself."""
     end = context.end
-    if not context.log_files:
-        return  # nothing is right that is said of a log that is not there
     for number, name in enumerate(_OFFSETS):
         value, at = fields[name], _FIELDS_SIZE + 8 * number
         if value < 0 or (end is not None and value > end):
-            message = f"{name} is {value}, but the log ends at {context.limit if end is None else end}"
+            message = f"{name} is {value}" + ("" if end is None else f", but the log ends at {end}")
             is_master_s = name == _OFFSETS[0] and value >= 0
             severity = Severity.NOTE if is_master_s else None
             yield Finding(CHECKPOINT_OFFSET, PATH, at, 8, message, severity)
@@ -338,7 +336,7 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
 
     Of the others the last are looked up in the log: those that a cut leaves.
     """
-    if context.end is None or not len(units) or not context.log_files:
+    if context.end is None or not len(units):
         return
     physical = units["physical_offset"].astype(np.int64)
     wrong = physical + units["message_size"] > context.end

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
 
@@ -102,3 +104,14 @@ def test_a_clock_that_was_set_back(made: Callable[..., Path], rmqctl: Callable[.
     found = severities(rmqctl, root)
     assert found["log.store-time"] == found["index.header"] == "note"
     assert set(found.values()) == {"note"}
+
+
+def test_what_points_into_a_log_that_is_gone_is_not_accused(tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    """Nobody knows where the log ended: one finding says that it is not there. A negative offset is wrong without it."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    shutil.rmtree(root / "commitlog")
+    assert not {"timer.log", "checkpoint.offset"} & set(severities(rmqctl, root))
+    data = bytearray((root / "checkpoint").read_bytes())
+    data[24:32] = (-1).to_bytes(8, "big", signed=True)
+    (root / "checkpoint").write_bytes(data)
+    assert "checkpoint.offset" in severities(rmqctl, root)
