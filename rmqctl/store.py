@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.arrow import ArrowTable
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
+    from rmqctl.repair import Applied
 
 EVERYTHING, PLAIN = Filters(), Rendering()
 
@@ -430,6 +431,31 @@ class Store(Protocol):
             more: options of one family only.
         """
         refuse_verb(self, "diff")
+
+    def history(self) -> Answer:
+        """List the journals of what was carried out on the store, the oldest first, and which comes next."""
+        from rmqctl.repair import History
+
+        return Answer(History.at(Path(self.root)).rows())
+
+    def undo(self, *, redo: bool = False, resume: bool = False, intent: Intent = DRY_RUN) -> Applied:
+        """Take back what was carried out last, of any family: the run that was broken off, else the last in force.
+
+        Args:
+            redo: bring again what was taken back last.
+            resume: finish what was broken off instead.
+            intent: ``force`` and ``outside`` count; it is carried out in any case.
+
+        Raises:
+            Refused: there is no such run, or files changed since.
+            IOFailure: the system refuses; the message says how to go on.
+        """
+        from rmqctl import repair
+
+        journal = repair.choose_journal(Path(self.root), redo=redo)
+        if resume:
+            return repair.resume(journal, outside=intent.outside)
+        return repair.undo(journal, force=intent.force, outside=intent.outside)
 
     def produce(self, request: ProduceRequest) -> Produced:
         """Write messages into the store by the engine of its family; see `rmqctl.opening.produce` for new stores."""
