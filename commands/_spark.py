@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from commands._app import message
-from commands._options import FilterOptions, StoreOptions, _packed, say_if_part
+from commands._options import _packed
 from commands._progress import progress
 from commands._types import PropertyFilter, refuse
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rmqctl.pipeline.cluster import SparkSession
     from rmqctl.pipeline.running import Status
     from rmqctl.pipeline.settings import Cluster
-    from rmqctl.rocketmq.tables.options import TableOptions
 
 _LONG_SECONDS = 10
 _OPTIONS = (
@@ -136,24 +135,3 @@ class _Bar:
         tasks = f"{status.done:,} of {status.tasks:,} tasks"
         self.advance(max(now - self.shown, 0), f"{status.messages:,} messages, {tasks}" if status.messages else tasks)
         self.shown = max(now, self.shown)
-
-
-def table_options(store: StoreOptions, filters: FilterOptions, split_size: int | None) -> TableOptions:
-    """What a command asks of the messages of a store.
-
-    Raises:
-        NotAStore, OSError: there is no store, or it cannot be read.
-    """
-    from commands._filter import filter_of
-    from rmqctl.rocketmq.tables.message_table import limited
-    from rmqctl.rocketmq.tables.options import TableOptions
-
-    options = TableOptions(
-        store.path,
-        wanted=filter_of(filters),
-        split_size=split_size,
-        commit_log=store.commit_log,
-        broker_conf=store.broker_conf,
-    )
-    say_if_part(options.store())
-    return options if filters.limit is None else limited(options, filters.limit)

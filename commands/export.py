@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import click
 
 from commands._app import Output, message
 from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options
-from commands._spark import spark_options, started, table_options, working
+from commands._spark import spark_options, started, working
 from commands._types import Size, refuse
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
-    from rmqctl.pipeline.export import ExportChoices
+    from rmqctl.pipeline.export import Export
     from rmqctl.pipeline.export_manifest import Manifest
     from rmqctl.pipeline.settings import Cluster
-    from rmqctl.rocketmq.tables.bodies import BodyOption
-
-_PARTITIONS = ("topic", "day", "hour", "queue_id", "tags")
+    from rmqctl.tables import Tables
 
 
-def _partitions(_: click.Context, parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    names = () if value == "none" else tuple(name.strip() for name in value.split(",") if name.strip())
-    for name in names:
-        if name not in _PARTITIONS:
-            refuse(parameter.opts[0], f"knows no {name!r}; give some of {', '.join(_PARTITIONS)}, or none.")
-    return names
+def _names(value: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
 @click.command("export")
@@ -38,12 +31,11 @@ def _partitions(_: click.Context, parameter: click.Parameter, value: str) -> tup
 )
 @click.option(
     "--partition-by",
-    callback=_partitions,
     default="topic,day",
     show_default=True,
-    help="Directories, the outermost first: some of topic, day, hour, queue_id, tags; or none.",
+    help="Directories, the outermost first: some of topic, day, hour, queue_id (Kafka: partition), tags; or none.",
 )
-@click.option("--columns", help="Only these columns of messages, separated by commas.")
+@click.option("--columns", help="Only these columns of messages or records, separated by commas.")
 @click.option(
     "--body",
     type=click.Choice(["decompressed", "stored", "none"]),
@@ -62,7 +54,7 @@ def command(
     store: StoreOptions,
     output: str,
     to: str,
-    partition_by: tuple[str, ...],
+    partition_by: str,
     columns: str | None,
     body: str,
     compression: str | None,
@@ -73,7 +65,7 @@ def command(
     cluster: Cluster,
     out: Output,
 ) -> None:
-    """Write the messages of a store as files that other tools read, on Spark.
+    """Write the messages or records of a store as files that other tools read, on Spark.
 
     OUT/data gets directories such as topic=TopicTest/day=2026-11-21 (UTC) with files in log order, and
     _manifest.json names them. Both appear at once when all is there, and replace what was there
@@ -89,22 +81,47 @@ def command(
     from rmqctl.pipeline.cluster import cores_of
     from rmqctl.pipeline.export import Export, ExportChoices, on_spark
     from rmqctl.pipeline.outputs import output_at
-    from rmqctl.rocketmq.tables.bodies import BodyOption
 
-    names = tuple(name.strip() for name in columns.split(",") if name.strip()) if columns else None
-    choices = ExportChoices(to, names, partition_by, _codec(to, compression), split_size, incremental, overwrite)
-    options = replace(table_options(store, filters, None), body=BodyOption(body))
-    _known(choices, options.body)
-    export = Export(options, output_at(output), choices)
-    if export.store.is_running:
+    opened = store.open()
+    tables = opened.as_tables(filters, body=body)
+    divided = () if partition_by == "none" else _names(partition_by)
+    _check(tables, _names(columns), divided)
+    export = Export(
+        tables,
+        output_at(output),
+        ExportChoices(
+            to, _names(columns) or None, divided, _codec(to, compression), body, split_size, incremental, overwrite
+        ),
+    )
+    if opened.is_running:
         message("a broker holds the lock of this store: what it is still writing is left for the next export")
-    with started(cluster, sum(f.size for f in export.store.log_files)) as spark:
+    with started(cluster, opened.size) as spark:
         plan = export.plan(cores_of(spark))
-        size = sum((s.stop or s.context.file.size) - s.start for s in export.splits(plan))
-        message(f"writing messages of offsets {plan.start} to {plan.end} into {output}")
+        size = sum(map(export.log.size_of, export.parts(plan)))
+        message(f"writing {tables.names[0]} {_stretch(plan)} into {output}")
         with working(spark, f"export of {store.path}", size):
             manifest = export.run(plan, on_spark(spark))
-    _show(manifest, plan, out)
+    _show(manifest, export, out)
+
+
+def _check(tables: Tables, columns: tuple[str, ...], partition_by: tuple[str, ...]) -> None:
+    from rmqctl.pipeline.export_manifest import DAY, HOUR
+    from rmqctl.tables import BadOption
+
+    known = ("topic", DAY, HOUR, *tables.log().partitions[1:])
+    for name in partition_by:
+        if name not in known:
+            refuse("--partition-by", f"knows no {name!r}; give some of {', '.join(known)}, or none.")
+    try:
+        tables.asked(columns or None).table(tables.names[0]).schema()
+    except BadOption as error:
+        refuse("--columns", f"{error}.")
+
+
+def _stretch(plan: Manifest) -> str:
+    """What a plan covers, in words: the offsets of one log, or how many logs."""
+    start, end = plan.covers()
+    return f"of {number_of(len(end), 'partition')}" if isinstance(end, dict) else f"of offsets {start} to {end}"
 
 
 def _codec(to: str, compression: str | None) -> str:
@@ -116,24 +133,16 @@ def _codec(to: str, compression: str | None) -> str:
     return compression or known[0]
 
 
-def _known(choices: ExportChoices, body: BodyOption) -> None:
-    from rmqctl.rocketmq.tables.messages import message_schema
-
-    try:
-        message_schema(choices.columns, body)
-    except ValueError as error:
-        refuse("--columns", f"{error}.")
-
-
-def _show(manifest: Manifest, plan: Manifest, out: Output) -> None:
-    new = [file for file in manifest.files if file.last_physical_offset >= plan.start]
+def _show(manifest: Manifest, export: Export, out: Output) -> None:
+    new, noun = export.added, export.store.names[0].removesuffix("s")
     if out.kind == "table":
         rows, size = sum(f.rows for f in new), sum(f.size for f in new)
-        written = f"{number_of(rows, 'message')} in {number_of(len(new), 'file')}, {size:,} bytes"
-        out.text([f"{written}; complete up to offset {manifest.end}"])
+        end = manifest.covers()[1]
+        complete = f"up to offset {end}" if isinstance(end, int) else f"in {number_of(len(end), 'partition')}"
+        out.text([f"{number_of(rows, noun)} in {number_of(len(new), 'file')}, {size:,} bytes; complete {complete}"])
     elif out.kind == "json":
-        out.document(asdict(manifest))
+        out.document(manifest.document())
     else:
-        out.show([asdict(file) for file in new])
+        out.show([file.document(manifest.layout.place, manifest.layout.time) for file in new])
     if not new:
         raise SystemExit(1)

@@ -46,9 +46,10 @@ def command(
     cluster: Cluster,
     out: Output,
 ) -> None:
-    """Ask a store in SQL; the tables are messages, queue_units, index_entries, findings, topics, consumer_offsets.
+    """Ask a store in SQL. Of RocketMQ: messages, queue_units, index_entries, findings, topics, consumer_offsets.
 
-    With several stores as NAME=PATH the tables are NAME_messages and so on. Without a query a prompt
+    Of Kafka the tables are records, batches, findings, topics, consumer_offsets and transactions. With
+    several stores, of one kind or both, as NAME=PATH the tables are NAME_messages and so on. Without a query a prompt
     takes them line by line; a query ends with `;`. Times are timestamps in UTC, properties a map,
     keys an array. The language is Spark's SQL; up to 1 GiB of log DuckDB answers in this process, and
     Spark what it would answer otherwise or not at all. Exits 1 when a query gives no row.
@@ -58,6 +59,7 @@ def command(
       rmqctl sql /data/store "select topic, count(*) from messages group by topic"
       rmqctl sql /data/store "select * from messages where array_contains(keys, 'order1')" -o jsonl
       rmqctl sql a=/data/a b=/data/b "select * from a_topics except select * from b_topics"
+      rmqctl sql a=/data/rocketmq/store b=/data/kafka "select topic from a_topics union select topic from b_topics"
     """
     paths, query = _split(stores)
     mounted, size = _mounted(paths, {"commitlog": commit_log, "brokerconf": broker_conf})
@@ -140,8 +142,9 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
 
 def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[Mounted], int]:
     """The stores, and bytes of their logs."""
+    from rmqctl.opening import open_store
     from rmqctl.pipeline.mounted import Mounted, prefix_of
-    from rmqctl.rocketmq.store.locate import open_store_at
+    from rmqctl.store import refuse_verb
 
     options = {key: value for key, value in given.items() if value is not None}
     found: list[Mounted] = []
@@ -151,13 +154,16 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
         if name is None and len(paths) > 1:
             refuse("PATH", "several stores need names: NAME=PATH NAME=PATH.")
         logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
-        store = open_store_at(place, commit_log=logs, broker_conf=options.get("brokerconf"))
+        store = open_store(place, commit_log=logs, broker_conf=options.get("brokerconf"))
+        if not store.tables():
+            refuse_verb(store, "sql")
         say_if_part(store)
-        size += sum(f.size for f in store.log_files)
+        size += store.size
         if store.is_running:
             message(f"a broker holds the lock of {place}: what is read may be changing")
         absolute = place if "://" in place else os.path.abspath(place)
-        found.append(Mounted(prefix_of(name) if name else "", {**options, "path": absolute}))
+        own = {key: value for key, value in options.items() if store.table_format == "rocketmq"}
+        found.append(Mounted(prefix_of(name) if name else "", {**own, "path": absolute}, store.table_format))
     return found, size
 
 

@@ -14,8 +14,8 @@ import click
 from commands._app import Output, message
 from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options
 from commands._progress import progress
-from commands._spark import engine_option, is_local, spark_options, started, table_options, working
-from commands._types import Size
+from commands._spark import engine_option, is_local, spark_options, started, working
+from commands._types import Size, refuse
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.settings import Cluster
@@ -29,9 +29,9 @@ _SHOWN = ("messages", "bytes", "size_p50", "size_p99", "latency_p50_ms", "latenc
 @filter_options
 @click.option(
     "--by",
-    type=click.Choice(["all", "topic", "queue", "tag", "hour", "host"]),
+    type=click.Choice(["all", "topic", "queue", "tag", "hour", "host", "compression", "producer"]),
     multiple=True,
-    help="Only these groups; repeatable.",
+    help="Only these groups; repeatable. tag, host: RocketMQ; compression, producer: Kafka.",
 )
 @click.option("--no-keys", is_flag=True, help="Leave out duplicates of UNIQ_KEY and the most frequent keys.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots as well.")
@@ -61,24 +61,24 @@ def command(
       rmqctl stats /data/rocketmq/store
       rmqctl stats /data/rocketmq/store --topic TopicTest --html stats.html -o json
     """
-    options = table_options(store, filters, split_size)
-    found = options.store()
-    if found.is_running:
+    opened = store.open()
+    tables = opened.as_tables(filters, split_size=split_size)
+    if opened.is_running:
         message("a broker holds the lock of this store: what is read may be changing")
-    size = sum(f.size for f in found.log_files)
+    size = opened.size
     here = is_local(engine, size)
     if here:
         from rmqctl.pipeline.local_stats import collect as collect_here
 
         with progress(f"stats of {store.path}", size if no_keys else 2 * size) as advance:
-            stats = collect_here(options, keys=not no_keys, advance=advance)
+            stats = collect_here(tables, keys=not no_keys, advance=advance)
         _show(stats, out, by)
     else:
         with started(cluster, size) as spark:
             from rmqctl.pipeline.stats import collect
 
             with working(spark, f"stats of {store.path}", size if no_keys else 3 * size):
-                stats = collect(spark, options, keys=not no_keys)
+                stats = collect(spark, tables, keys=not no_keys)
             _show(stats, out, by)  # before Spark is stopped, which takes a second
     if html is not None:
         from rmqctl.pipeline.stats_page import About, page
@@ -100,16 +100,17 @@ def _in_words(filters: FilterOptions) -> str:
 
 
 def _show(stats: Stats, out: Output, by: tuple[str, ...]) -> None:
+    for name in by:
+        if name not in stats.groups:
+            refuse("--by", f"{name} means nothing for this store; there are {', '.join(stats.groups)}.")
     groups = {name: rows for name, rows in stats.groups.items() if not by or name in by}
     if out.kind == "json":
         out.document({**groups, "duplicates": stats.duplicates, "top_keys": stats.top_keys})
         return
     if out.kind == "table":
-        from rmqctl.pipeline.stats import GROUPS
-
         for name, rows in groups.items():
             out.text([f"{'' if name == next(iter(groups)) else chr(10)}by {name}" if name != "all" else "all messages"])
-            out.show(rows, columns=(*GROUPS[name], *_SHOWN))
+            out.show(rows, columns=(*stats.columns[name], *_SHOWN))
         for title, rows in (("duplicates of UNIQ_KEY", stats.duplicates), ("most frequent keys", stats.top_keys)):
             if rows:
                 out.text([f"\n{title}"])

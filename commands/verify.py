@@ -69,11 +69,10 @@ def command(
         show(out, ask())
         return
     with started(cluster, found.size) as spark:
-        from rmqctl.pipeline.verify import verification
+        from rmqctl.pipeline.frames import sharing
 
         with working(spark, f"verify of {found.root}", found.size):
-            answer = ask(share=partial(verification, spark))
-            answer.total = None  # the bar is that of the job
+            answer = ask(share=sharing(spark))
             with showing(answer):
                 write(out, answer)
     finish(answer)

@@ -1,14 +1,23 @@
-"""A table of a store as a stream of Arrow batches, for whatever takes the Arrow C stream interface."""
+"""A table of a store as a stream of Arrow batches, for whatever takes the Arrow C stream interface.
+
+Columns of such tables: text, times, values that recur.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rmqctl.errors import WrongUsage
+from rmqctl.text import name_of
+
+TIME = pa.timestamp("us", tz="UTC")
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
 
 class ArrowTable:
@@ -59,3 +68,54 @@ def epoch_ms(moment: datetime | str | int | None) -> int | None:
     except ValueError:
         raise WrongUsage("after, before", f"take a datetime, ISO 8601 or epoch ms, not {moment!r}.") from None
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# --- columns ------------------------------------------------------------------------------------------
+
+
+def strings(raw: Any) -> Any:
+    """An Arrow array of bytes as text; what is not UTF-8 becomes ``base64:...``."""
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if text is None else name_of(text) for text in raw.to_pylist()], pa.string())
+
+
+def times(milliseconds: npt.NDArray[np.int64]) -> Any:
+    """Epoch milliseconds as timestamps; null for what no calendar holds."""
+    wrong = (milliseconds < _FIRST_MS) | (milliseconds > _LAST_MS)
+    if wrong.any():
+        return pa.array(np.where(wrong, 0, milliseconds) * 1000, TIME, mask=wrong)
+    return pa.array(milliseconds * 1000, TIME)
+
+
+def in_calendar(milliseconds: int) -> bool:
+    """Whether a time lies in the years 1 to 9999."""
+    return _FIRST_MS <= milliseconds <= _LAST_MS
+
+
+def chosen(values: Sequence[Any], which: npt.NDArray[Any], kind: Any = None) -> Any:
+    """``values[which]`` as an Arrow array."""
+    return pa.array(values, kind or pa.string()).take(pa.array(which.astype(np.int64)))
+
+
+def by_value(numbers: npt.NDArray[Any], name: Callable[[int], str]) -> Any:
+    """The name of each number, asked once for each different one."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        return pa.repeat(pa.scalar(name(int(numbers[0]))), len(numbers))
+    few, which = np.unique(numbers, return_inverse=True)
+    return chosen([name(n) for n in few.tolist()], which)
+
+
+def group_codes(columns: Sequence[Any], count: int) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+    """The combination of values in each of ``count`` rows as a number, shape (n,), and what the numbers stand for."""
+    codes: npt.NDArray[np.int64] = np.zeros(count, np.int64)
+    values: list[tuple[Any, ...]] = [()]
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        size = len(encoded.dictionary)
+        codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
+        few, codes = np.unique(codes, return_inverse=True)
+        texts = encoded.dictionary.to_pylist()
+        values = [(*values[code // size], texts[code % size]) for code in few.tolist()]
+    return codes, values

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
     from rmqctl.repair import Applied
+    from rmqctl.tables import Tables
 
 EVERYTHING, PLAIN = Filters(), Rendering()
 
@@ -107,12 +108,14 @@ class Store(Protocol):
         selection: the path inside that the user pointed at, "" for all of it. Reading verbs keep to it.
         lock: the lock file of a broker, relative to the root.
         keep_to_selection: commands that look only at the selection; others look at the whole store and say so.
+        table_format: how the data source of Spark calls it, see :data:`rmqctl.tables.FORMATS`.
     """
 
     kind: str
     selection: str
     lock: str
     keep_to_selection: frozenset[str] = frozenset()
+    table_format: str
 
     @property
     def root(self) -> str: ...
@@ -466,6 +469,18 @@ class Store(Protocol):
     def tables(self) -> Sequence[str]:
         """Names that :meth:`table` takes."""
         return ()
+
+    def as_tables(
+        self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
+    ) -> Tables:
+        """Give its tables to be read part by part, here or on other machines.
+
+        Args:
+            filters: of the rows of the main table.
+            split_size: bytes of log in one part; None: by the size of the log.
+            body: ``decompressed``, ``stored`` or ``none``: what of bodies or values is there.
+        """
+        refuse_verb(self, "tables")
 
     def table(
         self,

@@ -83,3 +83,9 @@ def _part(match: re.Match[str], fields: Fields) -> bytes | Callable[[Row], bytes
         raise ValueError(f"'%{field}' has no meaning; known are {known}")
     read = fields[field][1]
     return lambda row: value if isinstance(value := read(row), bytes) else raw(value)
+
+
+def name_of(data: bytes) -> str:
+    """Bytes as the key of a JSON object, or a value of a column of text, which has no room for anything else."""
+    text = text_or_base64(data)
+    return text if isinstance(text, str) else f"base64:{text['base64']}"

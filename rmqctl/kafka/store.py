@@ -50,6 +50,7 @@ class KafkaStore(Store):
     kind = "kafka-log-directory"
     lock = ".lock"
     keep_to_selection = frozenset({"verify", "topics", "producers"})
+    table_format = "kafkalog"
 
     def __init__(self, logs: LogDirectories) -> None:
         self.logs = logs

@@ -1,4 +1,4 @@
-"""RocketMQ stores as data: tables for Spark, and the jobs of `export`, `sql` and `stats`.
+"""Stores as data: tables for Spark, and the jobs of `export`, `sql` and `stats`.
 
     from rmqctl import pipeline
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqctl.rocketmq.tables.options import TableOptions
+    from rmqctl.tables import Tables
 
 
 def session(
@@ -45,68 +45,68 @@ def session(
     return spark
 
 
-def messages(
+def rows(
     spark: SparkSession,
     path: str,
     *,
+    format: str = "rocketmq",
     where: str | None = None,
     columns: Iterable[str] | str | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The messages of a store in log order, as :data:`~rmqctl.rocketmq.tables.messages.MESSAGE_SCHEMA` names them.
+    """The main table of a store: the messages of RocketMQ, the records of Kafka, in the order of the log.
 
-    Only the columns that are asked for are decoded, and bodies only with them. What ``where`` says of topic, queue_id,
-    store_timestamp and physical_offset, joined by AND, also spares the reading of stretches in which nothing can match.
+    Only the columns that are asked for are decoded, and bodies only with them. What ``where`` says of topic, queue or
+    partition, offset and time, joined by AND, also spares the reading of stretches in which nothing can match.
 
     Args:
         path: a store, local or a URL.
+        format: ``rocketmq`` or ``kafkalog``.
         where: a condition as Spark's SQL has it, such as ``topic = 'orders' and store_timestamp >= '2026-11-01'``.
         columns: of the result; default: all.
-        options: those of the data source: ``body``, ``split_size``, ``topic``, ``after``, ...
+        options: those of the data source: ``split_size``, ``topic``, ``after``, ...
 
     Raises:
         NotAStore, BadOption: the path or an option is wrong.
         ParseException, AnalysisException: Spark does not take the condition.
     """
-    from dataclasses import replace
-
     from rmqctl.pipeline.frames import frame
-    from rmqctl.pipeline.sql_text import narrowed_options, uses
-    from rmqctl.rocketmq.tables.message_table import MessageTable
+    from rmqctl.pipeline.sql_text import uses
 
-    given = _options(spark, path, options)
+    given = _tables(spark, path, format, options)
+    main = given.names[0]
     wanted = columns.split(",") if isinstance(columns, str) else columns
-    shown = MessageTable(replace(given, columns=None if wanted is None else tuple(name.strip() for name in wanted)))
+    asked = given if wanted is None else given.asked(tuple(name.strip() for name in wanted))
+    shown = asked.table(main)
     if where is None:
         return frame(spark, shown)
     names = shown.schema().names
     chosen = ", ".join(f"`{name}`" for name in names)
-    possible = MessageTable(replace(given, columns=None)).schema().names
-    use = uses(f"SELECT {chosen} FROM messages WHERE ({where})", {"messages": possible})["messages"]  # noqa: S608 - read only
-    return frame(spark, MessageTable(narrowed_options(given, use))).where(where).select(*names)
+    possible = given.asked(None).table(main).schema().names
+    use = uses(f"SELECT {chosen} FROM {main} WHERE ({where})", {main: possible})[main]  # noqa: S608 - read only
+    return frame(spark, given.asked(use.columns, use.conditions).table(main)).where(where).select(*names)
 
 
-def table(spark: SparkSession, path: str, name: str, **options: Any) -> DataFrame:
-    """A table of a store; planned here, read by the executors. Names: :mod:`rmqctl.rocketmq.tables.tables`."""
+def messages(spark: SparkSession, path: str, **more: Any) -> DataFrame:
+    """The messages of a RocketMQ store; see :func:`rows`."""
+    return rows(spark, path, format="rocketmq", **more)
+
+
+def table(spark: SparkSession, path: str, name: str, *, format: str = "rocketmq", **options: Any) -> DataFrame:
+    """A table of a store; planned here, read by the executors. ``findings`` is shared among them."""
     from rmqctl.pipeline.frames import frame
-    from rmqctl.rocketmq.tables.tables import table as find
+    from rmqctl.pipeline.queries import findings
 
-    given = _options(spark, path, options)
-    if name == "findings":
-        from rmqctl.pipeline.verify import findings
-
-        return findings(spark, given)
-    return frame(spark, find(name, given))
+    given = _tables(spark, path, format, options)
+    return findings(spark, given) if name == "findings" else frame(spark, given.table(name))
 
 
-def _options(spark: SparkSession, path: str, given: Mapping[str, Any]) -> TableOptions:
-    from dataclasses import replace
-
+def _tables(spark: SparkSession, path: str, format: str, given: Mapping[str, Any]) -> Tables:
     from rmqctl.pipeline.cluster import cores_of
-    from rmqctl.rocketmq.tables.options import table_options
+    from rmqctl.tables import tables_of
 
-    found = table_options({"path": path, **{key: _text(value) for key, value in given.items()}})
-    return replace(found, cores=cores_of(spark))
+    found = tables_of(format, {"path": path, **{key: _text(value) for key, value in given.items()}})
+    return found.for_cores(cores_of(spark))
 
 
 def _text(value: Any) -> str:
@@ -115,4 +115,4 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, (list, tuple, set)) else str(value)
 
 
-__all__ = ["messages", "session", "table"]
+__all__ = ["messages", "rows", "session", "table"]

@@ -1,21 +1,19 @@
-"""``spark.read.format("rocketmq")``: a thin shell around the tables.
+"""The formats that Spark reads by name, such as ``spark.read.format("rocketmq")``: thin shells around the tables.
 
-It takes no filters from Spark. Spark 4.3 keeps what a reader in Python made of the filters of one query with the
+They take no filters from Spark. Spark 4.3 keeps what a reader in Python made of the filters of one query with the
 DataFrame, and uses it for later queries over it, even for those without filters: they would count too few messages. So
-filters and columns are options of the source; :func:`rmqctl.pipeline.messages` makes them of a condition in SQL.
+filters and columns are options of a format; :func:`rmqctl.pipeline.rows` makes them of a condition in SQL.
 
 What every Python worker of Spark does before it works.
 
-Following a log that grows: offsets are physical ones and always lie between two whole records.
-
-What lies between two offsets never changes, so a batch that is read again gives the same messages.
+Following a log that grows: what lies between two places never changes, so a batch that is read again gives the same.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +22,21 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
-from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.tables.message_table import MessageTable, first_record
-from rmqctl.rocketmq.tables.options import EARLIEST, LATEST, BadOption, Start, TableOptions, stream_start, table_options
-from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip
-from rmqctl.rocketmq.tables.tables import Table, table
-from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import (
+    EARLIEST,
+    FORMATS,
+    LATEST,
+    BadOption,
+    Log,
+    LostMessages,
+    Places,
+    Start,
+    Table,
+    Tables,
+    stream_start,
+    tables_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,126 +56,113 @@ def settle() -> None:
 # --- following a log that grows ---------------------------------------------------------------------
 
 
-class LostMessages(RmqctlError):
-    """The log no longer holds what was to be read next."""
-
-
 @dataclass(frozen=True, slots=True)
-class MessageStream:
-    """The messages of a store as they come."""
+class Following:
+    """The rows of a log as they come."""
 
-    options: TableOptions
+    path: str
+    log: Log
     start: Start
 
-    def first(self) -> int:
-        """The offset to begin at.
+    def first(self) -> Places:
+        """The places to begin at.
+
+        Raises:
+            BadOption: it was given places that the log does not have.
+            OSError: the store cannot be read.
+        """
+        wanted = self.start.offset
+        if wanted == LATEST:
+            return self.log.end()
+        begin = self.log.begin()
+        if wanted == EARLIEST:
+            return begin
+        if isinstance(wanted, dict):
+            unknown = set(wanted) - set(begin)
+            if unknown:
+                raise BadOption(
+                    f"startingOffset names {min(unknown)}, and there is no such log; there are {', '.join(begin)}"
+                )
+            return begin | wanted
+        return {name: max(int(wanted), 0) for name in begin}
+
+    def latest(self, known: Places, most_bytes: int | None = None) -> Places:
+        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one.
 
         Raises:
             OSError: the store cannot be read.
         """
-        store = self.options.store()
-        if self.start.offset == LATEST:
-            return log_tip(store)
-        begin = log_of(store).min_offset
-        return begin if self.start.offset == EARLIEST else max(int(self.start.offset), 0)
+        return self.log.end(known, most_bytes)
 
-    def latest(self, known: int, most_bytes: int | None = None) -> int:
-        """Behind the last whole record; with ``most_bytes`` behind the last of those that fit, at least one.
-
-        Raises:
-            OSError: the store cannot be read.
-        """
-        store = self.options.store()
-        tip = log_tip(store, known)
-        if most_bytes is None or tip - known <= most_bytes:
-            return tip
-        return self._boundary(store, known, known + most_bytes, tip)
-
-    def _boundary(self, store: RocketMQStore, known: int, wanted: int, tip: int) -> int:
-        """The start of the first record at or behind an offset; a file's end where none follows in it."""
-        for context in log_of(store).contexts():
-            file = context.file
-            if wanted < file.base + file.size and tip > file.base:
-                at = max(wanted, file.base, known + 1) - file.base
-                place = first_record(Split(context, at, None))
-                return min(file.base + (file.size if place is None else place), tip)
-        return tip
-
-    def parts(self, start: int, end: int) -> list[Split]:
-        """The splits between two offsets.
+    def parts(self, start: Places, end: Places) -> list[Any]:
+        """The parts between two places.
 
         Raises:
             LostMessages: files below ``start`` that were not read are gone.
             OSError: the store cannot be read.
         """
-        store = self.options.store()
-        begin = log_of(store).min_offset
-        if start < begin and start < end and self.start.fail_on_loss:
-            raise LostMessages(
-                f"the log of {self.options.path} begins at {begin}, but was read up to {start} only: files in between "
-                "were deleted; set the option failOnDataLoss to false to go on behind them"
-            )
-        found = []
-        for split in log_splits(store, self.options.split_size or SPLIT_SIZE, end):
-            base, size = split.context.file.base, split.context.file.size
-            low, high = max(split.start, start - base), min(size if split.stop is None else split.stop, end - base)
-            if low < high:
-                found.append(Split(split.context, low, None if split.stop is None and high >= size else high))
-        return found
+        begin = self.log.begin()
+        for name, low in start.items():
+            lost = low < begin.get(name, low) and low < end.get(name, low)
+            if lost and self.start.fail_on_loss:
+                raise LostMessages(
+                    f"the log of {self.path} begins at {name} {begin[name]}, but was read up to {low} only: files in "
+                    "between were deleted; set the option failOnDataLoss to false to go on behind them"
+                )
+        return self.log.parts(start, end)
 
-    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
-        """The wanted messages of one split."""
-        return MessageTable(self.options).read(part)
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of one part."""
+        return self.log.read(part)
 
 
 # --- spark ------------------------------------------------------------------------------------------
 
 
-NAME = "rocketmq"
-DEFAULT_TABLE = "messages"
-_OFFSET = "physical_offset"
-
-
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session by its name."""
+    """Make the formats known to a session by their names."""
     at_once = cores_of(spark)
+    for format_name in FORMATS:
 
-    class Source(RocketMQSource):  # of a function, so that it travels with what it knows
-        cores = at_once
+        class Source(TableSource):  # of a function, so that it travels with what it knows
+            cores = at_once
+            format = format_name
 
-    spark.dataSource.register(Source)
+        spark.dataSource.register(Source)
 
 
-class RocketMQSource(DataSource):
-    """Tables of a RocketMQ store; the option ``table`` says which, see :mod:`rmqctl.rocketmq.tables.tables`."""
+class TableSource(DataSource):
+    """Tables of a store; the option ``table`` says which."""
 
     cores: int | None = None
     """Tasks that run at once in the session, where somebody said so."""
+    format = ""
 
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return cls.format
 
     def schema(self) -> StructType:
-        return spark_schema(self._table().schema())
+        return spark_schema(self._tables().table(self._name()).schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = self._options(schema)
-        return TableReader(self._name(), options, schema)
+        return TableReader(self._asked(schema).table(self._name()), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        if self._name() != DEFAULT_TABLE:
-            raise BadOption(f"only {DEFAULT_TABLE} can be followed, not {self._name()}; use spark.read")
-        return StreamReader(MessageStream(self._options(schema), stream_start(self.options)), schema)
+        found = self._asked(schema)
+        if self._name() != found.names[0]:
+            raise BadOption(f"only {found.names[0]} can be followed, not {self._name()}; use spark.read")
+        start = stream_start(self.format, self.options)
+        return StreamReader(Following(found.path, found.log(), start), schema)
 
-    def _table(self) -> Table:
-        return table(self._name(), table_options(self.options))
+    def _tables(self) -> Tables:
+        return tables_of(self.format, self.options)
 
     def _name(self) -> str:
-        return self.options.get("table", DEFAULT_TABLE)
+        return self.options.get("table", self._tables().names[0])
 
-    def _options(self, schema: StructType) -> TableOptions:
-        return replace(table_options(self.options), columns=tuple(schema.fieldNames()), cores=self.cores)
+    def _asked(self, schema: StructType) -> Tables:
+        return self._tables().asked(tuple(schema.fieldNames())).for_cores(self.cores)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -203,41 +195,40 @@ class TablePart(InputPartition):
 class TableReader(DataSourceReader):
     """Reads one table in batch queries."""
 
-    def __init__(self, name: str, options: TableOptions, schema: StructType) -> None:
-        self._name, self._options, self._schema = name, options, schema
+    def __init__(self, source: Table, schema: StructType) -> None:
+        self._source, self._schema = source, schema
 
     def partitions(self) -> list[InputPartition]:
-        return [TablePart(part) for part in table(self._name, self._options).parts()]
+        return [TablePart(part) for part in self._source.parts()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePart):  # Spark's own where there is no part at all
             return
-        yield from _conformed(table(self._name, self._options).read(partition.value), self._schema)
+        yield from _conformed(self._source.read(partition.value), self._schema)
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads messages as they come."""
+    """Reads rows as they come."""
 
-    def __init__(self, stream: MessageStream, schema: StructType) -> None:
+    def __init__(self, stream: Following, schema: StructType) -> None:
         self._stream, self._schema = stream, schema
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return {_OFFSET: self._stream.first()}
+    def initialOffset(self) -> Places:  # noqa: N802 - Spark's name
+        return self._stream.first()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return {_OFFSET: self._stream.latest(start[_OFFSET], most)}
+    def latestOffset(self, start: Places, limit: ReadLimit) -> Places:  # noqa: N802 - Spark's name
+        return self._stream.latest(start, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         most = self._stream.start.most_bytes
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [TablePart(part) for part in self._stream.parts(start[_OFFSET], end[_OFFSET])]
+    def partitions(self, start: Places, end: Places) -> list[InputPartition]:
+        return [TablePart(part) for part in self._stream.parts(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, TablePart):
             yield from _conformed(self._stream.read(partition.value), self._schema)
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: Places) -> None:
         """Nothing to be done: the log is not ours to shorten."""

@@ -1,4 +1,4 @@
-"""The job behind `export`: messages as files for other tools, each message once, nothing half written in sight.
+"""The job behind `export`: messages or records as files, each once, nothing half written in sight.
 
 The files of an export are written where they stay, in a directory of its own that nobody looks into. When all are
 there, one switch makes them the export, see :meth:`rmqctl.pipeline.outputs.Output.publish`: before it a reader sees all
@@ -9,35 +9,30 @@ again: tasks that left their note are not run again. What else was left is remov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from rmqctl.errors import Refused
 from rmqctl.pipeline.export_manifest import (
+    DAY,
     DONE,
     MANIFEST,
     PENDING,
     ExportedFile,
     Layout,
     Manifest,
-    Partition,
     directory_of,
 )
-from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read, name_of
+from rmqctl.pipeline.export_task import NOTE_SCHEMA, ExportTask, columns_to_read
 from rmqctl.pipeline.outputs import Output
-from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.tables.message_table import MessageTable, needed
-from rmqctl.rocketmq.tables.messages import message_schema
-from rmqctl.rocketmq.tables.options import TableOptions
-from rmqctl.rocketmq.tables.splits import log_splits, log_tip
-from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import Places, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Work = Callable[[ExportTask, list[Split]], None]
+Work = Callable[[ExportTask, list[Any]], None]
 SMALLEST_PART, LARGEST_PART = 64 << 20, 1 << 30
 _PARTS_PER_CORE = 2
 
@@ -47,6 +42,7 @@ class ExportChoices:
     """What is asked of an export.
 
     Attributes:
+        body: what bodies are in the files, for families that have a choice.
         split_size: bytes of the log that become one set of files; None: by the size of the log.
         incremental: only what came since the last export into the same output.
         overwrite: what is in the output goes.
@@ -54,27 +50,32 @@ class ExportChoices:
 
     format: str = "parquet"
     columns: tuple[str, ...] | None = None
-    partition_by: tuple[str, ...] = (Partition.TOPIC, Partition.DAY)
+    partition_by: tuple[str, ...] = ("topic", DAY)
     compression: str = "zstd"
+    body: str = "decompressed"
     split_size: int | None = None
     incremental: bool = False
     overwrite: bool = False
 
 
 class Export:
-    """One export of the messages of a store.
+    """One export of the main table of a store.
 
     Args:
-        options: path, filters and bodies.
+        store: its tables, with the filters of the rows.
+
+    Attributes:
+        added: files that the last run has made.
 
     Raises:
         Refused: the output holds something else, or does not go with what is asked.
         NotAStore, OSError: there is no store, or it cannot be read.
     """
 
-    def __init__(self, options: TableOptions, output: Output, choices: ExportChoices) -> None:
-        self.options, self.output, self.choices = options, output, choices
-        self.store: RocketMQStore = options.store()
+    def __init__(self, store: Tables, output: Output, choices: ExportChoices) -> None:
+        self.store, self.output, self.choices = store, output, choices
+        self.log = store.log()
+        self.added: list[ExportedFile] = []
         self.before = read_manifest(output)
         self._check()
 
@@ -104,11 +105,11 @@ class Export:
         Raises:
             Refused: the export that is to be continued is another one.
         """
-        files = self.store.log_files
-        begin = files[0].base if files else 0
-        tip = log_tip(self.store, growing=self.store.is_running)
-        layout = self._layout(cores, sum(f.size for f in files))
-        made = Manifest(self.options.path, layout, _filters(self.options), begin, tip)
+        log = self.log
+        layout = self._layout(cores, log.size)
+        end = log.end(growing=log.is_running)
+        filters = orjson.loads(orjson.dumps(self.store.described()))
+        made = Manifest(self.store.path, layout, filters, log.begin(), end)
         made.replaces = self.choices.overwrite
         if self.before is not None:
             made.generation = self.before.generation + 1
@@ -128,25 +129,30 @@ class Export:
                 f"{self.output.shown()} was exported with other options ({_difference(before, made)}); "
                 "repeat those, or add --overwrite to export all of it again"
             )
-        if made.end < before.end:
-            raise Refused(
-                f"the log of {self.options.path} ends at {made.end}, before {before.end} where the last export ended; "
-                "it is another store, or it was cut: add --overwrite to export it again"
-            )
-        return replace(made, layout=kept, start=before.end)
+        for name, end in before.end.items():
+            now = made.end.get(name, end)
+            if now < end:
+                raise Refused(
+                    f"the log of {self.store.path} ends at {name} {now}, before {end} where the last export ended; "
+                    "it is another store, or it was cut: add --overwrite to export it again"
+                )
+        return replace(made, layout=kept, start={name: before.end.get(name, low) for name, low in made.start.items()})
 
     def _is_same(self, pending: Manifest, made: Manifest) -> bool:
         """Whether a plan is that of the same export, made when the log was shorter."""
         size = self.choices.split_size or pending.layout.split_size
         now = replace(made, layout=replace(made.layout, split_size=size), end=pending.end, directory=pending.directory)
-        return pending == now and pending.end <= made.end
+        return pending == now and all(end <= made.end.get(name, -1) for name, end in pending.end.items())
 
     def _layout(self, cores: int, size: int) -> Layout:
-        choices = self.choices
-        names = message_schema(choices.columns, self.options.body).names
+        choices, log = self.choices, self.log
+        names = self.store.asked(choices.columns).table(self.store.names[0]).schema().names
         written = tuple(name for name in names if name not in choices.partition_by)
         part = choices.split_size or min(max(size // max(cores * _PARTS_PER_CORE, 1), SMALLEST_PART), LARGEST_PART)
-        return Layout(choices.format, written, str(self.options.body), choices.partition_by, choices.compression, part)
+        return Layout(
+            choices.format, written, choices.body, choices.partition_by, choices.compression, part,
+            log.row_place, log.row_time,
+        )  # fmt: skip
 
     def run(self, plan: Manifest, work: Work) -> Manifest:
         """Do what is left of a plan and make the result visible; the manifest of the whole output.
@@ -161,47 +167,41 @@ class Export:
         with self.output.alone():
             self._check_unchanged()
             self.output.clear(_in_use(self.before) | {plan.directory})
-            if plan.start >= plan.end and self.before is not None and not plan.replaces:
+            if _is_empty(plan.start, plan.end) and self.before is not None and not plan.replaces:
                 self.output.remove(PENDING)
                 return self.before
             self.output.write(PENDING, plan.dump())
-            splits = self.splits(plan)
+            parts = self.parts(plan)
             done = {name.removesuffix(".json") for name in self.output.names(f"{plan.directory}/{DONE}")}
-            left = [split for split in splits if name_of(split) not in done]
+            left = [part for part in parts if self.log.name_of(part) not in done]
             if left:
-                work(ExportTask(self._messages(plan), plan.layout, self.output, plan.directory), left)
-            return self._commit(plan, [name_of(split) for split in splits])
+                work(self.task(plan), left)
+            return self._commit(plan, [self.log.name_of(part) for part in parts])
 
     def _check_unchanged(self) -> None:
         if read_manifest(self.output) != self.before:
             raise Refused(f"{self.output.shown()} was changed by another export meanwhile; give the command again")
 
-    def splits(self, plan: Manifest) -> list[Split]:
+    def parts(self, plan: Manifest) -> list[Any]:
         """The stretches of the log that a plan covers, each beginning and ending inside its bounds."""
-        found = []
-        for split in log_splits(self.store, plan.layout.split_size):
-            base = split.context.file.base
-            start = max(split.start, plan.start - base)
-            size = split.context.file.size
-            stop = min(size if split.stop is None else split.stop, plan.end - base)
-            if start < stop:
-                whole = split.stop is None and stop == size
-                found.append(Split(split.context, start, None if whole else stop))
-        return needed(self.store, found, self.options.wanted)
+        return self.log.parts(plan.start, plan.end, plan.layout.split_size)
 
-    def _messages(self, plan: Manifest) -> MessageTable:
-        return MessageTable(replace(self.options, columns=columns_to_read(plan.layout)))
+    def task(self, plan: Manifest) -> ExportTask:
+        """What the tasks of a plan share."""
+        asked = self.store.asked(columns_to_read(plan.layout))
+        return ExportTask(asked.log(), plan.layout, self.output, plan.directory)
 
     def _commit(self, plan: Manifest, names: Iterable[str]) -> Manifest:
         """Make the files of a plan the export, by one switch, and remove what is no part of it any more."""
         files: list[ExportedFile] = []
         for name in names:
             noted = orjson.loads(self.output.read(f"{plan.directory}/{DONE}/{name}.json") or b"[]")
-            files += [ExportedFile(**file) for file in noted]
+            files += [ExportedFile.of(file, plan.layout.place, plan.layout.time) for file in noted]
+        self.added = files
         start = plan.start
         if self.before is not None and not plan.replaces:
             files = [*self.output.kept(self.before.files, plan.directory), *files]
-            start = self.before.start
+            start = plan.start | self.before.start
         rows, size = sum(f.rows for f in files), sum(f.size for f in files)
         whole = replace(plan, start=start, files=files, rows=rows, size=size)
         self._check_unchanged()
@@ -214,11 +214,10 @@ class Export:
 def on_spark(spark: SparkSession) -> Work:
     """Tasks done by executors."""
 
-    def work(task: ExportTask, splits: list[Split]) -> None:
-
+    def work(task: ExportTask, parts: list[Any]) -> None:
         from rmqctl.pipeline.frames import tasks
 
-        tasks(spark, splits, task.run, NOTE_SCHEMA).collect()
+        tasks(spark, parts, task.run, NOTE_SCHEMA).collect()
 
     return work
 
@@ -239,12 +238,8 @@ def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
     return None if raw is None else Manifest.load(raw, output.shown(name))
 
 
-def _filters(options: TableOptions) -> dict[str, Any]:
-    wanted = asdict(options.wanted)
-    if options.wanted.grep is not None:
-        wanted["grep"] = options.wanted.grep.pattern.decode("utf-8", "replace")
-    loaded: dict[str, Any] = orjson.loads(orjson.dumps(wanted))
-    return loaded
+def _is_empty(start: Places, end: Places) -> bool:
+    return all(high <= start.get(name, 0) for name, high in end.items())
 
 
 def _difference(before: Manifest, now: Manifest) -> str:

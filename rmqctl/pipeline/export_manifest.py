@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from rmqctl.errors import Refused
+from rmqctl.tables import Places
 
 DATA = "data"
 """Where the files of the newest export are, on file systems that have links."""
@@ -34,15 +35,8 @@ class Format(StrEnum):
     JSONL = "jsonl"
 
 
-class Partition(StrEnum):
-    """What files may be divided by, each a directory ``name=value``."""
-
-    TOPIC = "topic"
-    DAY = "day"
-    HOUR = "hour"
-    QUEUE = "queue_id"
-    TAGS = "tags"
-
+DAY, HOUR = "day", "hour"
+"""What files may be divided by beside columns: the time of a row, in UTC."""
 
 COMPRESSIONS: dict[Format, tuple[str, ...]] = {
     Format.PARQUET: ("zstd", "snappy", "gzip", "lz4", "none"),
@@ -58,9 +52,10 @@ class Layout:
     """How the files of an export look.
 
     Attributes:
-        columns: of the table ``messages``, those in directories left out.
+        columns: of the main table, those in directories left out.
         partition_by: directories, the outermost first.
         split_size: bytes of the log that become one set of files.
+        place, time: the columns that tell where a row lies, and its time.
     """
 
     format: str
@@ -69,6 +64,8 @@ class Layout:
     partition_by: tuple[str, ...]
     compression: str
     split_size: int
+    place: str = "physical_offset"
+    time: str = "store_timestamp"
 
     @property
     def suffix(self) -> str:
@@ -94,17 +91,36 @@ class ExportedFile:
     Attributes:
         path: relative to the output.
         size: in bytes.
-        first_physical_offset, last_physical_offset: of its messages, which are in log order.
-        min_store_timestamp, max_store_timestamp: ms; None where no message has a time.
+        first, last: the least and the greatest place of its rows, as the column says that tells where a row lies.
+        earliest, latest: of the times of its rows, ms; None where none has a time.
     """
 
     path: str
     rows: int
     size: int
-    first_physical_offset: int
-    last_physical_offset: int
-    min_store_timestamp: int | None
-    max_store_timestamp: int | None
+    first: int
+    last: int
+    earliest: int | None
+    latest: int | None
+
+    def document(self, place: str, time: str) -> dict[str, Any]:
+        """As JSON has it: with the names of the columns, such as ``first_physical_offset``, ``min_store_timestamp``."""
+        found = asdict(self)
+        return {_name_in_json(name, place, time): value for name, value in found.items()}
+
+    @classmethod
+    def of(cls, document: dict[str, Any], place: str, time: str) -> ExportedFile:
+        """What :meth:`document` gave.
+
+        Raises:
+            KeyError: something is missing.
+        """
+        return cls(**{name: document[_name_in_json(name, place, time)] for name in cls.__slots__})
+
+
+def _name_in_json(name: str, place: str, time: str) -> str:
+    named = {"first": f"first_{place}", "last": f"last_{place}", "earliest": f"min_{time}", "latest": f"max_{time}"}
+    return named.get(name, name)
 
 
 @dataclass(slots=True)
@@ -113,8 +129,8 @@ class Manifest:
 
     Attributes:
         source: the store, as given.
-        start, end: physical offsets: every wanted message of ``[start, end)`` is in the files.
-        filters: of the messages, by the names of :class:`rmqctl.rocketmq.log.filters.Filter`.
+        start, end: every wanted row between these places is in the files.
+        filters: of the rows, as its family has them.
         generation: 1 for the first export into an output, one more for each that follows it.
         replaces: nothing of what was there before stays.
         directory: where the files of this export are written.
@@ -123,8 +139,8 @@ class Manifest:
     source: str
     layout: Layout
     filters: dict[str, Any]
-    start: int
-    end: int
+    start: Places
+    end: Places
     rows: int = 0
     size: int = 0
     files: list[ExportedFile] = field(default_factory=list)
@@ -133,9 +149,25 @@ class Manifest:
     directory: str = ""
     version: int = _VERSION
 
+    def covers(self) -> tuple[Any, Any]:
+        """Start and end as JSON has them: a number where the log has only one place."""
+        names = {*self.start, *self.end}
+        one = len(names) == 1 and self.layout.place in names
+        return tuple(places.get(self.layout.place, 0) if one else places for places in (self.start, self.end))  # type: ignore[return-value]
+
     def dump(self) -> bytes:
         """As JSON."""
-        return orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2)
+        return orjson.dumps(self.document(), option=orjson.OPT_INDENT_2)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it."""
+        document: dict[str, Any] = {
+            name: getattr(self, name) for name in Manifest.__slots__ if name not in {"layout", "files"}
+        }
+        document["start"], document["end"] = self.covers()
+        document["layout"] = asdict(self.layout)
+        document["files"] = [file.document(self.layout.place, self.layout.time) for file in self.files]
+        return document
 
     @classmethod
     def load(cls, raw: bytes, where: str) -> Manifest:
@@ -146,12 +178,15 @@ class Manifest:
         """
         try:
             document = orjson.loads(raw)
-            layout: dict[str, Any] = document.pop("layout")
-            made = Layout(**{k: tuple(v) if isinstance(v, list) else v for k, v in layout.items()})  # type: ignore[arg-type]
-            files = [ExportedFile(**file) for file in document.pop("files")]
             if document.get("version") != _VERSION:
                 raise ValueError(f"it is of version {document.get('version')}, made by another release")
-            return cls(layout=made, files=files, **document)
+            given: dict[str, Any] = document.pop("layout")
+            layout = Layout(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})  # type: ignore[arg-type]
+            files = [ExportedFile.of(file, layout.place, layout.time) for file in document.pop("files")]
+            for name in ("start", "end"):
+                if isinstance(document[name], int):
+                    document[name] = {layout.place: document[name]}
+            return cls(layout=layout, files=files, **document)
         except (ValueError, TypeError, KeyError) as error:
             raise Refused(f"{where} cannot be read: {error}; export into another directory") from None
 
@@ -159,5 +194,5 @@ class Manifest:
 def directory_of(plan: Manifest, prefix: str) -> str:
     """Where the files of a plan go: a name of its own, and the same when the same plan is made again."""
     facts = (plan.source, asdict(plan.layout), plan.filters, plan.start, plan.end, plan.replaces)
-    digest = sha256(orjson.dumps(facts)).hexdigest()[:8]
+    digest = sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:8]
     return f"{prefix}{plan.generation}-{digest}"

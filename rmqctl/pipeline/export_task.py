@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO, Protocol
 
@@ -27,14 +27,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqctl.pipeline.export_manifest import DONE, ExportedFile, Format, Layout, Partition
+from rmqctl.arrow import group_codes
+from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, ExportedFile, Format, Layout
 from rmqctl.pipeline.outputs import Output
-from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.tables.bodies import BodyOption
-from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
-from rmqctl.rocketmq.tables.texts import group_codes
-from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import Log
 from rmqctl.text import text_or_base64
 
 
@@ -59,7 +55,7 @@ class _Parquet:
     def __init__(self, layout: Layout, stream: BinaryIO, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
 
-        order = [pq.SortingColumn(schema.names.index("physical_offset"))] if "physical_offset" in schema.names else None
+        order = [pq.SortingColumn(schema.names.index(layout.place))] if layout.place in schema.names else None
         self._file = pq.ParquetWriter(
             stream, schema, compression=layout.compression, sorting_columns=order, write_page_index=True,
             use_dictionary=[name for name in schema.names if name in _RECURRING],
@@ -74,7 +70,8 @@ class _Parquet:
 
 _RECURRING = {
     "file", "magic", "queue_id", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "topic", "tags",
-    "transaction", "compression", "body_crc_ok", "properties",
+    "transaction", "compression", "body_crc_ok", "properties", "partition", "leader_epoch", "producer_id",
+    "producer_epoch", "transactional", "timestamp_type", "control_type", "crc_ok",
 }  # fmt: skip
 
 
@@ -111,7 +108,7 @@ class _Lines:
             self._out.write(self._text(self._rows(batch)))
 
     def _rows(self, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-        columns = {name: _column(name, batch.column(i)) for i, name in enumerate(batch.schema.names)}
+        columns = {name: _values(batch.column(i)) for i, name in enumerate(batch.schema.names)}
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def _text(self, rows: list[dict[str, Any]]) -> bytes:
@@ -147,21 +144,31 @@ def _cell(value: Any) -> Any:
     return orjson.dumps(value).decode() if isinstance(value, (dict, list)) else value
 
 
-def _column(name: str, column: pa.Array) -> list[Any]:
-    """The values of a column as ``dump`` has them in JSON: times in ms, maps as objects, bodies as text."""
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column as ``dump`` has them in JSON: times in ms, maps as objects, bytes as text."""
     if pa.types.is_timestamp(column.type):
         return [None if us is None else us // 1000 for us in column.cast(pa.int64()).to_pylist()]
-    if pa.types.is_map(column.type):
-        return [None if pairs is None else dict(pairs) for pairs in column.to_pylist()]
-    if pa.types.is_binary(column.type):
-        return [None if raw is None else text_or_base64(raw) for raw in column.to_pylist()]
-    if name == "inner":
-        return [None if found is None else [_inner(one) for one in found] for found in column.to_pylist()]
-    return list(column.to_pylist())
+    make = _maker(column.type)
+    return list(column.to_pylist()) if make is None else [None if v is None else make(v) for v in column.to_pylist()]
 
 
-def _inner(message: dict[str, Any]) -> dict[str, Any]:
-    return {**message, "properties": dict(message["properties"]), "body": text_or_base64(message["body"])}
+def _maker(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes values for JSON of a type's Python values that are not null; None where they need nothing."""
+    if pa.types.is_map(kind):
+        return dict
+    if pa.types.is_binary(kind):
+        return text_or_base64
+    if pa.types.is_list(kind):
+        inner = _maker(kind.value_type)
+        return None if inner is None else lambda items: [None if item is None else inner(item) for item in items]
+    if pa.types.is_struct(kind):
+        makes: dict[str, Callable[[Any], Any]] = {field.name: _maker(field.type) or _same for field in kind}
+        return lambda row: {name: None if value is None else makes[name](value) for name, value in row.items()}
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 _WRITERS: dict[Format, Callable[[Layout, BinaryIO, pa.Schema], Writer]] = {
@@ -182,16 +189,10 @@ MOST_BYTES = 64 << 20
 SHARED = 32 << 20
 """Bytes of batches after which slices of them are copied: a small one would keep its whole batch in memory."""
 
-_ALWAYS = ("physical_offset", "store_timestamp")
 _CLOSING = 8
 """Files that are brought to the disk at once."""
 NOTE_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 """What a task reports: its name, rows, and bytes written."""
-
-
-def name_of(split: Split) -> str:
-    """The name of a stretch: physical offset of its first byte."""
-    return f"{split.context.file.base + split.start:020d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,26 +203,27 @@ class ExportTask:
         directory: of the output, for the files.
     """
 
-    messages: MessageTable
+    log: Log
     layout: Layout
     output: Output
     directory: str
 
-    def run(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Write the files of one split; one row about it.
+    def run(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """Write the files of one part of the log; one row about it.
 
         Raises:
             OSError: the log cannot be read, or the output not be written.
         """
-        name = name_of(split)
+        name = self.log.name_of(part)
         with ExitStack() as stack:
             files = _Files(self.layout, self.output, name, self.directory, stack)
-            for batch in self.messages.read(split, _Order(self.layout.partition_by)):
+            for batch in self.log.read(part, PartitionOrder(self.layout) if self.layout.partition_by else None):
                 files.add(batch)
             done = files.finish()
         found = [ExportedFile(size=self.output.size(facts["path"]), **facts) for facts in done]
+        notes = [file.document(self.layout.place, self.layout.time) for file in found]
         with self.output.create(f"{self.directory}/{DONE}/{name}.json") as stream:
-            stream.write(orjson.dumps([asdict(file) for file in found]))
+            stream.write(orjson.dumps(notes))
         row = {"name": name, "rows": sum(f.rows for f in found), "size": sum(f.size for f in found)}
         yield pa.RecordBatch.from_pylist([row], schema=NOTE_SCHEMA)
 
@@ -294,7 +296,7 @@ class _Files:
         if not batch.num_rows:
             return
         self.shared += batch.nbytes
-        for values, rows in _partitions(batch, self.layout.partition_by):
+        for values, rows in _partitions(batch, self.layout):
             part = self.parts.setdefault(values, _Part())
             self._note(part, rows)
             table = pa.Table.from_batches([rows.select(list(self.layout.columns))])
@@ -312,12 +314,11 @@ class _Files:
                 part.own()
 
     def _note(self, part: _Part, rows: pa.RecordBatch) -> None:
-        offsets = rows.column("physical_offset")
-        if not part.rows:
-            part.first = offsets[0].as_py()
-        part.last = offsets[-1].as_py()
+        places = pc.min_max(rows.column(self.layout.place)).as_py()
+        part.first = min(part.first, places["min"]) if part.rows else places["min"]
+        part.last = max(part.last, places["max"]) if part.rows else places["max"]
         part.rows += rows.num_rows
-        bounds = pc.min_max(rows.column("store_timestamp").cast(pa.int64())).as_py()
+        bounds = pc.min_max(rows.column(self.layout.time).cast(pa.int64())).as_py()
         if bounds["min"] is not None:
             low, high = bounds["min"] // 1000, bounds["max"] // 1000
             part.earliest = low if part.earliest is None else min(part.earliest, low)
@@ -348,10 +349,10 @@ class _Files:
             {
                 "path": self._path(values),
                 "rows": part.rows,
-                "first_physical_offset": part.first,
-                "last_physical_offset": part.last,
-                "min_store_timestamp": part.earliest,
-                "max_store_timestamp": part.latest,
+                "first": part.first,
+                "last": part.last,
+                "earliest": part.earliest,
+                "latest": part.latest,
             }
             for values, part in self.parts.items()
         ]
@@ -369,42 +370,41 @@ class _Files:
         return "/".join(filter(None, (self.directory, self.layout.directory(values), self.name + self.layout.suffix)))
 
 
-class _Order:
-    """Puts the records of a block in the order of their partitions, those of one in log order."""
+class PartitionOrder:
+    """Puts rows in the order of their partitions (`rmqctl.tables.Order`)."""
 
-    def __init__(self, by: tuple[str, ...]) -> None:
-        self._by = by
-        named = [name for name in by if name not in {Partition.DAY, Partition.HOUR}]
-        self._columns = MessageBatches(message_schema((*named, "store_timestamp"), BodyOption.NONE), BodyOption.NONE)
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.columns = tuple(dict.fromkeys((*_named(layout), layout.time)))
 
-    def __call__(self, block: Block) -> Block:
-        for batch in self._columns.of(block) if self._by else ():
-            codes, values = _codes(batch, self._by)
-            return block.take(np.argsort(codes, kind="stable")) if len(values) > 1 else block
-        return block
+    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        return _codes(batch, self._layout)[0]
 
 
-def _partitions(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+def _partitions(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """The rows of a batch in runs of one partition."""
-    codes, values = _codes(batch, by)
+    codes, values = _codes(batch, layout)
     bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     for begin, end in pairwise(bounds):
         yield values[codes[begin]], batch.slice(begin, end - begin)
 
 
-def _codes(batch: pa.RecordBatch, by: tuple[str, ...]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+def _codes(batch: pa.RecordBatch, layout: Layout) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """The partition of each row as a number, shape (n,), and what the numbers stand for."""
-    return group_codes([_partition_column(batch, name) for name in by], batch.num_rows)
+    return group_codes([_partition_column(batch, name, layout.time) for name in layout.partition_by], batch.num_rows)
 
 
-def _partition_column(batch: pa.RecordBatch, name: str) -> Any:
-    if name in {Partition.DAY, Partition.HOUR}:
-        form = "%Y-%m-%d" if name == Partition.DAY else "%Y-%m-%dT%H"
-        return pc.strftime(batch.column("store_timestamp").cast(pa.timestamp("s", tz="UTC"), safe=False), form)
+def _partition_column(batch: pa.RecordBatch, name: str, time: str) -> Any:
+    if name in {DAY, HOUR}:
+        form = "%Y-%m-%d" if name == DAY else "%Y-%m-%dT%H"
+        return pc.strftime(batch.column(time).cast(pa.timestamp("s", tz="UTC"), safe=False), form)
     return batch.column(name)
 
 
+def _named(layout: Layout) -> list[str]:
+    return [name for name in layout.partition_by if name not in {DAY, HOUR}]
+
+
 def columns_to_read(layout: Layout) -> tuple[str, ...]:
-    """The columns of messages that a task needs: those written, those in directories, and what is noted of files."""
-    named = [name for name in layout.partition_by if name not in {Partition.DAY, Partition.HOUR}]
-    return tuple(dict.fromkeys([*layout.columns, *named, *_ALWAYS]))
+    """The columns that a task needs: those written, those in directories, and what is noted of files."""
+    return tuple(dict.fromkeys([*layout.columns, *_named(layout), layout.place, layout.time]))

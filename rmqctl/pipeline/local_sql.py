@@ -18,8 +18,7 @@ import pyarrow as pa
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain
 from rmqctl.pipeline.shipping import own_directory
-from rmqctl.rocketmq.tables.options import table_options
-from rmqctl.rocketmq.tables.tables import TABLES, Table, table
+from rmqctl.tables import Table, Tables
 
 
 class NotForLocalEngine(RmqctlError):
@@ -77,7 +76,10 @@ class LocalQueries:
     def __init__(self, stores: Iterable[Mounted]) -> None:
         if not is_installed():
             raise MissingExtra("the local engine of sql", "sql", "duckdb")
-        self._tables = {s.prefix + name: (name, table_options(s.options)) for s in stores for name in TABLES}
+        self._tables: dict[str, tuple[str, Tables]] = {}
+        for store in stores:
+            found = store.tables()
+            self._tables |= {store.prefix + name: (name, found) for name in found.names}
         self._failed: list[Exception] = []
 
     @property
@@ -118,10 +120,10 @@ class LocalQueries:
         """A database with what the query needs of each table, and the query as DuckDB has it."""
         import duckdb
 
-        from rmqctl.pipeline.sql_text import narrowed_options, uses
+        from rmqctl.pipeline.sql_text import uses
         from rmqctl.pipeline.translate import translated
 
-        schemas = {name: table(kind, options).schema() for name, (kind, options) in self._tables.items()}
+        schemas = {name: store.table(kind).schema() for name, (kind, store) in self._tables.items()}
         query = translated(text, schemas)
         self._failed.clear()
         config: dict[str, Any] = {"temp_directory": os.fspath(own_directory("duckdb"))}
@@ -129,8 +131,8 @@ class LocalQueries:
             for setting in _SETTINGS:
                 connection.execute(f"SET {setting}").fetchall()
             for name, use in uses(text, {name: schema.names for name, schema in schemas.items()}).items():
-                kind, options = self._tables[name]
-                source = table(kind, narrowed_options(options, use) if kind == "messages" else options)
+                kind, store = self._tables[name]
+                source = store.asked(use.columns, use.conditions).table(kind)
                 connection.register(name, _Rows(source, source.schema(), self._failed))
             yield connection, query
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqctl.arrow import group_codes
 from rmqctl.pipeline.stats import (
-    GROUPS,
-    KEY_COLUMNS,
     LATENCY,
     MOMENT,
-    PARTIAL_SCHEMA,
     PERCENTILES,
     SIZE,
     SUMS,
@@ -25,12 +22,8 @@ from rmqctl.pipeline.stats import (
     Stats,
     StatsTable,
     collected,
-    summed,
 )
-from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import TableOptions
-from rmqctl.rocketmq.tables.tally import taken
-from rmqctl.rocketmq.tables.texts import group_codes
+from rmqctl.tables import Figures, Table, Tables, taken
 
 Ints = npt.NDArray[np.int64]
 _TOGETHER = 32
@@ -39,37 +32,38 @@ _KEYS = 1 << 22
 """Keys that are held before equal ones are counted."""
 
 
-def collect(options: TableOptions, *, keys: bool = True, advance: Callable[[int], object] = bool) -> Stats:
+def collect(store: Tables, *, keys: bool = True, advance: Callable[[int], object] = bool) -> Stats:
     """Read the log and make the figures.
 
     Args:
-        keys: look at UNIQ_KEY and KEYS as well, which reads the log once more.
+        keys: look at unique keys and keys as well, which reads the log once more.
         advance: called with the bytes of log read since its last call.
 
     Raises:
         OSError: a file cannot be read.
     """
-    source = StatsTable(options)
+    figures = store.figures()
+    source = StatsTable(figures)
     parts: list[pa.Table] = []
     for part in source.parts():
         parts += [pa.Table.from_batches([batch]) for batch in source.read(part)]
         advance(taken().bytes)
         if len(parts) >= _TOGETHER:
-            parts = [summed(pa.concat_tables(parts))]
-    whole = summed(pa.concat_tables(parts)) if parts else PARTIAL_SCHEMA.empty_table()
-    found = _keys(options, advance) if keys else ([], [])
+            parts = [source.summed(pa.concat_tables(parts))]
+    whole = source.summed(pa.concat_tables(parts)) if parts else source.schema().empty_table()
+    found = _keys(figures.keys, advance) if keys else ([], [])
     is_moment = pc.equal(whole.column("measure"), MOMENT)
-    moments, figures = whole.filter(is_moment), whole.filter(pc.invert(is_moment))
-    return collected(_rows(figures), _bars(figures), *found, (_timeline(moments), source.step_ms))
+    moments, rest = whole.filter(is_moment), whole.filter(pc.invert(is_moment))
+    return collected(figures, _rows(figures, rest), _bars(rest), *found, (_timeline(moments), source.step_ms))
 
 
-def _rows(parts: pa.Table) -> Iterator[tuple[str, Row]]:
+def _rows(figures: Figures, parts: pa.Table) -> Iterator[tuple[str, Row]]:
     if not len(parts):
         return
     sums = {name: _numbers(parts, name) for name in SUMS}
     is_size = pc.equal(parts.column("measure"), SIZE).to_numpy()
     values = _numbers(parts, "value")
-    for by, columns in GROUPS.items():
+    for by, columns in figures.groups.items():
         codes, names = group_codes([parts.column(c).combine_chunks() for c in columns], len(parts))
         made: dict[str, Any] = {name: _added(codes, sums[name], len(names)) for name in SUMS[1:]}
         made["messages"] = _added(codes[is_size], sums["messages"][is_size], len(names))
@@ -129,9 +123,8 @@ def _timeline(parts: pa.Table) -> list[Row]:
     return rows
 
 
-def _keys(options: TableOptions, advance: Callable[[int], object]) -> tuple[list[Row], list[Row]]:
+def _keys(source: Table, advance: Callable[[int], object]) -> tuple[list[Row], list[Row]]:
     """Duplicates by topic, and the most frequent keys."""
-    source = MessageTable(replace(options, columns=KEY_COLUMNS))
     unique: list[pa.Table] = []
     keys: list[pa.Table] = []
     for part in source.parts():

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from rmqctl.errors import RmqctlError
+from rmqctl.tables import Tables, tables_of
 
 Row = dict[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,10 +30,16 @@ class Mounted:
     Attributes:
         prefix: what stands before the names of its views, such as ``old_``; "" for the only store.
         options: of the data source, ``path`` among them.
+        format: its name for Spark.
     """
 
     prefix: str
     options: Mapping[str, str] = field(default_factory=dict)
+    format: str = "rocketmq"
+
+    def tables(self) -> Tables:
+        """Its tables."""
+        return tables_of(self.format, self.options)
 
 
 def prefix_of(name: str) -> str:

@@ -5,8 +5,10 @@ Spark looks for modules whose names begin with ``pyspark_`` and takes their ``De
 
 from __future__ import annotations
 
-from rmqctl.pipeline.data_source import RocketMQSource
+from rmqctl.pipeline.data_source import TableSource
 
 
-class DefaultSource(RocketMQSource):
+class DefaultSource(TableSource):
     """The format ``rocketmq``."""
+
+    format = "rocketmq"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.pipeline.data_source import NAME, register
-from rmqctl.pipeline.frames import frame
+from rmqctl.pipeline.data_source import register, spark_schema
+from rmqctl.pipeline.frames import frame, sharing
 from rmqctl.pipeline.mounted import Mounted, Row, plain
-from rmqctl.pipeline.sql_text import Use, narrowed_options, uses
-from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import table_options
-from rmqctl.rocketmq.tables.tables import TABLES
+from rmqctl.pipeline.sql_text import Use, uses
+from rmqctl.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,14 +28,19 @@ class SparkQueries:
 
     def __init__(self, spark: SparkSession, stores: Iterable[Mounted]) -> None:
         self.spark = spark
-        self._views: dict[str, tuple[Mounted, str]] = {s.prefix + t: (s, t) for s in stores for t in TABLES}
+        self._views: dict[str, tuple[Tables, str]] = {}
         self._whole: dict[str, DataFrame] = {}
         self._replaced: set[str] = set()
         self._checked: set[str] = set()  # of the views of findings those whose checks were made
         register(spark)
-        for name, (store, table) in self._views.items():
-            self._whole[name] = spark.read.format(NAME).options(**store.options).option("table", table).load()
-            self._whole[name].createOrReplaceTempView(name)
+        for store in stores:
+            found = store.tables()
+            for table in found.names:
+                name = store.prefix + table
+                self._views[name] = (found, table)
+                loaded = spark.read.format(store.format).options(**store.options).option("table", table).load()
+                self._whole[name] = loaded
+                loaded.createOrReplaceTempView(name)
 
     @property
     def names(self) -> list[str]:
@@ -64,15 +68,24 @@ class SparkQueries:
         store, table = self._views[name]
         if table == "findings":
             if name not in self._checked:
-                from rmqctl.pipeline.verify import findings
-
-                self._whole[name] = findings(self.spark, table_options(store.options))
+                self._whole[name] = findings(self.spark, store)
                 self._checked.add(name)
             return self._whole[name]
-        options = narrowed_options(table_options(store.options), use)
-        if table != "messages" or options == table_options(store.options):
+        asked = store.asked(use.columns, use.conditions)
+        if table != store.names[0] or asked == store:
             return None
-        return frame(self.spark, MessageTable(replace(options, cores=cores_of(self.spark))))
+        return frame(self.spark, asked.for_cores(cores_of(self.spark)).table(table))
+
+
+def findings(spark: SparkSession, store: Tables) -> DataFrame:
+    """The table ``findings`` with the log checked by executors; only what was found is held here.
+
+    Raises:
+        OSError: the store cannot be listed.
+    """
+    schema = store.table("findings").schema()
+    found = pa.Table.from_batches(store.findings(sharing(spark)), schema)
+    return spark.createDataFrame(found, spark_schema(schema))
 
 
 def plan_of(found: DataFrame) -> str:

@@ -39,8 +39,8 @@ from rmqctl.rocketmq.rebuild.build import (
 from rmqctl.rocketmq.store.files import QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry, IndexGeometry
 from rmqctl.rocketmq.tables.splits import log_splits
-from rmqctl.rocketmq.tables.tally import note as note_read
 from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import note as note_read
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

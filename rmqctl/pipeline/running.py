@@ -12,9 +12,10 @@ from uuid import uuid4
 
 from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.cluster import SparkFailure, is_running, log_file, start
+from rmqctl.pipeline.frames import counters
 from rmqctl.pipeline.mounted import BadQuery
 from rmqctl.pipeline.settings import Cluster
-from rmqctl.rocketmq.tables.tally import Tally, counters
+from rmqctl.tables import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

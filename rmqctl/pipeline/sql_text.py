@@ -9,36 +9,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import reduce
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from rmqctl.pipeline.mounted import BadQuery
-from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.tables import Condition
 
 DIALECT = "spark"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_MS = 86_400_000
 _INNER = re.compile(r"(?<![`'\"\w])inner(?![`'\"\w]|\s+join\b)", re.IGNORECASE)
 """A column of messages; to Spark no reserved word."""
-_DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]|$)")
 logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # what it cannot read is for the engine to judge
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A comparison that every row has to pass: ``operation`` is one of ``= < <= > >= in``."""
-
-    column: str
-    operation: str
-    value: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,76 +166,3 @@ def _literal(one: exp.Expr) -> str | int | None:
     if one.is_string:
         return str(one.this)
     return int(one.this) if str(one.this).isdigit() else None
-
-
-def narrowed_options(options: TableOptions, use: Use) -> TableOptions:
-    """The options of messages of which a query needs only so much."""
-    columns = None if use.columns is None else use.columns or ("position",)
-    return replace(options, columns=columns, wanted=narrowed(options.wanted, use.conditions))
-
-
-# --- the filter of messages -----------------------------------------------------------------------
-
-
-def narrowed(wanted: Filter, conditions: Collection[Condition]) -> Filter:
-    """A filter that passes what the given one and all conditions pass; those it has no words for are left out."""
-    return reduce(lambda made, one: _NARROW.get(one.column, _kept)(made, one), conditions, wanted)
-
-
-def _kept(wanted: Filter, _: Condition) -> Filter:
-    return wanted
-
-
-def _topic(wanted: Filter, one: Condition) -> Filter:
-    values = one.value if one.operation == "in" else (one.value,)
-    if one.operation not in {"=", "in"} or any(not isinstance(v, str) or v.startswith("base64:") for v in values):
-        return wanted
-    kept = tuple(value for value in values if not wanted.topics or value in wanted.topics)
-    return replace(wanted, topics=kept) if kept else wanted
-
-
-def _queue(wanted: Filter, one: Condition) -> Filter:
-    if one.operation != "=" or not isinstance(one.value, int) or wanted.queue_id is not None:
-        return wanted
-    return replace(wanted, queue_id=one.value)
-
-
-def _time(wanted: Filter, one: Condition) -> Filter:
-    if not isinstance(one.value, str) or not _DATED.match(one.value):
-        return wanted
-    try:
-        moment = datetime.fromisoformat(one.value)
-    except ValueError:
-        return wanted
-    # a time without a zone is in the session's; a day on both sides covers every zone
-    slack = 0 if moment.tzinfo else _DAY_MS
-    milliseconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-    at = milliseconds // timedelta(milliseconds=1)
-    return _bounded(wanted, one.operation, ("after", "before"), at - slack, at + slack + 1)
-
-
-def _offset(wanted: Filter, one: Condition) -> Filter:
-    if not isinstance(one.value, int):
-        return wanted
-    return _bounded(wanted, one.operation, ("from_offset", "to_offset"), one.value, one.value)
-
-
-def _bounded(wanted: Filter, operation: str, names: tuple[str, str], low: int, high: int) -> Filter:
-    """The bounds drawn closer; the lower is inclusive, the upper exclusive."""
-    changes: dict[str, Any] = {}
-    lower, upper = names
-    if operation in {">", ">=", "="}:
-        known = getattr(wanted, lower)
-        changes[lower] = low if known is None else max(known, low)
-    if operation in {"<", "<=", "="}:
-        known = getattr(wanted, upper)
-        changes[upper] = high + 1 if known is None else min(known, high + 1)
-    return replace(wanted, **changes)
-
-
-_NARROW: dict[str, Callable[[Filter, Condition], Filter]] = {
-    "topic": _topic,
-    "queue_id": _queue,
-    "store_timestamp": _time,
-    "physical_offset": _offset,
-}

@@ -1,4 +1,4 @@
-"""The job behind `stats`: figures of a store by topic, queue, tag, hour and producer host.
+"""The job behind `stats`: figures of a store by topic, queue, hour and what else its family groups by.
 
 On Spark each job is a function from DataFrame to DataFrame, and :func:`collect` runs them all. The same figures of a
 small store are made in one process by :mod:`rmqctl.pipeline.local_stats`.
@@ -11,8 +11,8 @@ Small however many messages there are, so that a job sends little from task to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.queues.log_end import log_end
-from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import TableOptions
-from rmqctl.rocketmq.tables.splits import log_of
-from rmqctl.rocketmq.tables.texts import TIME
-from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import Figures, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,43 +30,11 @@ if TYPE_CHECKING:
 SIZE, LATENCY, MOMENT = "size", "latency", "time"
 STEPS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000)
 _MOMENTS = 200
-KEYS = ("topic", "queue_id", "tags", "hour_timestamp", "born_host")
 SUMS = ("messages", "bytes", "body_bytes", "body_bytes_decompressed", "bad_crc")
-_COLUMNS = (
-    "topic", "queue_id", "tags", "born_host", "born_timestamp", "store_timestamp", "size", "body_crc_ok", "body_size",
-    "body_size_decompressed",
-)  # fmt: skip
+_HOUR = "hour_timestamp"
 _EXACT_BITS = 8
 _HOUR_US = 3_600_000_000
-
-PARTIAL_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("queue_id", pa.int32()),
-        ("tags", pa.string()),
-        ("born_host", pa.string()),
-        ("hour_timestamp", TIME),
-        ("measure", pa.string()),
-        ("value", pa.int64()),
-        *((name, pa.int64()) for name in SUMS),
-    ]
-)
-"""One row a group and bucket. ``measure`` ``size``: ``value`` is TOTALSIZE in bytes; ``latency``: born to store, ms;
-``time``: store time in steps, epoch ms, by topic alone."""
-
-
-def step_of(store: RocketMQStore, wanted: Filter) -> int:
-    """The width of a step of time, ms: the narrowest that divides the time of the wanted messages into few.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
-    first = next((int(f.block["store_timestamp"][0]) for f in log_of(store).walk() if len(f.block)), None)
-    last = log_end(store).store_timestamp
-    if first is None or last is None:
-        return STEPS_MS[0]
-    span = min(last, wanted.before or last) - max(first, wanted.after or first)
-    return next((step for step in STEPS_MS if span < step * _MOMENTS), STEPS_MS[-1])
+_TIME = pa.timestamp("us", tz="UTC")
 
 
 def bucket(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -85,73 +46,84 @@ def bucket(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class StatsTable:
-    """The partial figures of a store, part by part."""
+    """The partial figures of a store, part by part.
 
-    def __init__(self, options: TableOptions) -> None:
-        self.messages = MessageTable(replace(options, columns=_COLUMNS))
-        self.step_ms = step_of(options.store(), options.wanted)
+    One row a group and bucket. ``measure`` ``size``: ``value`` is the size of a message in bytes; ``latency``: how long
+    it waited, ms; ``time``: its time in steps, epoch ms, by topic alone.
+
+    Attributes:
+        keys: the columns that tell groups apart.
+        step_ms: the narrowest step of time that divides the time of the wanted messages into few.
+    """
+
+    def __init__(self, figures: Figures) -> None:
+        self.figures = figures
+        columns = (name for group in figures.groups.values() for name in group)
+        self.keys = tuple(dict.fromkeys(columns))
+        span = figures.span
+        found = (step for step in STEPS_MS if span is None or span < step * _MOMENTS)
+        self.step_ms = next(found, STEPS_MS[-1])
+        rows = figures.rows.schema()
+        kinds = [(name, _TIME if name == _HOUR else rows.field(name).type) for name in self.keys]
+        sums = [(name, pa.int64()) for name in SUMS]
+        self._schema = pa.schema([*kinds, ("measure", pa.string()), ("value", pa.int64()), *sums])
 
     def schema(self) -> pa.Schema:
-        """The columns, see :data:`PARTIAL_SCHEMA`."""
-        return PARTIAL_SCHEMA
+        """The groups, ``measure``, ``value``, then :data:`SUMS`."""
+        return self._schema
 
-    def parts(self) -> list[Split]:
-        """Splits of the log.
+    def parts(self) -> Sequence[Any]:
+        """Those of the log.
 
         Raises:
             OSError: a file cannot be read.
         """
-        return self.messages.parts()
+        return self.figures.rows.parts()
 
-    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
-        """The figures of one split.
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """The figures of one part.
 
         Raises:
             OSError: the file cannot be read.
         """
-        found = [table for batch in self.messages.read(part) for table in _figures(batch, self.step_ms)]
+        found = [table for batch in self.figures.rows.read(part) for table in self._figures(batch)]
         if found:
-            yield from summed(pa.concat_tables(found)).combine_chunks().to_batches()
+            yield from self.summed(pa.concat_tables(found)).combine_chunks().to_batches()
 
+    def _figures(self, batch: pa.RecordBatch) -> list[pa.Table]:
+        moment, count = batch.column("time").cast(pa.int64()), batch.num_rows
+        hour = pc.multiply(pc.divide(moment, _HOUR_US), _HOUR_US).cast(_TIME)
+        base: dict[str, Any] = {name: hour if name == _HOUR else batch.column(name) for name in self.keys}
+        one = pa.repeat(1, count)
+        sums = {"messages": one, **{name: batch.column(name) for name in SUMS[1:]}}
+        alone = {"messages": one, **{name: pa.repeat(0, count) for name in SUMS[1:]}}
+        steps = pc.multiply(pc.divide(moment, self.step_ms * 1000), self.step_ms)
+        by_topic = {
+            name: base[name] if name == "topic" else pa.nulls(count, self._schema.field(name).type)
+            for name in self.keys
+        }
+        moments = self._table(by_topic, MOMENT, pc.fill_null(steps, 0), alone, exact=True)
+        found = [
+            self.summed(moments.filter(pc.is_valid(steps))),
+            self.summed(self._table(base, SIZE, batch.column("size"), sums)),
+        ]
+        waited = batch.column("waited_ms")
+        if waited.null_count < count:
+            found.append(self.summed(self._table(base, LATENCY, pc.fill_null(waited, 0), alone)))
+        return found
 
-def _figures(batch: pa.RecordBatch, step_ms: int) -> list[pa.Table]:
-    stored = batch.column("store_timestamp").cast(pa.int64())
-    born = batch.column("born_timestamp").cast(pa.int64())
-    hour = pc.multiply(pc.divide(stored, _HOUR_US), _HOUR_US).cast(TIME)
-    count = batch.num_rows
-    base: dict[str, Any] = {name: hour if name == "hour_timestamp" else batch.column(name) for name in KEYS}
-    size = batch.column("size").cast(pa.int64())
-    body = batch.column("body_size").cast(pa.int64())
-    sums = {
-        "messages": pa.repeat(1, count),
-        "bytes": size,
-        "body_bytes": body,
-        "body_bytes_decompressed": pc.coalesce(batch.column("body_size_decompressed").cast(pa.int64()), body),
-        "bad_crc": pc.invert(batch.column("body_crc_ok")).cast(pa.int64()),
-    }
-    waited = pc.fill_null(pc.divide(pc.subtract(stored, born), 1000), 0)
-    nothing = {name: pa.repeat(0, count) for name in SUMS[1:]}
-    steps = pc.multiply(pc.divide(stored, step_ms * 1000), step_ms)
-    alone = {name: base[name] if name == "topic" else pa.nulls(count, PARTIAL_SCHEMA.field(name).type) for name in KEYS}
-    moments = _table(alone, MOMENT, pc.fill_null(steps, 0), {"messages": sums["messages"], **nothing}, exact=True)
-    return [
-        summed(moments.filter(pc.is_valid(steps))),
-        summed(_table(base, SIZE, size, sums)),
-        summed(_table(base, LATENCY, waited, {"messages": sums["messages"], **nothing})),
-    ]
+    def _table(
+        self, base: dict[str, Any], measure: str, values: Any, sums: dict[str, Any], *, exact: bool = False
+    ) -> pa.Table:
+        value = values if exact else pa.array(bucket(values.to_numpy(zero_copy_only=False)))
+        columns = {**base, "measure": pa.repeat(measure, len(value)), "value": value, **sums}
+        return pa.table([columns[name] for name in self._schema.names], schema=self._schema)
 
-
-def _table(base: dict[str, Any], measure: str, values: Any, sums: dict[str, Any], *, exact: bool = False) -> pa.Table:
-    value = values if exact else pa.array(bucket(values.to_numpy(zero_copy_only=False)))
-    columns = {**base, "measure": pa.repeat(measure, len(value)), "value": value, **sums}
-    return pa.table([columns[name] for name in PARTIAL_SCHEMA.names], schema=PARTIAL_SCHEMA)
-
-
-def summed(table: pa.Table) -> pa.Table:
-    """Figures added up, one row a group and bucket."""
-    names = [*KEYS, "measure", "value"]
-    found = table.group_by(names, use_threads=False).aggregate([(name, "sum") for name in SUMS])
-    return found.rename_columns([name.removesuffix("_sum") for name in found.column_names]).select(PARTIAL_SCHEMA.names)
+    def summed(self, table: pa.Table) -> pa.Table:
+        """Figures added up, one row a group and bucket."""
+        names = [*self.keys, "measure", "value"]
+        found = table.group_by(names, use_threads=False).aggregate([(name, "sum") for name in SUMS])
+        return found.rename_columns([n.removesuffix("_sum") for n in found.column_names]).select(self._schema.names)
 
 
 # --- the job behind `stats` -------------------------------------------------------------------------
@@ -159,19 +131,8 @@ def summed(table: pa.Table) -> pa.Table:
 
 Row = dict[str, Any]
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    "all": (),
-    "topic": ("topic",),
-    "queue": ("topic", "queue_id"),
-    "tag": ("topic", "tags"),
-    "hour": ("hour_timestamp",),
-    "host": ("born_host",),
-}
-"""What figures are grouped by, and the columns that name a group."""
-
 PERCENTILES = (50, 90, 99, 99.9)
 TOP_KEYS = 20
-KEY_COLUMNS = ("topic", "unique_key", "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +140,12 @@ class Stats:
     """Figures of a store.
 
     Attributes:
-        groups: rows by the names of :data:`GROUPS`.
+        groups: rows by the names of the groups of the family.
         duplicates: per topic, how many UNIQ_KEYs come more than once, and how many messages too many that makes.
         top_keys: the keys with most messages.
         timeline: messages by ``time`` (epoch ms) and ``topic``.
         step_ms: between two times of the timeline.
+        columns: those that name a group, by the name of the kind of group.
     """
 
     groups: dict[str, list[Row]]
@@ -191,9 +153,11 @@ class Stats:
     top_keys: list[Row]
     timeline: list[Row]
     step_ms: int
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def collected(
+    figures: Figures,
     rows: Iterable[tuple[str, Row]],
     bars: Iterable[Row],
     duplicates: list[Row],
@@ -207,31 +171,24 @@ def collected(
         bars: messages by topic (null: all), measure and power of two.
         moments: messages by step of time and topic, and the step.
     """
-    groups: dict[str, list[Row]] = {by: [] for by in GROUPS}
+    groups: dict[str, list[Row]] = {by: [] for by in figures.groups}
     for by, row in rows:
-        groups[by].append(_row(by, row))
-    for by, columns in GROUPS.items():
+        groups[by].append(_row(by, figures.groups[by], row))
+    for by, columns in figures.groups.items():
         groups[by].sort(key=lambda row: [(row[c] is None, row[c] if row[c] is not None else "") for c in columns])
     _add_histograms(groups, bars)
-    return Stats(groups, duplicates, keys, *moments)
+    return Stats(groups, duplicates, keys, *moments, dict(figures.groups))
 
 
-def partials(spark: SparkSession, source: StatsTable) -> DataFrame:
-    """Figures of each split, see :data:`rmqctl.pipeline.stats.PARTIAL_SCHEMA`."""
-    from rmqctl.pipeline.frames import frame
-
-    return frame(spark, source)
-
-
-def figures(parts: DataFrame) -> DataFrame:
-    """The figures of all groups of :data:`GROUPS`, one row a group; ``by`` says which kind."""
-    sets = ", ".join(f"({', '.join(columns)})" for columns in GROUPS.values())
-    mask = "grouping_id(" + ", ".join(KEYS) + ")"
+def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
+    """The figures of all groups, one row a group; ``mask`` says of which kind."""
+    sets = ", ".join(f"({', '.join(columns)})" for columns in source.figures.groups.values())
+    mask = "grouping_id(" + ", ".join(source.keys) + ")"
     points = f"array({', '.join(str(p / 100) for p in PERCENTILES)})"
     sums = ", ".join(f"sum({name}) AS {name}" for name in ("bytes", "body_bytes", "body_bytes_decompressed", "bad_crc"))
     return parts.sparkSession.sql(
         f"""
-        SELECT {mask} AS mask, {", ".join(KEYS)},
+        SELECT {mask} AS mask, {", ".join(source.keys)},
           sum(messages) FILTER (WHERE measure = '{SIZE}') AS messages, {sums},
           percentile(value, {points}, messages) FILTER (WHERE measure = '{SIZE}') AS size,
           percentile(value, {points}, messages) FILTER (WHERE measure = '{LATENCY}') AS latency
@@ -290,43 +247,45 @@ def top_keys(messages: DataFrame, count: int = TOP_KEYS) -> DataFrame:
     )
 
 
-def collect(spark: SparkSession, options: TableOptions, *, keys: bool = True) -> Stats:
+def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     """Run the jobs on Spark and bring the figures here.
 
     Args:
-        keys: look at UNIQ_KEY and KEYS as well, which moves every one of them between executors.
+        keys: look at unique keys and keys as well, which moves every one of them between executors.
 
     Raises:
         OSError: the store cannot be listed.
     """
     from rmqctl.pipeline.frames import frame
 
-    masks = {_mask(columns): by for by, columns in GROUPS.items()}
-    source = StatsTable(replace(options, cores=cores_of(spark)))
-    parts = partials(spark, source).cache()
+    made = store.for_cores(cores_of(spark)).figures()
+    source = StatsTable(made)
+    masks = {_mask(source.keys, columns): by for by, columns in made.groups.items()}
+    parts = frame(spark, source).cache()
     try:
-        rows = [row.asDict(recursive=True) for row in figures(parts).collect()]
+        rows = [row.asDict(recursive=True) for row in grouped(source, parts).collect()]
         bars = [row.asDict() for row in histograms(parts).collect()]
         moments = [row.asDict() for row in timeline(parts).collect()]
     finally:
         parts.unpersist()
     found: list[list[Row]] = [[], []]
     if keys:
-        messages = frame(spark, MessageTable(replace(options, columns=KEY_COLUMNS, cores=cores_of(spark))))
+        messages = frame(spark, made.keys)
         found = [[row.asDict() for row in job.collect()] for job in (duplicates(messages), top_keys(messages))]
-    return collected(((masks[row["mask"]], row) for row in rows), bars, found[0], found[1], (moments, source.step_ms))
+    named = ((masks[row["mask"]], row) for row in rows)
+    return collected(made, named, bars, found[0], found[1], (moments, source.step_ms))
 
 
-def _mask(columns: tuple[str, ...]) -> int:
+def _mask(keys: Sequence[str], columns: tuple[str, ...]) -> int:
     """What ``grouping_id`` is for a set of columns: a bit for each that is not in it."""
-    return sum(1 << (len(KEYS) - 1 - i) for i, name in enumerate(KEYS) if name not in columns)
+    return sum(1 << (len(keys) - 1 - i) for i, name in enumerate(keys) if name not in columns)
 
 
-def _row(by: str, row: Row) -> Row:
+def _row(by: str, columns: tuple[str, ...], row: Row) -> Row:
     stored = row["body_bytes"] or 0
     found: Row = {"by": by}
-    for name in GROUPS[by]:
-        found[name] = _milliseconds(row[name]) if name == "hour_timestamp" else row[name]
+    for name in columns:
+        found[name] = _milliseconds(row[name]) if name == _HOUR else row[name]
     for name in ("messages", "bytes", "body_bytes", "body_bytes_decompressed"):
         found[name] = row[name] or 0
     found["compression_ratio"] = round((row["body_bytes_decompressed"] or 0) / stored, 3) if stored else None

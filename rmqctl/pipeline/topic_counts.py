@@ -12,11 +12,11 @@ import pyarrow as pa
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import frame
 from rmqctl.rocketmq.dump.messages import crc_flags
-from rmqctl.rocketmq.dump.rendering import name_of
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers
 from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.tables.options import TableOptions
 from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.text import name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.arrow import ArrowTable
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
+    from rmqctl.rocketmq.tables.tables import RocketMQTables
 
 
 def open_at(place: Place) -> Store | LoneFile | None:
@@ -96,6 +97,7 @@ class RocketMQ(Store):
 
     kind = "rocketmq-store"
     lock = "lock"
+    table_format = "rocketmq"
 
     def __init__(self, files: RocketMQStore, place: Place | None = None) -> None:
         self.files, self.place = files, place
@@ -387,6 +389,13 @@ class RocketMQ(Store):
         from rmqctl.rocketmq.tables.tables import TABLES
 
         return tuple(TABLES)
+
+    def as_tables(
+        self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
+    ) -> RocketMQTables:
+        from rmqctl.rocketmq.verbs import tables
+
+        return tables.as_tables(self.files, self.place, filters, split_size, body)
 
     def table(
         self,

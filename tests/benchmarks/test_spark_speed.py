@@ -19,6 +19,7 @@ import pytest
 
 from fixtures import bulk
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.tables.tables import RocketMQTables
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 from tests.benchmarks.ratio import ONCE, Result, compare, size, timed
 
@@ -74,7 +75,7 @@ def export(spark: SparkSession, store: Path, out: Path, **more: str) -> Callable
 
     def run() -> None:
         shutil.rmtree(out, ignore_errors=True)
-        work = Export(options(store, **more), output_at(str(out)), ExportChoices(split_size=SIZE // 4))
+        work = Export(RocketMQTables(options(store, **more)), output_at(str(out)), ExportChoices(split_size=SIZE // 4))
         work.run(work.plan(2), on_spark(spark))
 
     return run
@@ -144,7 +145,7 @@ def test_scaling(store: Path, tmp_path: Path, cores: int) -> None:
             topic_counts(spark, some).collect()
             works: dict[str, Callable[[], object]] = {
                 "counts": lambda some=some: topic_counts(spark, some).collect(),  # type: ignore[misc]
-                "stats": lambda some=some: collect(spark, some),  # type: ignore[misc]
+                "stats": lambda some=some: collect(spark, RocketMQTables(some)),  # type: ignore[misc]
                 "export": export(spark, store, out, toOffset=str(SIZE // part)),
             }
             found = ", ".join(f"{name} {timed(work):.1f} s" for name, work in works.items())

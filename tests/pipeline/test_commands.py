@@ -101,7 +101,7 @@ def test_sql(rmqctl: Any) -> None:
 
 
 def test_findings_in_sql_are_those_of_verify(rmqctl: Any, golden: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.pipeline.verify.SPLIT_SIZE", 50_000)
+    monkeypatch.setattr("rmqctl.rocketmq.tables.tables.SPLIT_SIZE", 50_000)
     root = golden(STORE)
     log = max((root / "commitlog").iterdir())
     log.write_bytes(log.read_bytes()[:300] + bytes(500) + log.read_bytes()[800:])

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -90,14 +90,9 @@ def test_a_data_frame_can_be_asked_again_and_again(spark: SparkSession) -> None:
 
 
 def test_work_for_every_core(spark: SparkSession) -> None:
-    from rmqctl.rocketmq.store.files import RocketMQStore
-    from rmqctl.rocketmq.tables.splits import usual_split_size
+    from rmqctl.tables import usual_split_size
 
-    class Log:
-        log_files = (type("File", (), {"size": 1 << 30})(),)
-
-    store = cast(RocketMQStore, Log())
-    tasks = {cores: (1 << 30) // usual_split_size(store, cores) for cores in (None, 2, 8, 100)}
+    tasks = {cores: (1 << 30) // usual_split_size(1 << 30, cores) for cores in (None, 2, 8, 100)}
     assert tasks == {None: 4, 2: 4, 8: 16, 100: 32}
     assert spark.sparkContext.defaultParallelism == 2
 

@@ -20,8 +20,8 @@ from rmqctl.errors import Refused
 from rmqctl.pipeline.export import Export, ExportChoices
 from rmqctl.pipeline.export_task import ExportTask
 from rmqctl.pipeline.outputs import LocalOutput, RemoteOutput, output_at
-from rmqctl.rocketmq.tables.options import table_options
 from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
 STORE = "5.3.3-clean"
@@ -39,7 +39,7 @@ def work(task: ExportTask, splits: list[Split]) -> None:
 
 def export(root: Path, out: str, size: int = 128 << 10, **choices: Any) -> int:
     made = Export(
-        table_options({"path": str(root)}),
+        tables_of("rocketmq", {"path": str(root)}),
         output_at(out),
         ExportChoices(columns=COLUMNS, split_size=size, partition_by=(), **choices),
     )
@@ -158,7 +158,7 @@ def test_one_that_was_broken_off_leaves_the_next_its_work(
 
     def make(root: Path, size: int | None, how: Callable[[ExportTask, list[Split]], None], **choices: Any) -> None:
         made = Export(
-            table_options({"path": str(root)}),
+            tables_of("rocketmq", {"path": str(root)}),
             output_at(str(out)),
             ExportChoices(columns=COLUMNS, split_size=size, **choices),
         )
@@ -236,7 +236,7 @@ def killed_remote(step: int) -> Iterator[list[int]]:
 
 def test_two_at_once_are_refused(logs: tuple[Path, Path, list[int], list[int]], tmp_path: Path) -> None:
     short, out = logs[0], str(tmp_path / "out")
-    made = Export(table_options({"path": str(short)}), output_at(out), ExportChoices(columns=COLUMNS))
+    made = Export(tables_of("rocketmq", {"path": str(short)}), output_at(out), ExportChoices(columns=COLUMNS))
     with LocalOutput(out).alone(), pytest.raises(Refused, match="another export"):
         made.run(made.plan(2), work)
     export(short, out)

@@ -12,10 +12,10 @@ import pytest
 from fixtures import golden
 from rmqctl.pipeline import export_task
 from rmqctl.pipeline.export import Export, ExportChoices
-from rmqctl.pipeline.export_task import ExportTask
 from rmqctl.pipeline.outputs import output_at
 from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
 LAYOUTS = ((), ("topic",), ("topic", "day"), ("queue_id", "tags", "hour"))
@@ -24,13 +24,13 @@ LAYOUTS = ((), ("topic",), ("topic", "day"), ("queue_id", "tags", "hour"))
 def exported(name: str, out: Path, partition_by: tuple[str, ...]) -> Path:
     """Run the only task of a small store; the directory of its staged files."""
     work = Export(
-        table_options({"path": str(golden.pristine(name))}),
+        tables_of("rocketmq", {"path": str(golden.pristine(name))}),
         output_at(str(out)),
         ExportChoices(partition_by=partition_by),
     )
     plan = work.plan(1)
-    for split in work.splits(plan):
-        list(ExportTask(MessageTable(work.options), plan.layout, work.output, plan.directory).run(split))
+    for part in work.parts(plan):
+        list(work.task(plan).run(part))
     return out / plan.directory
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.pipeline import local_stats, stats
-from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ STORE = "5.5.0-clean"
 @pytest.mark.parametrize("options", [{}, {"splitSize": "32K"}, {"topic": "LabLog"}, {"topic": "nowhere"}], ids=str)
 @pytest.mark.parametrize("name", [STORE, "4.5.2-crash", "5.1.4-clean"])
 def test_both_engines_give_the_same(name: str, options: dict[str, str], spark: SparkSession) -> None:
-    given = table_options({"path": str(golden.pristine(name)), **options})
+    given = tables_of("rocketmq", {"path": str(golden.pristine(name)), **options})
     assert local_stats.collect(given) == stats.collect(spark, given)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.rocketmq.dump.record import show_properties
-from rmqctl.rocketmq.dump.rendering import Show, name_of
+from rmqctl.rocketmq.dump.rendering import Show
 from rmqctl.rocketmq.log.columns import Texts, pairs_of
 from rmqctl.rocketmq.tables import bodies
 from rmqctl.rocketmq.tables.bodies import BodyOption
@@ -22,7 +22,7 @@ from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.tables.messages import MessageBatches, PropertyColumns, message_schema
 from rmqctl.rocketmq.tables.options import BadOption, split_size, table_options
 from rmqctl.rocketmq.tables.texts import times
-from rmqctl.text import text_or_base64
+from rmqctl.text import name_of, text_or_base64
 from tests.pipeline import truths
 
 SIZES = ("1KiB", "10000", "64K", "1G")

@@ -12,9 +12,10 @@ from commands import cli
 from fixtures import golden
 from rmqctl.pipeline.local_sql import LocalQueries, NotForLocalEngine
 from rmqctl.pipeline.mounted import BadQuery, Mounted
-from rmqctl.pipeline.sql_text import Use, narrowed, narrowed_options, uses
+from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.options import narrowed
+from rmqctl.tables import tables_of
 
 if TYPE_CHECKING:
     from rmqctl.pipeline.queries import SparkQueries
@@ -218,7 +219,7 @@ def test_conditions_of_other_rows_are_left_alone(text: str) -> None:
     assert uses(text, TABLES)["messages"].conditions == ()
 
 
-def test_options_of_a_use() -> None:
-    options = table_options({"path": "x", "topic": "a,b"})
-    assert narrowed_options(options, Use()) == options
-    assert narrowed_options(options, Use(())).columns == ("position",)
+def test_what_a_use_asks_of_a_store() -> None:
+    store = tables_of("rocketmq", {"path": "x", "topic": "a,b"})
+    assert store.asked(Use().columns, Use().conditions) == store
+    assert store.asked(()).table("messages").schema().names == ["position"]

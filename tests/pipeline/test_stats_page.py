@@ -12,8 +12,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.pipeline import local_stats, stats_page
-from rmqctl.pipeline.stats import STEPS_MS, Stats, step_of
-from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.pipeline.stats import STEPS_MS, Stats, StatsTable
+from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
 STORE = "5.5.0-clean"
@@ -25,7 +25,7 @@ _PIECE = re.compile(r"<title>(.*?), ([^,]*?): ([\d,]+)</title>")
 
 @pytest.fixture(scope="module")
 def figures() -> Stats:
-    return local_stats.collect(table_options({"path": str(golden.pristine(STORE))}), keys=False)
+    return local_stats.collect(tables_of("rocketmq", {"path": str(golden.pristine(STORE))}), keys=False)
 
 
 def charts(page: str) -> list[str]:
@@ -58,12 +58,12 @@ def test_a_short_store_has_fine_bars(figures: Stats) -> None:
 
 
 def test_the_step_follows_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = table_options({"path": str(golden.pristine(STORE))})
+    store = tables_of("rocketmq", {"path": str(golden.pristine(STORE))})
     first = round(truths.expected(STORE)[0]["store_timestamp"].timestamp() * 1000)
     for span, step in ((0, 1000), (199_999, 1000), (200_000, 10_000), (86_400_000, 600_000), (10**13, STEPS_MS[-1])):
         end = type("End", (), {"store_timestamp": first + span})()
-        monkeypatch.setattr("rmqctl.pipeline.stats.log_end", lambda _, end=end: end)
-        assert step_of(options.store(), options.wanted) == step
+        monkeypatch.setattr("rmqctl.rocketmq.tables.tables.log_end", lambda _, end=end: end)
+        assert StatsTable(store.figures()).step_ms == step
 
 
 def test_what_it_says_of_itself(figures: Stats) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.pipeline.data_source import LostMessages, MessageStream
-from rmqctl.rocketmq.tables.options import Start, table_options
+from rmqctl.pipeline.data_source import Following
+from rmqctl.tables import LostMessages, Places, Start, tables_of
 from tests.pipeline import truths
 from tests.pipeline.growing import Growing
 
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read(stream: MessageStream, start: int, end: int) -> list[dict[str, Any]]:
+def read(stream: Following, start: Places, end: Places) -> list[dict[str, Any]]:
     return [row for part in stream.parts(start, end) for batch in stream.read(part) for row in batch.to_pylist()]
 
 
-def stream_of(root: Path, start: Start | None = None, **options: str) -> MessageStream:
-    return MessageStream(table_options({"path": str(root), "splitSize": "16K", **options}), start or Start())
+def stream_of(root: Path, start: Start | None = None, **options: str) -> Following:
+    found = tables_of("rocketmq", {"path": str(root), "splitSize": "16K", **options})
+    return Following(found.path, found.log(), start or Start())
+
+
+def at(offset: int) -> Places:
+    return {"physical_offset": offset}
 
 
 @pytest.mark.parametrize("name", ["4.5.2-clean", "5.3.3-crash", "5.5.0-clean"])
@@ -39,7 +44,7 @@ def test_every_message_comes_once(name: str, tmp_path: Path) -> None:
             found += read(stream, offset, latest)
             batches.append((offset, latest))
             offset = latest
-    while (latest := stream.latest(offset)) > offset:
+    while (latest := stream.latest(offset)) != offset:
         found += read(stream, offset, latest)
         offset = latest
     assert truths.comparable(found) == truths.expected(name)
@@ -52,22 +57,24 @@ def test_where_a_stream_begins(tmp_path: Path) -> None:
     growing = Growing("5.3.3-clean", tmp_path)
     growing.grow(100_000)
     true = truths.expected("5.3.3-clean")
-    latest = stream_of(growing.root, Start("latest")).first()
+    start = stream_of(growing.root, Start("latest")).first()
+    latest = start["physical_offset"]
     assert latest in {row["physical_offset"] for row in true}
     assert latest <= 100_000
-    assert stream_of(growing.root, Start(str(latest))).first() == latest
+    assert stream_of(growing.root, Start(latest)).first() == start
+    assert stream_of(growing.root, Start(start)).first() == start
     growing.grow(growing.total)
     stream = stream_of(growing.root)
-    rows = read(stream, latest, stream.latest(latest))
+    rows = read(stream, start, stream.latest(start))
     assert truths.comparable(rows) == [row for row in true if row["physical_offset"] >= latest]
 
 
 def test_batches_keep_to_their_size(tmp_path: Path) -> None:
     growing = Growing("5.3.3-clean", tmp_path)
     growing.grow(growing.total)
-    stream, offset, sizes = stream_of(growing.root), 0, []
-    while (latest := stream.latest(offset, 5000)) > offset:
-        sizes.append(latest - offset)
+    stream, offset, sizes = stream_of(growing.root), at(0), []
+    while (latest := stream.latest(offset, 5000)) != offset:
+        sizes.append(latest["physical_offset"] - offset["physical_offset"])
         offset = latest
     largest = max(row["size"] for row in truths.expected("5.3.3-clean"))
     assert len(sizes) > 30
@@ -82,9 +89,9 @@ def test_files_that_were_deleted_are_missed(tmp_path: Path) -> None:
     first.unlink()
     stream = stream_of(growing.root)
     with pytest.raises(LostMessages, match="failOnDataLoss"):
-        stream.parts(0, stream.latest(0))
+        stream.parts(at(0), stream.latest(at(0)))
     going_on = stream_of(growing.root, Start(fail_on_loss=False))
-    rows = read(going_on, 0, going_on.latest(0))
+    rows = read(going_on, at(0), going_on.latest(at(0)))
     assert truths.comparable(rows) == [r for r in truths.expected("5.3.3-clean") if r["physical_offset"] >= size]
 
 

@@ -14,9 +14,9 @@ from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc
 from formats.rocketmq.message_id import offset_message_id
 from formats.rocketmq.properties import split_properties
-from rmqctl.rocketmq.dump.rendering import Show, head_of, name_of
+from rmqctl.rocketmq.dump.rendering import Show, head_of
 from rmqctl.rocketmq.log.record import Body, compression, inner_messages, is_inner_batch, open_body
-from rmqctl.text import Text, text_or_base64
+from rmqctl.text import Text, name_of, text_or_base64
 
 TAGS, KEYS, UNIQUE_KEY = b"TAGS", b"KEYS", b"UNIQ_KEY"
 

@@ -28,12 +28,6 @@ def redacted(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
 
 
-def name_of(data: bytes) -> str:
-    """Bytes as the key of a JSON object, which has no room for anything but text."""
-    text = text_or_base64(data)
-    return text if isinstance(text, str) else f"base64:{text['base64']}"
-
-
 def head_of(data: bytes, limit: int | None) -> bytes:
     """The first ``limit`` bytes; of UTF-8 text only whole characters."""
     if limit is None or len(data) <= limit:

@@ -19,7 +19,6 @@ from formats.rocketmq.tags_code import tags_code
 from rmqctl.hexview.annotation import Annotation, Group, View
 from rmqctl.hexview.gaps import gap
 from rmqctl.hexview.leaves import Layout, Leaf, layout_of, layout_of_plan
-from rmqctl.rocketmq.dump.rendering import name_of
 from rmqctl.rocketmq.hexview.meanings import (
     BATCH_ITEM,
     BLANK,
@@ -36,6 +35,7 @@ from rmqctl.rocketmq.hexview.units import field, place_of, rest, structure
 from rmqctl.rocketmq.log.block import Blank, Block, Gap, GapKind
 from rmqctl.rocketmq.log.record import compression, is_inner_batch
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.text import name_of
 
 ITEM = layout_of(BatchItem)
 _CRC_NAME = b"__CRC32#"

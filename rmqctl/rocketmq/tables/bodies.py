@@ -15,10 +15,11 @@ from formats.rocketmq.message import SysFlag
 from rmqctl.rocketmq.dump.messages import slices
 from rmqctl.rocketmq.dump.property_json import slices_of
 from rmqctl.rocketmq.dump.record import show_properties
-from rmqctl.rocketmq.dump.rendering import Show, name_of
+from rmqctl.rocketmq.dump.rendering import Show
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.record import inner_messages, open_body
 from rmqctl.rocketmq.tables.texts import PROPERTIES, TEXTS
+from rmqctl.text import name_of
 
 MOST_BYTES = 32 << 20
 """Bytes of decompressed bodies in one piece, the last one of it not counted."""

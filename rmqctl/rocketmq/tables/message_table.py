@@ -1,4 +1,4 @@
-"""The table ``messages``: every record of the log, in log order.
+"""The table ``messages``: every record of the log, in log order; and the log bit by bit, as it grows.
 
 Splits in which nothing wanted can lie: told by the times of their first records and by the queues' units.
 
@@ -24,10 +24,12 @@ from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, is_pre_blank, 
 from rmqctl.rocketmq.queues.log_end import last_unit
 from rmqctl.rocketmq.state.config import read_config, table
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
+from rmqctl.rocketmq.tables.bodies import BodyOption
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
-from rmqctl.rocketmq.tables.options import BadOption, TableOptions
-from rmqctl.rocketmq.tables.splits import log_splits, usual_split_size, walk_split
+from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, walk_split
 from rmqctl.rocketmq.verify.splits import Split
+from rmqctl.tables import BadOption, Order, Places, usual_split_size
 
 CLOCK_STEP_MS = 600_000
 """How far the broker's clock may have been set back while it wrote the log."""
@@ -209,7 +211,8 @@ class MessageTable:
             OSError: a file cannot be read.
         """
         store, wanted = self.options.store(), self.options.wanted
-        splits = log_splits(store, self.options.split_size or usual_split_size(store, self.options.cores))
+        size = sum(f.size for f in store.log_files)
+        splits = log_splits(store, self.options.split_size or usual_split_size(size, self.options.cores))
         return needed(store, splits, wanted) if self.options.skip else splits
 
     def read(self, part: Split, order: Callable[[Block], Block] | None = None) -> Iterator[pa.RecordBatch]:
@@ -263,3 +266,80 @@ def limited(options: TableOptions, count: int) -> TableOptions:
                 return replace(options, wanted=replace(options.wanted, to_offset=end))
             count -= len(block)
     return options
+
+
+# --- the log bit by bit -----------------------------------------------------------------------------
+
+
+_PLACE = "physical_offset"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageLog:
+    """Messages by physical offset: places always lie between two whole records."""
+
+    options: TableOptions
+    row_place = _PLACE
+    row_time = "store_timestamp"
+    partitions = ("topic", "queue_id", "tags")
+
+    @property
+    def size(self) -> int:
+        return sum(f.size for f in self.options.store().log_files)
+
+    @property
+    def is_running(self) -> bool:
+        return self.options.store().is_running
+
+    def begin(self) -> Places:
+        return {_PLACE: log_of(self.options.store()).min_offset}
+
+    def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
+        store, low = self.options.store(), None if known is None else known[_PLACE]
+        tip = log_tip(store, low, growing=growing)
+        if low is not None and most_bytes is not None and tip - low > most_bytes:
+            tip = self._boundary(store, low, low + most_bytes, tip)
+        return {_PLACE: tip}
+
+    def _boundary(self, store: RocketMQStore, known: int, wanted: int, tip: int) -> int:
+        """The start of the first record at or behind an offset; a file's end where none follows in it."""
+        for context in log_of(store).contexts():
+            file = context.file
+            if wanted < file.base + file.size and tip > file.base:
+                at = max(wanted, file.base, known + 1) - file.base
+                place = first_record(Split(context, at, None))
+                return min(file.base + (file.size if place is None else place), tip)
+        return tip
+
+    def parts(self, start: Places, end: Places, size: int | None = None) -> list[Split]:
+        store, low, high = self.options.store(), start[_PLACE], end[_PLACE]
+        found = []
+        for split in log_splits(store, size or self.options.split_size or SPLIT_SIZE, high):
+            base, length = split.context.file.base, split.context.file.size
+            begin, stop = max(split.start, low - base), min(length if split.stop is None else split.stop, high - base)
+            if begin < stop:
+                found.append(Split(split.context, begin, None if split.stop is None and stop >= length else stop))
+        return needed(store, found, self.options.wanted) if self.options.skip else found
+
+    def name_of(self, part: Split) -> str:
+        return f"{part.context.file.base + part.start:020d}"
+
+    def size_of(self, part: Split) -> int:
+        return (part.context.file.size if part.stop is None else part.stop) - part.start
+
+    def read(self, part: Split, order: Order | None = None) -> Iterator[pa.RecordBatch]:
+        return MessageTable(self.options).read(part, None if order is None else _Ordered(order))
+
+
+class _Ordered:
+    """Puts the records of a block in an order."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._columns = MessageBatches(message_schema(order.columns, BodyOption.NONE), BodyOption.NONE)
+
+    def __call__(self, block: Block) -> Block:
+        for batch in self._columns.of(block):
+            codes = self._order.codes(batch)
+            return block if (codes == codes[0]).all() else block.take(np.argsort(codes, kind="stable"))
+        return block

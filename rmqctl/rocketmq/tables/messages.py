@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from rmqctl.rocketmq.dump.messages import HostNames, crc_flags, host_column, hosts_v4, id_bytes, message_ids
 from rmqctl.rocketmq.dump.property_json import slices_of
 from rmqctl.rocketmq.dump.record import KEYS, TAGS, UNIQUE_KEY, VERSIONS, host_text, split_keys, transaction
-from rmqctl.rocketmq.dump.rendering import name_of
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import Pairs, TextIds, pairs_of, properties_of
 from rmqctl.rocketmq.log.record import compression
@@ -38,6 +37,7 @@ from rmqctl.rocketmq.tables.texts import (
     strings,
     times,
 )
+from rmqctl.text import name_of
 
 _BITS = 32  # different names told apart by a bit each
 

@@ -1,46 +1,25 @@
-"""What a reader of a table may ask for: the options of the data source, checked."""
+"""What a reader of a table may ask for: the options of the data source, checked, and what conditions spare."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
-from rmqctl.errors import RmqctlError
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.store.unreadable import forgiving
 from rmqctl.rocketmq.tables.bodies import BodyOption
+from rmqctl.tables import BadOption, Condition, flag, level, names, options_of, split_size
 
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_SMALLEST_SPLIT = 1024
-
-
-EARLIEST, LATEST = "earliest", "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a stream begins that has no checkpoint, and what becomes of it when files are deleted before it read them.
-
-    Attributes:
-        offset: ``earliest``, ``latest`` or a physical offset.
-        fail_on_loss: stop when files are gone that were not read; otherwise go on behind them.
-        most_bytes: of the log in one batch; None for all there is.
-    """
-
-    offset: str = EARLIEST
-    fail_on_loss: bool = True
-    most_bytes: int | None = None
-
-
-class BadOption(RmqctlError, ValueError):
-    """An option of the data source that is not known, or has no such value."""
-
-    exit_code = 2
-    meaning = "wrong usage"
+_FILTER_NAMES = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS = 86_400_000
+_DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,101 +64,95 @@ def table_options(given: Mapping[str, str]) -> TableOptions:
     Raises:
         BadOption: one is not known, or its value is no such thing.
     """
-    values = {name.lower().replace("_", ""): text for name, text in given.items()}
-    for name in ("table", *_STREAM):
-        values.pop(name, None)
-    path = values.pop("path", "")
-    if not path:
-        raise BadOption("no store is given; say .load(PATH) or .option('path', PATH)")
-    made: dict[str, Any] = {}
-    wanted: dict[str, Any] = {}
-    for name, text in values.items():
-        if name in _OPTIONS:
-            key, convert = _OPTIONS[name]
-            made[key] = _converted(name, text, convert)
-        elif name in _FILTERS:
-            key, convert = _FILTERS[name]
-            wanted[key] = _converted(name, text, convert)
-        else:
-            known = ", ".join(sorted(["table", *_OPTIONS, *_FILTERS]))
-            raise BadOption(f"the rocketmq source has no option {name!r}; there are {known}")
-    return TableOptions(path, wanted=Filter(**wanted), **made)
+    made = options_of("rocketmq", given, _OPTIONS)
+    wanted = {name: made.pop(name) for name in _FILTER_NAMES if name in made}
+    return TableOptions(wanted=Filter(**wanted), **made)
 
 
-def stream_start(given: Mapping[str, str]) -> Start:
-    """The options of a stream: ``startingOffset``, ``failOnDataLoss``, ``maxBytesPerTrigger``.
-
-    Raises:
-        BadOption: a value is no such thing.
-    """
-    values = {name.lower().replace("_", ""): text for name, text in given.items()}
-    made = {key: _converted(name, values[name], convert) for name, (key, convert) in _STREAM.items() if name in values}
-    return Start(**made)
-
-
-def _converted(name: str, text: str, convert: Any) -> Any:
-    try:
-        return convert(text)
-    except ValueError as error:
-        raise BadOption(f"option {name} of the rocketmq source cannot be {text!r}: {error}") from None
-
-
-def split_size(text: str) -> int:
-    """Bytes of a size such as ``64MiB``, ``64m`` or ``67108864``.
-
-    Raises:
-        ValueError: it is none, or below 1 KiB.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("give bytes, or 64K, 128MiB, 1G")
-    size = int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
-    if size < _SMALLEST_SPLIT:
-        raise ValueError(f"give at least {_SMALLEST_SPLIT} bytes")
-    return size
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise ValueError("give true or false")
-    return text.lower() == "true"
-
-
-def _level(text: str) -> str:
-    if text not in {"quick", "structure", "full"}:
-        raise ValueError("give quick, structure or full")
-    return text
-
-
-def _offset(text: str) -> str:
-    if text.lower() in {EARLIEST, LATEST}:
-        return text.lower()
-    return str(int(text))
-
-
-_STREAM: dict[str, tuple[str, Any]] = {
-    "startingoffset": ("offset", _offset),
-    "failondataloss": ("fail_on_loss", _flag),
-    "maxbytespertrigger": ("most_bytes", split_size),
-}
-_OPTIONS: dict[str, tuple[str, Any]] = {
-    "columns": ("columns", _names),
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "path": ("path", str),
+    "columns": ("columns", names),
     "body": ("body", BodyOption),
     "splitsize": ("split_size", split_size),
-    "skip": ("skip", _flag),
-    "level": ("level", _level),
-    "commitlog": ("commit_log", _names),
+    "skip": ("skip", flag),
+    "level": ("level", level),
+    "commitlog": ("commit_log", names),
     "brokerconf": ("broker_conf", str),
-}
-_FILTERS: dict[str, tuple[str, Any]] = {
-    "topic": ("topics", _names),
+    "topic": ("topics", names),
     "queue": ("queue_id", int),
     "after": ("after", int),
     "before": ("before", int),
     "fromoffset": ("from_offset", int),
     "tooffset": ("to_offset", int),
 }
+"""What each option sets, and what makes its value of the text."""
+
+
+# --- the filter of messages -----------------------------------------------------------------------
+
+
+def narrowed(wanted: Filter, conditions: Collection[Condition]) -> Filter:
+    """A filter that passes what the given one and all conditions pass; those it has no words for are left out."""
+    return reduce(lambda made, one: _NARROW.get(one.column, _kept)(made, one), conditions, wanted)
+
+
+def _kept(wanted: Filter, _: Condition) -> Filter:
+    return wanted
+
+
+def _topic(wanted: Filter, one: Condition) -> Filter:
+    values = one.value if one.operation == "in" else (one.value,)
+    if one.operation not in {"=", "in"} or any(not isinstance(v, str) or v.startswith("base64:") for v in values):
+        return wanted
+    kept = tuple(value for value in values if not wanted.topics or value in wanted.topics)
+    return replace(wanted, topics=kept) if kept else wanted
+
+
+def _queue(wanted: Filter, one: Condition) -> Filter:
+    if one.operation != "=" or not isinstance(one.value, int) or wanted.queue_id is not None:
+        return wanted
+    return replace(wanted, queue_id=one.value)
+
+
+def _time(wanted: Filter, one: Condition) -> Filter:
+    if not isinstance(one.value, str) or not _DATED.match(one.value):
+        return wanted
+    try:
+        moment = datetime.fromisoformat(one.value)
+    except ValueError:
+        return wanted
+    # a time without a zone is in the session's; a day on both sides covers every zone
+    slack = 0 if moment.tzinfo else _DAY_MS
+    milliseconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    at = milliseconds // timedelta(milliseconds=1)
+    return _bounded(wanted, one.operation, ("after", "before"), at - slack, at + slack + 1)
+
+
+def _offset(wanted: Filter, one: Condition) -> Filter:
+    if not isinstance(one.value, int):
+        return wanted
+    return _bounded(wanted, one.operation, ("from_offset", "to_offset"), one.value, one.value)
+
+
+def _bounded(wanted: Filter, operation: str, names: tuple[str, str], low: int, high: int) -> Filter:
+    """The bounds drawn closer; the lower is inclusive, the upper exclusive."""
+    changes: dict[str, Any] = {}
+    lower, upper = names
+    if operation in {">", ">=", "="}:
+        known = getattr(wanted, lower)
+        changes[lower] = low if known is None else max(known, low)
+    if operation in {"<", "<=", "="}:
+        known = getattr(wanted, upper)
+        changes[upper] = high + 1 if known is None else min(known, high + 1)
+    return replace(wanted, **changes)
+
+
+_NARROW: dict[str, Callable[[Filter, Condition], Filter]] = {
+    "topic": _topic,
+    "queue_id": _queue,
+    "store_timestamp": _time,
+    "physical_offset": _offset,
+}
+
+
+__all__ = ["BadOption", "TableOptions", "narrowed", "split_size", "table_options"]

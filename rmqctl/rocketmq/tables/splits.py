@@ -20,13 +20,11 @@ from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogS
 from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.queues.log_end import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
-from rmqctl.rocketmq.tables.tally import note
 from rmqctl.rocketmq.verify.splits import Split, splits_of
+from rmqctl.tables import note
 
 SPLIT_SIZE = 128 << 20
 """Bytes of the log in one task of jobs that keep something of each split."""
-SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
-_SPLITS_PER_CORE, _FEW_CORES = 2, 2
 _SAMPLE = 8
 """Queues that are asked for a record near the end of the log: a dozen small reads for each."""
 
@@ -34,16 +32,6 @@ _SAMPLE = 8
 def log_of(store: RocketMQStore) -> CommitLog:
     """The commit log of a store."""
     return CommitLog(store.log_files, crashed=store.has_abort)
-
-
-def usual_split_size(store: RocketMQStore, cores: int | None = None) -> int:
-    """Bytes of the log in one task where nobody says: work for every core, no task that its start outweighs.
-
-    Args:
-        cores: tasks that run at once; few are assumed where nobody knows.
-    """
-    tasks = (cores or _FEW_CORES) * _SPLITS_PER_CORE
-    return min(max(sum(f.size for f in store.log_files) // tasks, SMALLEST_SPLIT), LARGEST_SPLIT)
 
 
 def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = None) -> list[Split]:

@@ -1,26 +1,30 @@
-"""The tables of a store: what columns they have, how they are divided among tasks, how a part is read.
-
-A table knows nothing of Spark; it travels to executors as it is.
+"""The tables of a store by name, and what statistics are made of.
 
 Tables that are small or need the whole store at once: ``topics``, ``consumer_offsets``, ``findings``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
+from rmqctl.rocketmq.queues.log_end import log_end
 from rmqctl.rocketmq.state.config import consumer_offsets
-from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import BadOption, TableOptions
+from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable
+from rmqctl.rocketmq.tables.options import TableOptions, narrowed, table_options
+from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable, log_of
 from rmqctl.rocketmq.tables.texts import TIME, in_calendar
 from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
-from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
+from rmqctl.rocketmq.verify.splits import Job, Split
+from rmqctl.tables import BadOption, Condition, Figures, Share, Table, note
 
 Row = dict[str, Any]
 
@@ -152,22 +156,6 @@ def _batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]
 # --- the tables of a store --------------------------------------------------------------------------
 
 
-class Table(Protocol):
-    """One table of a store."""
-
-    def schema(self) -> pa.Schema:
-        """Its columns."""
-        ...
-
-    def parts(self) -> Sequence[Any]:
-        """What the tasks read, in order; each can be pickled."""
-        ...
-
-    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one part."""
-        ...
-
-
 TABLES: dict[str, Callable[[TableOptions], Table]] = {
     "messages": MessageTable,
     "queue_units": UnitTable,
@@ -187,3 +175,124 @@ def table(name: str, options: TableOptions) -> Table:
     if name not in TABLES:
         raise BadOption(f"a store has no table {name!r}; there are {', '.join(TABLES)}")
     return TABLES[name](options)
+
+
+def tables_of(given: Mapping[str, str]) -> RocketMQTables:
+    """The tables of a store by the options of the data source.
+
+    Raises:
+        BadOption: one is not known, or its value is no such thing.
+    """
+    return RocketMQTables(table_options(given))
+
+
+@dataclass(frozen=True, slots=True)
+class RocketMQTables:
+    """The tables of one store (`rmqctl.tables.Tables`)."""
+
+    options: TableOptions
+    names = tuple(TABLES)
+
+    @property
+    def path(self) -> str:
+        return self.options.path
+
+    def table(self, name: str) -> Table:
+        return table(name, self.options)
+
+    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> RocketMQTables:
+        if columns == ():
+            columns = ("position",)
+        wanted = narrowed(self.options.wanted, conditions)
+        return RocketMQTables(replace(self.options, columns=columns, wanted=wanted))
+
+    def for_cores(self, cores: int | None) -> RocketMQTables:
+        return RocketMQTables(replace(self.options, cores=cores))
+
+    def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
+        options = VerifyOptions(Level(self.options.level), split_size=SPLIT_SIZE)
+        checked = Verification(self.options.store(), options, share=splits_shared(share))
+        return finding_batches(finding.row() for finding in checked.findings())
+
+    def log(self) -> MessageLog:
+        return MessageLog(self.options)
+
+    def figures(self) -> Figures:
+        keys = replace(self.options, columns=("topic", "unique_key", "keys"))
+        return Figures(GROUPS, FigureTable(self.options), MessageTable(keys), self._span())
+
+    def _span(self) -> int | None:
+        store, wanted = self.options.store(), self.options.wanted
+        first = next((int(f.block["store_timestamp"][0]) for f in log_of(store).walk() if len(f.block)), None)
+        last = log_end(store).store_timestamp
+        if first is None or last is None:
+            return None
+        return min(last, wanted.before or last) - max(first, wanted.after or first)
+
+    def described(self) -> dict[str, Any]:
+        wanted = asdict(self.options.wanted)
+        if self.options.wanted.grep is not None:
+            wanted["grep"] = self.options.wanted.grep.pattern.decode("utf-8", "replace")
+        return wanted
+
+
+def splits_shared(share: Share) -> Callable[[Job, list[Split]], Iterable[SplitResult]]:
+    """Splits of a verification checked elsewhere."""
+    return lambda job, splits: share(partial(_checked, job), splits)
+
+
+def _checked(job: Job, split: Split) -> SplitResult:
+    check_reachable(split.context.file)
+    checked = check_split(job, split)
+    note(checked.partials.log.messages, (split.stop or split.context.file.size) - split.start)
+    return checked
+
+
+# --- what figures are made of -------------------------------------------------------------------------
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "topic": ("topic",),
+    "queue": ("topic", "queue_id"),
+    "tag": ("topic", "tags"),
+    "hour": ("hour_timestamp",),
+    "host": ("born_host",),
+}
+"""What figures are grouped by, and the columns that name a group."""
+
+_FIGURES = (
+    "topic", "queue_id", "tags", "born_host", "born_timestamp", "store_timestamp", "size", "body_crc_ok", "body_size",
+    "body_size_decompressed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """Messages as :class:`rmqctl.tables.Figures` has them."""
+
+    options: TableOptions
+
+    def schema(self) -> pa.Schema:
+        return pa.schema(
+            [("topic", pa.string()), ("queue_id", pa.int32()), ("tags", pa.string()), ("born_host", pa.string())]
+        )
+
+    def parts(self) -> list[Split]:
+        return MessageTable(self.options).parts()
+
+    def read(self, part: Split) -> Iterator[pa.RecordBatch]:
+        for batch in MessageTable(replace(self.options, columns=_FIGURES)).read(part):
+            size, body = batch.column("size").cast(pa.int64()), batch.column("body_size").cast(pa.int64())
+            stored, born = (batch.column(f"{name}_timestamp").cast(pa.int64()) for name in ("store", "born"))
+            columns = {
+                **{name: batch.column(name) for name in ("topic", "queue_id", "tags", "born_host")},
+                "time": batch.column("store_timestamp"),
+                "waited_ms": pc.fill_null(pc.divide(pc.subtract(stored, born), 1000), 0),
+                "size": size,
+                "bytes": size,
+                "body_bytes": body,
+                "body_bytes_decompressed": pc.coalesce(batch.column("body_size_decompressed").cast(pa.int64()), body),
+                "bad_crc": pc.invert(batch.column("body_crc_ok")).cast(pa.int64()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)

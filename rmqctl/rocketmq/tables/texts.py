@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.rocketmq.dump.rendering import name_of
+from rmqctl.arrow import TIME, by_value, chosen, group_codes, in_calendar, strings, times
 from rmqctl.rocketmq.log.block import Ints
 
-TIME = pa.timestamp("us", tz="UTC")
 TEXTS = pa.list_(pa.string())
 PROPERTIES = pa.map_(pa.string(), pa.string())
 
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 _KEPT = 1 << 16
 _HEX = np.array([int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], "<u2")
-
-
-def strings(raw: Any) -> Any:
-    """An Arrow array of bytes as text; what is not UTF-8 becomes ``base64:...``."""
-    try:
-        return raw.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([None if text is None else name_of(text) for text in raw.to_pylist()], pa.string())
-
-
-def times(milliseconds: npt.NDArray[np.int64]) -> Any:
-    """Epoch milliseconds as timestamps; null for what no calendar holds."""
-    wrong = (milliseconds < _FIRST_MS) | (milliseconds > _LAST_MS)
-    if wrong.any():
-        return pa.array(np.where(wrong, 0, milliseconds) * 1000, TIME, mask=wrong)
-    return pa.array(milliseconds * 1000, TIME)
-
-
-def in_calendar(milliseconds: int) -> bool:
-    """Whether a time lies in the years 1 to 9999."""
-    return _FIRST_MS <= milliseconds <= _LAST_MS
-
-
-def chosen(values: Sequence[Any], which: npt.NDArray[Any], kind: Any = None) -> Any:
-    """``values[which]`` as an Arrow array."""
-    return pa.array(values, kind or pa.string()).take(pa.array(which.astype(np.int64)))
-
-
-def by_value(numbers: npt.NDArray[Any], name: Callable[[int], str]) -> Any:
-    """The name of each number, asked once for each different one."""
-    if len(numbers) and (numbers == numbers[0]).all():
-        return pa.repeat(pa.scalar(name(int(numbers[0]))), len(numbers))
-    few, which = np.unique(numbers, return_inverse=True)
-    return chosen([name(n) for n in few.tolist()], which)
 
 
 class Recurring:
@@ -94,15 +58,7 @@ def scattered(values: Any, rows: Ints, count: int) -> Any:
     return values.take(pa.array(place, mask=missing))
 
 
-def group_codes(columns: Sequence[Any], count: int) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-    """The combination of values in each of ``count`` rows as a number, shape (n,), and what the numbers stand for."""
-    codes: npt.NDArray[np.int64] = np.zeros(count, np.int64)
-    values: list[tuple[Any, ...]] = [()]
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        size = len(encoded.dictionary)
-        codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
-        few, codes = np.unique(codes, return_inverse=True)
-        texts = encoded.dictionary.to_pylist()
-        values = [(*values[code // size], texts[code % size]) for code in few.tolist()]
-    return codes, values
+__all__ = [
+    "PROPERTIES", "TEXTS", "TIME", "Recurring", "by_value", "chosen", "group_codes", "hexadecimal", "in_calendar",
+    "scattered", "strings", "times",
+]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from rmqctl.answer import EVERY_KIND, Answer, Row
@@ -155,5 +156,12 @@ def verify(
     pending_remark(store, answer)
     begin(store, answer)
     options = VerifyOptions(Level(level), cross, processes, as_release)
-    checked = Verification(store, options, answer.advance) if share is None else share(store, options)
+    if share is None:
+        checked = Verification(store, options, answer.advance)
+    else:
+        from rmqctl.rocketmq.tables.splits import SPLIT_SIZE
+        from rmqctl.rocketmq.tables.tables import splits_shared
+
+        answer.total = None  # who shares the work shows how far it is
+        checked = Verification(store, replace(options, split_size=SPLIT_SIZE), share=splits_shared(share))
     return show(answer, checked, notes=notes)

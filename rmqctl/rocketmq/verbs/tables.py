@@ -1,4 +1,4 @@
-"""`table` of a RocketMQ store: its messages, units and the like as a stream of Arrow batches."""
+"""`table` of a RocketMQ store: its messages, units and the like as a stream of Arrow batches, or part by part."""
 
 from __future__ import annotations
 
@@ -8,13 +8,31 @@ import pyarrow as pa
 
 from rmqctl.arrow import ArrowTable
 from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.bodies import BodyOption
+from rmqctl.rocketmq.tables.message_table import limited
 from rmqctl.rocketmq.tables.options import TableOptions
-from rmqctl.rocketmq.tables.tables import TABLES
+from rmqctl.rocketmq.tables.tables import TABLES, RocketMQTables
 from rmqctl.rocketmq.tables.tables import table as table_of
 from rmqctl.store import Place
+
+
+def as_tables(
+    store: RocketMQStore, place: Place | None, filters: Filters, split_size: int | None, body: str
+) -> RocketMQTables:
+    """The tables of the store, to be read part by part; with a limit the log is walked here up to its last message."""
+    options = TableOptions(
+        store.root if place is None else place.path,
+        body=BodyOption(body),
+        wanted=Filter.of(filters),
+        split_size=split_size,
+        commit_log=() if place is None else place.commit_log,
+        broker_conf=None if place is None else place.broker_conf,
+    )
+    return RocketMQTables(options if filters.limit is None else limited(options, filters.limit))
+
 
 _OPENED = {"body", "body_size_decompressed", "inner"}
 

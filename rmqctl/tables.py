@@ -1,0 +1,409 @@
+"""A store as tables: what a family brings for SQL, statistics, exports and Spark, and what these ask of it.
+
+A table is divided into parts that can be read anywhere: a part and the table travel to executors as they are. Nothing
+here knows a family, or Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqctl.errors import RmqctlError
+
+FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
+"""Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
+
+EARLIEST, LATEST = "earliest", "latest"
+SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
+_SPLITS_PER_CORE, _FEW_CORES = 2, 2
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_LEAST_SIZE = 1024
+
+Places = dict[str, int]
+"""How far a log is read: offsets, by the name of what they count in. JSON has them as they are."""
+Share = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+"""Does work on many items somewhere else; gives the results in the order of the items. All of it is pickled."""
+
+
+class BadOption(RmqctlError, ValueError):
+    """An option of a table that is not known, or has no such value."""
+
+    exit_code = 2
+    meaning = "wrong usage"
+
+
+class LostMessages(RmqctlError):
+    """The log no longer holds what was to be read next."""
+
+
+# --- what a family brings -----------------------------------------------------------------------------
+
+
+class Table(Protocol):
+    """One table of a store."""
+
+    def schema(self) -> pa.Schema:
+        """Its columns.
+
+        Raises:
+            BadOption: one was asked for that it has not.
+        """
+        ...
+
+    def parts(self) -> Sequence[Any]:
+        """What the tasks read, in order; each can be pickled.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+        ...
+
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of one part.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        ...
+
+
+class Log(Protocol):
+    """The main table of a store bit by bit, for exports and for who follows a log that grows.
+
+    What lies between two places never changes, so that what is read again is the same.
+
+    Attributes:
+        row_place: the column that tells where a row lies; rows of a file of an export ascend by it.
+        row_time: the column with the time of a row.
+        partitions: columns by which an export may divide files, beside day and hour.
+    """
+
+    row_place: str
+    row_time: str
+
+    @property
+    def partitions(self) -> tuple[str, ...]: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker writes it."""
+        ...
+
+    def begin(self) -> Places:
+        """Where the log begins now."""
+        ...
+
+    def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
+        """After the last row that has arrived in full.
+
+        Args:
+            known: places that this function gave before; what lies before them is not looked at again.
+            most_bytes: of log from ``known`` on; at least one row is given where one is there.
+            growing: somebody may be writing.
+        """
+        ...
+
+    def parts(self, start: Places, end: Places, size: int | None = None) -> list[Any]:
+        """The parts between two places, in order, less those in which nothing wanted can lie.
+
+        Args:
+            size: bytes of log in one part.
+        """
+        ...
+
+    def name_of(self, part: Any) -> str:
+        """A name for a part, that no other part between any two places has."""
+        ...
+
+    def size_of(self, part: Any) -> int:
+        """Bytes of log of a part."""
+        ...
+
+    def read(self, part: Any, order: Order | None = None) -> Iterator[pa.RecordBatch]:
+        """The wanted rows of one part.
+
+        Args:
+            order: puts the rows of a batch in this order, those that are equal in it as they lie.
+        """
+        ...
+
+
+class Order(Protocol):
+    """An order of rows.
+
+    Attributes:
+        columns: those that it needs.
+    """
+
+    columns: tuple[str, ...]
+
+    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """A number for each row of a batch of these columns, shape (n,)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the figures of `stats` are made of.
+
+    Attributes:
+        groups: what rows are grouped by, by the name of the group; ``all`` is the empty one.
+        rows: the table of rows: the columns of the groups but ``hour_timestamp``, ``time``, ``waited_ms`` (null where
+            it has no meaning), ``size``, ``bytes``, ``body_bytes``, ``body_bytes_decompressed``, ``bad_crc``.
+        keys: the table of ``topic``, ``unique_key`` and ``keys``, a list.
+        span: ms between the first row and the last, as nearly as can be told at once; None where there is none.
+    """
+
+    groups: Mapping[str, tuple[str, ...]]
+    rows: Table
+    keys: Table
+    span: int | None
+
+
+class Tables(Protocol):
+    """The tables of one store, and what is asked of them.
+
+    Attributes:
+        names: of the tables; the first is the main one.
+    """
+
+    names: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Of the store, local or a URL."""
+        ...
+
+    def table(self, name: str) -> Table:
+        """A table by its name.
+
+        Raises:
+            BadOption: there is none.
+        """
+        ...
+
+    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> Tables:
+        """The same with only these columns of the main table, and maybe without rows that do not pass conditions."""
+        ...
+
+    def for_cores(self, cores: int | None) -> Tables:
+        """The same, divided for so many tasks at once."""
+        ...
+
+    def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
+        """The table ``findings``, with the log checked elsewhere."""
+        ...
+
+    def log(self) -> Log:
+        """The main table bit by bit."""
+        ...
+
+    def figures(self) -> Figures:
+        """What figures are made of."""
+        ...
+
+    def described(self) -> dict[str, Any]:
+        """The filters of the main table, as JSON has them: equal for equal exports."""
+        ...
+
+
+def tables_of(format: str, given: Mapping[str, str]) -> Tables:
+    """The tables of a store by the options of the data source: text by name, names in any case.
+
+    Raises:
+        BadOption: an option is not known, or its value is no such thing.
+    """
+    found: Tables = import_module(FORMATS[format]).tables_of(given)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison that every row has to pass: ``operation`` is one of ``= < <= > >= in``."""
+
+    column: str
+    operation: str
+    value: Any
+
+
+def usual_split_size(size: int, cores: int | None = None) -> int:
+    """Bytes of log in one task where nobody says: work for every core, no task that its start outweighs.
+
+    Args:
+        size: bytes of all of it.
+        cores: tasks that run at once; few are assumed where nobody knows.
+    """
+    tasks = (cores or _FEW_CORES) * _SPLITS_PER_CORE
+    return min(max(size // tasks, SMALLEST_SPLIT), LARGEST_SPLIT)
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+def options_of(
+    source: str, given: Mapping[str, str], known: Mapping[str, tuple[str, Callable[[str], Any]]]
+) -> dict[str, Any]:
+    """Options as Spark hands them over, by the names of what they set, without the table's name and those of streams.
+
+    Args:
+        source: the format, for messages.
+        known: what each option sets, and what makes its value of the text.
+
+    Raises:
+        BadOption: one is not known, or its value is no such thing.
+    """
+    made = {}
+    for name, text in _folded(given).items():
+        if name in known:
+            key, convert = known[name]
+            made[key] = _converted(source, name, text, convert)
+        elif name not in {"table", *_STREAM}:
+            raise BadOption(
+                f"the {source} source has no option {name!r}; there are {', '.join(sorted(['table', *known]))}"
+            )
+    if not made.get("path"):
+        raise BadOption("no store is given; say .load(PATH) or .option('path', PATH)")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a stream begins that has no checkpoint, and what becomes of it when files are deleted before it read them.
+
+    Attributes:
+        offset: ``earliest``, ``latest``, one offset, or offsets by name.
+        fail_on_loss: stop when files are gone that were not read; otherwise go on behind them.
+        most_bytes: of the log in one batch; None for all there is.
+    """
+
+    offset: str | int | Places = EARLIEST
+    fail_on_loss: bool = True
+    most_bytes: int | None = None
+
+
+def stream_start(source: str, given: Mapping[str, str]) -> Start:
+    """The options of a stream: ``startingOffset``, ``failOnDataLoss``, ``maxBytesPerTrigger``.
+
+    Raises:
+        BadOption: a value is no such thing.
+    """
+    values = _folded(given)
+    made = {
+        key: _converted(source, name, values[name], convert)
+        for name, (key, convert) in _STREAM.items()
+        if name in values
+    }
+    return Start(**made)
+
+
+def _folded(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower().replace("_", ""): text for name, text in given.items()}
+
+
+def _converted(source: str, name: str, text: str, convert: Callable[[str], Any]) -> Any:
+    try:
+        return convert(text)
+    except ValueError as error:
+        raise BadOption(f"option {name} of the {source} source cannot be {text!r}: {error}") from None
+
+
+def split_size(text: str) -> int:
+    """Bytes of a size such as ``64MiB``, ``64m`` or ``67108864``.
+
+    Raises:
+        ValueError: it is none, or below 1 KiB.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("give bytes, or 64K, 128MiB, 1G")
+    size = int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
+    if size < _LEAST_SIZE:
+        raise ValueError(f"give at least {_LEAST_SIZE} bytes")
+    return size
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def flag(text: str) -> bool:
+    """``true`` or ``false``.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("give true or false")
+    return text.lower() == "true"
+
+
+def level(text: str) -> str:
+    """The level of checks.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if text not in {"quick", "structure", "full"}:
+        raise ValueError("give quick, structure or full")
+    return text
+
+
+def _offset(text: str) -> str | int | Places:
+    if text.lower() in {EARLIEST, LATEST}:
+        return text.lower()
+    if not text.lstrip().startswith("{"):
+        return int(text)
+    import orjson
+
+    found = orjson.loads(text)
+    if not all(isinstance(value, int) for value in found.values()):
+        raise ValueError("give numbers by name")
+    return dict(found)
+
+
+_STREAM: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "startingoffset": ("offset", _offset),
+    "failondataloss": ("fail_on_loss", flag),
+    "maxbytespertrigger": ("most_bytes", split_size),
+}
+
+
+# --- how much of a log tasks have gone through ----------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Tally:
+    """Messages, and bytes of log."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+_here = Tally()  # of this process since the last call of taken()
+
+
+def note(messages: int, size: int) -> None:
+    """A task has read so many messages and bytes of log."""
+    _here.messages += messages
+    _here.bytes += size
+
+
+def taken() -> Tally:
+    """What was noted in this process since the last call."""
+    found = Tally(_here.messages, _here.bytes)
+    _here.messages = _here.bytes = 0
+    return found
