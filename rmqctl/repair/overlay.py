@@ -152,7 +152,13 @@ class Overlay:
         return self._state.open(self._full(path))
 
     def full(self, path: str) -> str | None:
-        """The path on this machine of what no edit touches, such as a database; None for a remote tree."""
+        """The path on this machine of a directory, of what no edit touches, or of what a new file is made from.
+
+        None for a remote tree.
+        """
+        made = self._state.files.get(self._full(path))
+        if made is not None and made.source is not None and not made.starts:
+            return str(made.source)
         return local_path(self._below, self._full(path))
 
     def child(self, path: str) -> Overlay:

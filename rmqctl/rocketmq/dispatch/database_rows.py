@@ -1,24 +1,42 @@
 """Rows that the records of a log demand in the database of messages: index, timers, half messages (spec A5).
 
 The database of messages is ``rocksdbstore/``; records are added in log order, as dispatch meets them.
+
+How far the rows of a database reach in the log, as its own marks say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from formats.rocketmq.properties import split_properties
-from formats.rocketmq.rocksdb_messages import HALF_FAMILY, MARK, TIMER_FAMILY, HalfMessageValue, TimerValue
+from formats.rocketmq.rocksdb_messages import (
+    HALF_FAMILY,
+    INDEX_MARK,
+    MARK,
+    TIMER_FAMILY,
+    TIMER_SCANNED,
+    HalfMessageValue,
+    TimerValue,
+)
+from formats.rocketmq.timer import TimerCheck
+from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
-from rmqctl.rocketmq.store.files import StoreFile
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.geometry import flag
 
 WHEEL_TOPIC = b"rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 INDEX_FAMILY = "default"
 _OUT, _DELETES, _UNIQUE_KEY, _TRANS_OFFSET = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"UNIQ_KEY", b"TRANS_OFFSET"
+_SWITCHES = {
+    INDEX_FAMILY: "indexRocksDBEnable",
+    TIMER_FAMILY: "timerRocksDBEnable",
+    HALF_FAMILY: "transRocksDBEnable",
+}
 Fields = dict[str, Any]
 Rows = dict[bytes, bytes]
 
@@ -129,3 +147,60 @@ class MessageRows:
         names = properties.get(b"REAL_TOPIC", b""), properties.get(b"__transactionId__", b"")
         key = physical.to_bytes(8, "big") + MARK + MARK.join(names)
         self.halves[key] = HalfMessageValue.build({"check_count": 0, "size": record["total_size"]})
+
+
+# --- how far the rows reach ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """How far the families of the database of messages reach in the log; None for one that is not written.
+
+    Attributes:
+        index, halves: physical offset of the last record that has its rows, 0 without one.
+        timers: the next queue offset of the timer topic.
+    """
+
+    index: int | None = None
+    halves: int | None = None
+    timers: int | None = None
+
+    @property
+    def offsets(self) -> list[int]:
+        """Those in the log."""
+        return [mark for mark in (self.index, self.halves) if mark is not None]
+
+
+def marks_in(store: RocketMQStore, rows: Callable[[str], Mapping[bytes, bytes]], *, is_whole: bool = True) -> Marks:
+    """The marks that the rows of each family name.
+
+    Args:
+        is_whole: all rows can be read; else a family without rows may have had some, and broker.conf alone counts.
+    """
+    index, halves = (
+        (_number(rows(family).get(INDEX_MARK)) or 0) if _is_written(store, rows(family), family) else None
+        for family in (INDEX_FAMILY, HALF_FAMILY)
+    )
+    timers = None
+    if _is_written(store, rows(TIMER_FAMILY), TIMER_FAMILY):
+        scanned = _number(rows(TIMER_FAMILY).get(TIMER_SCANNED)) or 0
+        timers = max(scanned, wheel_offset(store)) if is_whole else scanned
+    return Marks(index, halves, timers)
+
+
+def _is_written(store: RocketMQStore, rows: Mapping[bytes, bytes], family: str) -> bool:
+    """By broker.conf; without a word there, a family that has rows is one that is written."""
+    switch = _SWITCHES[family]
+    if switch in store.settings:
+        return flag(store.settings, switch, default=False)
+    return next(iter(rows), None) is not None
+
+
+def _number(value: bytes | None) -> int | None:
+    return int.from_bytes(value, "big", signed=True) if value is not None and len(value) == 8 else None
+
+
+def wheel_offset(store: RocketMQStore) -> int:
+    """The next queue offset that the timer wheel would read."""
+    data = read_all(store.tree, "config/timercheck") or b""
+    return TimerCheck.parse(data[: TimerCheck.sizeof()].ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset

@@ -6,16 +6,20 @@ Delay levels as the queues of a store show them, where no configuration does (sp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, parse_delay_levels
+from rmqctl.errors import Refused
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.queues.files import Queue
 from rmqctl.rocketmq.queues.log_end import last_unit
+from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.state.config import read_config, table
 from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.databases import DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, QueueFiles, RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 
@@ -28,7 +32,7 @@ def shown_delays(store: RocketMQStore) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     if store.is_rocksdb:
-        return found
+        return _delays_in_database(store)
     directory = f"{QUEUES}/{SCHEDULE_TOPIC}"
     with LogReader(store.log_files) as log:
         for entry in store.tree.entries(directory, sizes=False):
@@ -37,6 +41,20 @@ def shown_delays(store: RocketMQStore) -> dict[int, int]:
                 delay = _delay(Queue.open(where), log)
                 if delay is not None:
                     found[int(entry.name) + 1] = delay
+    return found
+
+
+def _delays_in_database(store: RocketMQStore) -> dict[int, int]:
+    """The same of queues in RocksDB, whose units hold the store time; nothing where they cannot be read."""
+    found: dict[int, int] = {}
+    if not can_read():
+        return found
+    with suppress(DatabaseDamaged, Refused), open_queues(store) as database:
+        for queue_id in range(_MOST_LEVELS):
+            unit = next(database.units_of(SCHEDULE_TOPIC, queue_id), None)
+            delay = unit.tags_code - unit.store_timestamp if unit is not None else 0
+            if delay > 0 and delay % 1000 == 0:
+                found[queue_id + 1] = delay
     return found
 
 
@@ -52,6 +70,8 @@ def _delay(queue: Queue, log: LogReader) -> int | None:
 # --- what a broker's release and settings change about dispatch -------------------------------------
 
 
+_MOST_LEVELS = 64
+"""More delay levels than any broker is set to."""
 LMQ_PREFIX = b"%LMQ%"
 _RETRY_PREFIX, _SYSTEM_PREFIX = b"%RETRY%", b"rmq_sys_"
 _SLOTS_COUNTED, _STRICT_PROPERTIES = Release(4, 7, 1), Release(4, 9, 0)

@@ -77,6 +77,17 @@ def decoder_of(path: str, family: str) -> Decoder:
     return _DECODERS.get((path, family), _unknown)
 
 
+def fits(path: str, family: str, key: bytes, value: bytes) -> bool:
+    """Whether a row has the format of its column family; of a family that no broker uses every row fits."""
+    decode = decoder_of(path, family)
+    if decode is _unknown:
+        return True
+    try:
+        return decode(key, value) is not None
+    except (ConstructError, DecodeError, UnicodeError):
+        return False
+
+
 def _unknown(_key: bytes, _value: bytes) -> Decoded:
     return None
 

@@ -35,7 +35,7 @@ QUEUE_DATABASE = declare(
     "queue.database",
     _E,
     "The queues are a RocksDB database that cannot be opened: files of it are damaged or missing.",
-    "Move the directory consumequeue/ away and start the broker: it fills a new database from the log. Or make queue files with `rmqctl rebuild --into`.",
+    "`rmqctl repair` makes the database new from the log, `rmqctl rebuild --into` makes queue files.",
     broker="Does not start.",
     see="spec 10.1",
 )

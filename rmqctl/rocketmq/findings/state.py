@@ -131,15 +131,15 @@ DATABASE_UNREADABLE = declare(
     "database.unreadable",
     _E,
     "A RocksDB database cannot be opened or read: files of it are damaged or missing.",
-    "Restore the directory from a copy. Without one: index, timers and open transactions are made again from the log when rocksdbstore/ is moved away; configuration and pop state are not.",
-    broker="Does not start.",
+    "`rmqctl repair` makes queues, index, timers and open transactions new from the log, and keeps of configuration and pop state what can be read; better for those is a copy of the directory.",
+    broker="Does not start; only without rocksdbstore/ it does, and answers nothing from it.",
     see="spec A1, A5, A6",
 )
 DATABASE_TWO_PLACES = declare(
     "database.two-places",
     _E,
     "Two directories hold a database of queues, of which a broker uses one.",
-    "Move the one away that does not belong to the broker's useSeparateStorePathForRocksdbCQ.",
+    "`rmqctl repair` moves away the one that broker.conf does not name, else the one that holds less of the log.",
     broker="Does not start (maybe incompatible config).",
     see="spec A4.1",
 )
@@ -147,7 +147,7 @@ DATABASE_REACH = declare(
     "database.reach",
     _W,
     "The checkpoint of a database, or the row that names the end of a queue, does not agree with rows and log.",
-    "After a kill nothing: a start dispatches the rest again. Else make the queues again from the log.",
+    "After a kill nothing: a start dispatches the rest again. Else `rmqctl repair` makes the database new from the log.",
     broker="Starts dispatch at the checkpoint; what lies in front of it gets no rows.",
     see="spec A4.1, A4.3",
 )
@@ -155,7 +155,7 @@ DATABASE_TWIN = declare(
     "database.twin",
     _W,
     "Units of a queue in RocksDB are others than those of its files, though a broker writes both.",
-    "Move the directory of the database away on a stopped store: with queue files beside it a broker fills it again.",
+    "`rmqctl repair` makes the database new from the log. Do not move it away: beside queue files a broker starts a new one at the end of the log.",
     broker="Reads the files (combineCQPreferCQType).",
     see="spec A4.2",
 )
@@ -163,7 +163,7 @@ DATABASE_WRONG_ROW = declare(
     "database.wrong-row",
     _W,
     "A row of a database leads to no record that it fits.",
-    "Look at it with `rmqctl dump`; rows of index, timers and transactions are made again from the log when rocksdbstore/ is moved away.",
+    "Look at it with `rmqctl dump`; `rmqctl repair` makes the database new, without it.",
     broker="Reads what lies there and drops it where topic or key differ.",
     see="spec A5, A6",
 )
@@ -171,7 +171,7 @@ DATABASE_MISSING_ROWS = declare(
     "database.missing-rows",
     _W,
     "Records of the log lack their rows in the message index in RocksDB: queries by key do not find them.",
-    "`rmqctl query-key --scan` finds them. Moved away, rocksdbstore/ is filled again from the log at the next start.",
+    "`rmqctl query-key --scan` finds them; `rmqctl repair` makes the rows.",
     broker="Dispatches again only what lies after the mark of the index.",
     see="spec A5.1",
 )

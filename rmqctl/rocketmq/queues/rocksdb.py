@@ -109,15 +109,18 @@ class QueueDatabase:
 
 
 @contextmanager
-def open_queues(store: RocketMQStore) -> Iterator[QueueDatabase]:
+def open_queues(store: RocketMQStore, path: str = "") -> Iterator[QueueDatabase]:
     """The database of a store's queues, for reading.
+
+    Args:
+        path: of the database; default: the one that a broker uses.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
         Refused: the store is remote.
         DatabaseDamaged: the database cannot be opened.
     """
-    with open_database(store, store.queue_database or QUEUES, "reading RocksDB queues") as database:
+    with open_database(store, path or store.queue_database or QUEUES, "reading RocksDB queues") as database:
         yield QueueDatabase(database)
 
 

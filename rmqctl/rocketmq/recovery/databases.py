@@ -6,15 +6,13 @@ A database is one more place that dispatch writes to: it says how far it got, an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from formats.rocketmq.rocksdb_messages import HALF_FAMILY, INDEX_MARK, TIMER_DELIVERED, TIMER_FAMILY, TIMER_SCANNED
-from formats.rocketmq.timer import TimerCheck
-from rmqctl.files.tree import read_all
+from formats.rocketmq.rocksdb_messages import HALF_FAMILY, TIMER_DELIVERED, TIMER_FAMILY, TIMER_SCANNED
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, MessageRows, records_from
+from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, Marks, MessageRows, marks_in, records_from
 from rmqctl.rocketmq.index.rocksdb import may_have_rows
 from rmqctl.rocketmq.store.databases import (
     CONFIG_V2,
@@ -31,16 +29,10 @@ from rmqctl.rocketmq.store.databases import (
     open_database,
 )
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
-from rmqctl.rocketmq.store.geometry import flag
 
 SINCE = Release(5, 4, 0)
 _WAIT_MS = 10_000
 """Without a time up to which timers were delivered, a start takes the time this long ago."""
-_SWITCHES = {
-    INDEX_FAMILY: "indexRocksDBEnable",
-    TIMER_FAMILY: "timerRocksDBEnable",
-    HALF_FAMILY: "transRocksDBEnable",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +77,6 @@ class DatabaseStart:
         return f"{text}; SKIPS {self.skipped:,} timers that fell due meanwhile" if self.skipped else text
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """How far the families of the database of messages reach in the log; None for one that is not written.
-
-    Attributes:
-        index, halves: physical offset of the last record that has its rows, 0 without one.
-        timers: the next queue offset of the timer topic.
-    """
-
-    index: int | None = None
-    halves: int | None = None
-    timers: int | None = None
-
-    @property
-    def offsets(self) -> list[int]:
-        """Those in the log."""
-        return [mark for mark in (self.index, self.halves) if mark is not None]
-
-
 def marks_of(store: RocketMQStore, release: Release) -> Marks:
     """The marks; none without the package that reads databases, nor of a database that cannot be opened.
 
@@ -120,34 +93,26 @@ def marks_of(store: RocketMQStore, release: Release) -> Marks:
 
 def _marks(store: RocketMQStore) -> Marks:
     with open_database(store, MESSAGES, "reading how far the index in RocksDB reaches") as database:
-        index, halves = (_mark(store, database, family) for family in (INDEX_FAMILY, HALF_FAMILY))
-        scanned = _number(database.get(TIMER_FAMILY, TIMER_SCANNED)) or 0
-        timers = max(scanned, _wheel(store)) if _is_written(store, database, TIMER_FAMILY) else None
-        return Marks(index, halves, timers)
+        return marks_in(store, lambda family: _FamilyRows(database, family))
 
 
-def _mark(store: RocketMQStore, database: Database, family: str) -> int | None:
-    if not _is_written(store, database, family):
-        return None
-    return _number(database.get(family, INDEX_MARK)) or 0
+class _FamilyRows(Mapping[bytes, bytes]):
+    """A family of an open database as the rows by key that it holds."""
 
+    def __init__(self, database: Database, family: str) -> None:
+        self._database, self._family = database, family
 
-def _is_written(store: RocketMQStore, database: Database, family: str) -> bool:
-    """By broker.conf; without a word there, a family that has rows is one that is written."""
-    switch = _SWITCHES[family]
-    if switch in store.settings:
-        return flag(store.settings, switch, default=False)
-    return next(database.rows(family), None) is not None
+    def __getitem__(self, key: bytes) -> bytes:
+        found = self._database.get(self._family, key)
+        if found is None:
+            raise KeyError(key)
+        return found
 
+    def __iter__(self) -> Iterator[bytes]:
+        return (key for key, _ in self._database.rows(self._family))
 
-def _number(value: bytes | None) -> int | None:
-    return int.from_bytes(value, "big", signed=True) if value is not None and len(value) == 8 else None
-
-
-def _wheel(store: RocketMQStore) -> int:
-    """The next queue offset that the timer wheel would read."""
-    data = read_all(store.tree, "config/timercheck") or b""
-    return TimerCheck.parse(data[: TimerCheck.sizeof()].ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def message_starts(

@@ -11,6 +11,7 @@ from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.rocksdb import UNIT_FAMILY
 from rmqctl.release import Release
+from rmqctl.rocketmq.dispatch.database_rows import Marks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
@@ -18,7 +19,7 @@ from rmqctl.rocketmq.index.files import IndexFile, index_entries
 from rmqctl.rocketmq.index.rocksdb import files_are_written
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.queues.rocksdb import open_queues
-from rmqctl.rocketmq.recovery.databases import SINCE, DatabaseStart, Marks, marks_of, message_starts, refused_database
+from rmqctl.rocketmq.recovery.databases import SINCE, DatabaseStart, marks_of, message_starts, refused_database
 from rmqctl.rocketmq.recovery.images import (
     BatchQueueImage,
     CutFile,

@@ -14,7 +14,7 @@ import numpy as np
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
-from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
+from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
@@ -28,7 +28,7 @@ _KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
 
 
 def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
-    """Steps for the queues of every topic that has a finding.
+    """Steps for the queues in files of every topic that has a finding.
 
     Where any is built, so is what a killed broker had not dispatched: a queue built to the end of the log beside others
     that lag would make those look as if they lacked units.
@@ -45,13 +45,7 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     found = [f for f in findings if f.kind.id.startswith("queue.")]
     wrong = [f for f in found if f.level is not Severity.NOTE]
     first = _by_topic(f for f in wrong if f.kind is not QUEUE_ORPHAN)
-    yield from (_rocksdb(f) for f in wrong if f.kind is QUEUE_DATABASE)
-    if not first:
-        return
-    inside = {topic: finding for topic, finding in first.items() if store.in_database(topic)}
-    if inside:
-        yield _rocksdb(next(iter(inside.values())))
-    first = {topic: finding for topic, finding in first.items() if topic not in inside}
+    first = {topic: finding for topic, finding in first.items() if not store.in_database(topic)}
     if not first:
         return
     late = (f for f in found if f.kind is QUEUE_UNDISPATCHED and not store.in_database(topic_of(f)))
@@ -112,11 +106,6 @@ def topic_of(finding: Finding) -> str:
 def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
     """The id of the finding about a file or its directory."""
     return next((f.kind.id for f in findings if f.file == file or file.startswith(f"{f.file}/")), None)
-
-
-def _rocksdb(finding: Finding) -> Step:
-    why = "the queues are a RocksDB database, which only the broker may change; its recovery dispatches the log again"
-    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
 def _ahead(store: RocketMQStore, change: FileChange, end: int) -> int:

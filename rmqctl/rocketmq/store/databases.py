@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rmqctl.errors import IOFailure, MissingExtra, Refused
-from rmqctl.files.tree import local_path
+from rmqctl.files.tree import Tree, local_path
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
 
 METADATA, CONFIG_V2 = "config/metadata", "config/rdb"
@@ -24,11 +24,13 @@ MESSAGES, POP = "rocksdbstore", "kvStore"
 DATABASES = (METADATA, TOPICS_V1, GROUPS_V1, OFFSETS_V1, CONFIG_V2, QUEUES, SEPARATE_QUEUES, MESSAGES, POP)
 """Where brokers keep databases, relative to the store."""
 _ADVICE = (
-    "queues, index, timers and transactions: the log has all that was in it, `rmqctl rebuild STORE --into DIR` makes "
-    "queue files from it, and a broker that finds no database fills a new one; configuration and pop state: restore "
-    "the directory from a copy"
+    "`rmqctl repair STORE` makes queues, index, timers and transactions new from the log, `rmqctl rebuild STORE --into "
+    "DIR` makes queue files of it; configuration and pop state: restore the directory from a copy"
 )
 _ATTEMPTS = 3
+_FORMAT_VERSION = 5
+"""Of tables: the latest that RocksDB 8.4, the library of 5.4 and 5.5 brokers, reads and writes."""
+_NO_DATA = ("LOCK", "rocksdict-config.json")
 Row = tuple[bytes, bytes]
 
 
@@ -128,14 +130,13 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Dat
         Refused: the store is remote.
         DatabaseDamaged: the database cannot be opened.
     """
-    place = local_path(store.tree, path)
-    if place is None:
+    if local_path(store.tree, path) is None:
         raise Refused(
             "RocksDB databases can only be read on this machine; copy the store here and run the command on the copy"
         )
     links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
     try:
-        handle, families = _open(Path(place), links, purpose, f"{store.root}/{path}")
+        handle, families = _open(store.tree, path, links, purpose, f"{store.root}/{path}")
         try:
             yield Database(handle, path, families)
         finally:
@@ -144,7 +145,42 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Dat
         shutil.rmtree(links, ignore_errors=True)
 
 
-def _open(place: Path, links: Path, purpose: str, shown: str) -> tuple[Any, list[str]]:
+def write_database(place: Path, families: Mapping[str, Iterable[Row]]) -> None:
+    """Write a new database into an empty directory, in a form that the library of 5.x brokers reads.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+        IOFailure: the library refuses.
+    """
+    try:
+        from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict
+    except ImportError as error:
+        raise MissingExtra("writing a RocksDB database", "rocksdb") from error
+    options, tables = Options(raw_mode=True), BlockBasedOptions()
+    tables.set_format_version(_FORMAT_VERSION)
+    tables.set_checksum_type(ChecksumType.crc32c())
+    options.create_if_missing(True)  # noqa: FBT003 -- the library takes no name
+    options.create_missing_column_families(True)  # noqa: FBT003
+    options.set_block_based_table_factory(tables)
+    options.set_compression_type(DBCompressionType.none())
+    try:
+        handle = Rdict(str(place), options=options, column_families=dict.fromkeys(["default", *families], options))
+        try:
+            for family, rows in families.items():
+                target = handle if family == "default" else handle.get_column_family(family)
+                for key, value in rows:
+                    target[key] = value
+                target.flush()
+        finally:
+            handle.close()
+    except Exception as error:  # what the library raises has no class of its own
+        raise IOFailure(f"cannot write a RocksDB database in {place}", str(error), "free some room") from error
+    for file in place.iterdir():
+        if file.name in _NO_DATA or file.name.startswith("LOG"):
+            file.unlink()
+
+
+def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple[Any, list[str]]:
     """Open the database through links; a running broker may delete files meanwhile, then it is tried again."""
     try:
         from rocksdict import AccessType, Options, Rdict
@@ -155,9 +191,10 @@ def _open(place: Path, links: Path, purpose: str, shown: str) -> tuple[Any, list
         directory = links / str(attempt)
         directory.mkdir()
         try:
-            for file in place.iterdir():
-                if file.is_file():
-                    (directory / file.name).symlink_to(file.absolute())
+            for file in tree.entries(path, sizes=False):
+                place = local_path(tree, file.path)
+                if not file.is_directory and place is not None:
+                    (directory / file.name).symlink_to(Path(place).absolute())
             names = list(Rdict.list_cf(str(directory), options))
             families = dict.fromkeys(names, options)
             access = AccessType.read_only()

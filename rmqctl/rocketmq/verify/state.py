@@ -7,7 +7,7 @@ The timer log and the timer wheel: units that cannot be, slots that point nowher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -60,6 +60,7 @@ from rmqctl.rocketmq.state.config import (
     read_checkpoint,
     topic_names,
 )
+from rmqctl.rocketmq.store.databases import DatabaseDamaged
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile, sequence
 from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
@@ -197,7 +198,11 @@ def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]
     if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
     consumers, delays = consumer_offsets(store), delay_offsets(store)
-    ranges = _ranges(store, context, {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(n) for n in delays})
+    try:
+        ranges = _ranges(store, context, consumers, delays)
+    except DatabaseDamaged:  # the checks of queues say it; nobody knows where the queues in it end
+        consumers = [c for c in consumers if not store.in_database(c.topic)]
+        ranges = _ranges(store, context, consumers, delays)
     known = topic_names(store)
     read = _is_read(store)
     yield from _consumers([c for c in consumers if read((c.topic, c.queue_id))], ranges, known)
@@ -240,8 +245,11 @@ def _is_read(store: RocketMQStore) -> Callable[[Key], bool]:
     return lambda key: not any(is_unread(refusals, f"{kind}/{key[0]}/{key[1]}") for kind in (QUEUES, BATCH_QUEUES))
 
 
-def _ranges(store: RocketMQStore, context: LogContext, wanted: set[Key]) -> Ranges:
-    """Smallest and next offset of the queues that are there."""
+def _ranges(
+    store: RocketMQStore, context: LogContext, consumers: Iterable[ConsumerOffset], delays: Iterable[int]
+) -> Ranges:
+    """Smallest and next offset of the queues that are there and that somebody has an offset in."""
+    wanted = {(c.topic, c.queue_id) for c in consumers} | {_delay_queue(level) for level in delays}
     wanted = {key for key in wanted if key[0] and "/" not in key[0] and key[0] not in (".", "..")}
     if not wanted:
         return {}

@@ -31,6 +31,10 @@ def found(rmqctl: Any, root: Path, *, notes: bool = False) -> set[tuple[str, str
     return {(f["id"], f["file"]) for f in findings if notes or f["severity"] != "note"}
 
 
+def steps(rmqctl: Any, root: Path) -> list[tuple[str, str]]:
+    return [(s["id"], s["file"]) for s in json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"]]
+
+
 def test_after_a_kill_missing_rows_are_notes(rmqctl: Any) -> None:
     for name, finding in (
         ("5.5.0-rdbmsg-crash", ("database.missing-rows", "rocksdbstore")),
@@ -82,7 +86,7 @@ def test_units_unlike_those_of_the_files(golden: Golden, rmqctl: Any) -> None:
     unit = {"physical_offset": 5, "size": 100, "tags_code": 0, "store_timestamp": 1}
     edit(root / "consumequeue_rocksdb", lambda database: database.__setitem__(key, QueueUnitValue.build(unit)))
     assert found(rmqctl, root) == {("database.twin", "consumequeue_rocksdb")}
-    assert json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"] == []
+    assert steps(rmqctl, root) == [("database.twin", "consumequeue_rocksdb")]
 
 
 def test_a_light_unit_that_is_missing(golden: Golden, rmqctl: Any) -> None:
@@ -91,7 +95,7 @@ def test_a_light_unit_that_is_missing(golden: Golden, rmqctl: Any) -> None:
     key = queue_prefix(b"%LMQ%two", 0) + (4).to_bytes(8, "big")
     edit(root / "consumequeue_rocksdb", lambda database: database.__delitem__(key))
     assert found(rmqctl, root) == {("queue.hole", "consumequeue_rocksdb")}
-    assert json.loads(rmqctl("repair", root, "-o", "json").stdout)["steps"] == []
+    assert steps(rmqctl, root) == [("queue.hole", "consumequeue_rocksdb")]
 
 
 def test_the_end_of_a_queue(golden: Golden, rmqctl: Any) -> None:

@@ -1,0 +1,188 @@
+"""`repair` of RocksDB databases: after it they hold what they held before the damage, and `undo` brings the damage back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden as stores
+from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
+from rmqctl.rocketmq.store.databases import open_database
+from rmqctl.rocketmq.store.locate import open_store_at
+from tests.rocketmq.verify.test_databases import edit
+
+pytest.importorskip("rocksdict")
+Golden = Callable[[str], Path]
+Damage = Callable[[Any], None]
+CQ, MIX, CFG, LITE, MSG, POP = (
+    f"5.5.0-{n}-clean" for n in ("rdbcq", "rdbcqmix", "rdbcfg", "rdblite", "rdbmsg", "rdbpop")
+)
+SEPARATE, QUEUES, MESSAGES = "consumequeue_rocksdb", "consumequeue", "rocksdbstore"
+
+
+def content(root: Path, path: str) -> dict[str, dict[bytes, bytes]]:
+    with open_database(open_store_at(str(root)), path, "comparing") as database:
+        return {family: rows for family in database.families if (rows := dict(database.rows(family)))}
+
+
+def hashes(root: Path) -> dict[str, str]:
+    files = (p for p in root.rglob("*") if p.is_file())
+    return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def key_where(rows: Any, test: Callable[[bytes], bool], skip: int = 0) -> bytes:
+    return [key for key in list(rows.keys()) if test(key)][skip]
+
+
+def wrong_unit(database: Any) -> None:
+    database[key_where(database, lambda k: True, 5)] = QueueUnitValue.build(
+        {"physical_offset": 5, "size": 100, "tags_code": 0, "store_timestamp": 1}
+    )
+
+
+def no_units(database: Any) -> None:
+    for key in list(database.keys())[10:30]:
+        del database[key]
+
+
+def wrong_end(database: Any) -> None:
+    rows = database.get_column_family("offset")
+    rows[key_where(rows, lambda k: b"\x01max\x01" in k and b"CHECKPOINT" not in k)] = bytes(8) + (999).to_bytes(
+        8, "big"
+    )
+
+
+def checkpoint_beyond(database: Any) -> None:
+    rows = database.get_column_family("offset")
+    rows[key_where(rows, lambda k: b"CHECKPOINT" in k)] = (1 << 40).to_bytes(8, "big")
+
+
+def strange_units(database: Any) -> None:
+    database[b"\xff" * 7] = b"?"
+    database[queue_prefix(b"%LMQ%nobody", 3) + bytes(8)] = QueueUnitValue.build(
+        {"physical_offset": 77, "size": 1, "tags_code": 0, "store_timestamp": 1}
+    )
+    wrong_unit(database)
+
+
+def index_rows(database: Any) -> None:
+    keys = [key for key in list(database.keys()) if b"@K@" in key]
+    for key in keys[3:9]:
+        del database[key]
+    database[keys[1][:-8] + (7).to_bytes(8, "big")] = database[keys[1]]
+
+
+def timer_rows(database: Any) -> None:
+    rows = database.get_column_family("timer")
+    keys = [key for key in list(rows.keys()) if len(key) > 40]
+    rows[keys[-1]] = rows[keys[-1]][::-1]
+    rows[keys[-2]] = bytes(3)
+
+
+def half_rows(database: Any) -> None:
+    rows = database.get_column_family("trans")
+    key = key_where(rows, lambda k: len(k) > 40)
+    checks = rows[key][:4]
+    rows[key] = checks + bytes(4)
+    rows[b"\xff" * 5] = b""
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "damage"),
+    [
+        (CQ, SEPARATE, wrong_unit),
+        (CQ, SEPARATE, strange_units),
+        (LITE, SEPARATE, no_units),
+        (MIX, QUEUES, wrong_unit),
+        (CFG, QUEUES, no_units),
+        (CFG, QUEUES, wrong_end),
+        (CFG, QUEUES, checkpoint_beyond),
+        (MSG, MESSAGES, index_rows),
+        (MSG, MESSAGES, timer_rows),
+        (MSG, MESSAGES, half_rows),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_rows_are_as_before(name: str, path: str, damage: Damage, golden: Golden, rmqctl: Any) -> None:
+    root = golden(name)
+    before = content(root, path)
+    edit(root / path, damage)
+    for file in (root / path).glob("rocksdict-config.json"):
+        file.unlink()
+    damaged = hashes(root)
+    assert content(root, path) != before
+    result = rmqctl("repair", root, "--apply", "--yes")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    after = content(root, path)
+    assert after == before
+    assert rmqctl("verify", root).exit_code == 0
+    assert rmqctl("undo", root, "--yes").exit_code == 0
+    assert hashes(root) == damaged
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [(CQ, SEPARATE), (MIX, QUEUES), (CFG, QUEUES), (LITE, SEPARATE), ("5.5.0-rocksdb-clean", QUEUES)]
+)
+@pytest.mark.parametrize("gone", ["MANIFEST-*", "*.sst", "CURRENT"])
+def test_queues_of_a_database_that_cannot_be_opened(
+    name: str, path: str, gone: str, golden: Golden, rmqctl: Any
+) -> None:
+    root = golden(name)
+    before = content(root, path)
+    for file in (root / path).glob(gone):
+        file.write_bytes(b"\xa5" * file.stat().st_size)
+    conf = stores.write_broker_conf(name, root.with_name("broker.conf"))
+    result = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    after = content(root, path)
+    assert after["default"] == before["default"]
+    ends = {key: value for key, value in before["offset"].items() if b"\x01min\x01" not in key}
+    assert {key: value for key, value in after["offset"].items() if b"\x01min\x01" not in key} == ends
+    assert rmqctl("verify", root).exit_code == 0
+
+
+def test_messages_of_a_database_that_cannot_be_opened(golden: Golden, rmqctl: Any) -> None:
+    root = golden(MSG)
+    before = content(root, MESSAGES)
+    for file in (root / MESSAGES).glob("*"):
+        file.write_bytes(b"\xa5" * file.stat().st_size)
+    result = rmqctl("repair", root, "--apply", "--yes")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    after = content(root, MESSAGES)
+    assert after["default"] == before["default"]
+    delivered = int.from_bytes(after["timer"][b"timeline_checkpoint"], "big")
+    marks = b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint"
+    rows = [
+        {k: v for k, v in some["timer"].items() if k not in marks and k[:8] >= delivered.to_bytes(8, "big")}
+        for some in (before, after)
+    ]
+    assert rows[0] == rows[1]
+    assert delivered >= int.from_bytes(before["timer"][b"timeline_checkpoint"], "big")
+    assert after["trans"].keys() == before["trans"].keys()
+
+
+def test_of_two_databases_the_one_that_lags_goes(golden: Golden, rmqctl: Any) -> None:
+    root = golden(CQ)
+    for file in (root / SEPARATE).iterdir():
+        shutil.copyfile(file, root / QUEUES / file.name)
+
+    def lag(database: Any) -> None:
+        rows = database.get_column_family("offset")
+        rows[key_where(rows, lambda k: b"CHECKPOINT" in k)] = (5).to_bytes(8, "big")
+
+    edit(root / QUEUES, lag)
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert not (root / QUEUES / "CURRENT").exists()
+    assert rmqctl("verify", root).exit_code == 0
+
+
+@pytest.mark.parametrize("name", stores.DATABASE_STORES)
+def test_sound_stores_are_left_alone(name: str, rmqctl: Any) -> None:
+    found = json.loads(rmqctl("repair", stores.pristine(name), "-o", "json").stdout)
+    assert (found["steps"], found["left"]) == ([], [])
