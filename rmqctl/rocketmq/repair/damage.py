@@ -142,11 +142,14 @@ class HoleFinder:
     def doubtful(self, begin: int) -> frozenset[int]:
         """Physical offsets of records that the others of their queue do not bear out: only these may a unit contradict.
 
+        One after a hole is borne out by the next record of the queue, where that goes on from it.
+
         Args:
             begin: physical offset at which the log begins; where it is 0, every queue begins at 0.
         """
-        found = {b.before for b in self.breaks}
         by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        unfollowed = {b.after for b in self.breaks} | {run.last for run in self._runs.values()}
+        found = {b.before for b in self.breaks if b.missing < 0 or b.before in unfollowed}
         for own in self.breaks:
             behind = by_first.get((own.topic, own.queue_id, own.before))
             if behind is not None and _joins(own, behind):

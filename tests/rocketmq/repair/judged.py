@@ -73,7 +73,11 @@ class Bench:
     def judge(self, seed: int) -> Verdict:
         """Damage, plan and judge; the copy is as before afterwards."""
         damager = self.damagers[seed % 2]
-        root, recipe = self.room / damager.name, damager.recipe(seed)
+        return self.judge_recipe(damager, damager.recipe(seed))
+
+    def judge_recipe(self, damager: WorseDamager, recipe: Any) -> Verdict:
+        """The same of a damage that is given."""
+        root = self.room / damager.name
         conf = self.room / f"{damager.name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in damager.subject.settings.items()), "utf-8")
         damage.apply(recipe, root)

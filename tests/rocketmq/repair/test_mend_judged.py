@@ -45,6 +45,26 @@ def test_random_damage_to_a_produced_store(release: str, seed: int, produced_ben
     check(produced_benches[release], seed)
 
 
+@pytest.mark.parametrize("shift", [1, 2, -1, -3])
+@pytest.mark.parametrize("first", [3, 25])
+def test_a_lost_file_and_a_queue_moved_by_some_places(
+    first: int, shift: int, produced_benches: dict[str, Bench]
+) -> None:
+    """The records after the lost ones tell their numbers together, whatever all units of the queue say."""
+    bench = produced_benches["5.5.0"]
+    queue, damager = "consumequeue/Made2/2/00000000000000000000", bench.damagers[0]
+    units = (damager.root / queue).read_bytes()
+    at = 20 * first
+    moved = (
+        units[:at] + units[at : at + 20] * shift + units[at:] if shift > 0 else units[:at] + units[at - 20 * shift :]
+    )
+    moved = moved[: len(units)].ljust(len(units), b"\0")
+    cut = {"op": "truncate", "file": "commitlog/00000000000000196608", "length": 1}
+    verdict = bench.judge_recipe(damager, [cut, {"op": "write", "file": queue, "offset": 0, "hex": moved.hex()}])
+    assert (verdict.lost, verdict.unserved, verdict.refused) == ([], [], [])
+    assert verdict.destroyed > 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", MANY)
 @pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])
