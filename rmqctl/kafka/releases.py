@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.release import Release
 
 METADATA_VERSIONS: tuple[str, ...] = (
     "", "3.0-IV1", "3.1-IV0", "3.2-IV0", "3.3-IV0", "3.3-IV1", "3.3-IV2", "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1",
@@ -16,6 +17,8 @@ METADATA_VERSIONS: tuple[str, ...] = (
 """Level of the feature ``metadata.version`` -> its name."""
 NEWEST = "4.3.1"
 """The newest release this tool knows."""
+COMPARED = (Release(2, 8, 2), Release(3, 9, 2), Release(4, 3, 1))
+"""One release of each family whose starts differ."""
 
 _SINCE = {
     FileKind.OFFSET_INDEX: ("0.8.0", "offset indexes"),

@@ -188,7 +188,7 @@ class KafkaStore(Store):
 
         if boundary != "lower":
             raise WrongUsage("--boundary", "is for RocketMQ: a Kafka broker gives the first record of a time or later.")
-        return lookups.query_time(self.replicas, topic, queue, time, explain=explain)
+        return lookups.query_time(self.replicas, topic, queue, time, explain=explain, as_release=as_release)
 
     def query_offset(
         self,

@@ -41,7 +41,7 @@ from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, read_text
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.recovering import release_shown
+from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
 from rmqctl.repair.execute import Applied, apply
 from rmqctl.repair.preconditions import refuse_pending

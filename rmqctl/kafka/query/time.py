@@ -8,25 +8,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from formats.kafka.record_batch import Attributes, Codec
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import Segment
 from rmqctl.kafka.indexes import TimeIndex, read_time_index
 from rmqctl.kafka.query.offset import index_entry
 from rmqctl.kafka.query.steps import NO_TIMESTAMP, NONE_IN_SEGMENT, NONE_THAT_LATE, TIME_INDEX_WRONG, Steps
 from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.release import Release
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 SPECIAL = {"latest": LATEST, "earliest": EARLIEST, "max-timestamp": MAX_TIMESTAMP}
 """Words for times -> the numbers that stand for them in the protocol."""
+WITH_RECORD_OF_LARGEST = Release(3, 8, 0)
+"""The first release that looks for the record with the largest timestamp when it is asked (KAFKA-16310)."""
 
 
 class Found(NamedTuple):
-    """A record that answers: its group, and its number there."""
+    """A record that answers: its group and its number there; and offset and timestamp answered if they are others."""
 
     records: Records
     row: int
+    answer: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,14 @@ class TimeAnswer:
         return [answer, *([self.record] if self.record else []), *self.steps]
 
 
-def offset_for_time(log: PartitionLog, time: int | str, *, explain: bool = False) -> TimeAnswer:
+def offset_for_time(
+    log: PartitionLog, time: int | str, release: Release = COMPARED[-1], *, explain: bool = False
+) -> TimeAnswer:
     """Answer one time for one partition.
 
     Args:
         time: epoch ms, or one of :data:`SPECIAL`.
+        release: whose broker is asked.
 
     Raises:
         OSError: a file cannot be read.
@@ -70,13 +79,14 @@ def offset_for_time(log: PartitionLog, time: int | str, *, explain: bool = False
     if number == EARLIEST:
         steps.found(f"the log starts at offset {log.log_start_offset}")
         return TimeAnswer(number, log.log_start_offset, -1, None, tuple(steps.rows()))
-    found = _largest(log, steps) if number == MAX_TIMESTAMP else _at_or_after(log, number, steps)
+    found = _largest(log, release, steps) if number == MAX_TIMESTAMP else _at_or_after(log, number, steps)
     if explain and number >= 0:
         _compare(log, number, -1 if found is None else int(found.records.offset[found.row]), steps)
     if found is None:
         return TimeAnswer(number, -1, -1, None, tuple(steps.rows()))
     record = record_row(found.records, found.row, log.partition)
-    return TimeAnswer(number, record["offset"], record["timestamp"], record, tuple(steps.rows()))
+    offset, timestamp = found.answer or (record["offset"], record["timestamp"])
+    return TimeAnswer(number, offset, timestamp, record, tuple(steps.rows()))
 
 
 def _at_or_after(log: PartitionLog, time: int, steps: Steps) -> Found | None:
@@ -137,8 +147,13 @@ def _compare(log: PartitionLog, time: int, answer: int, steps: Steps) -> None:
         steps.before_conclusion("", "the whole log", f"{what}; by its indexes a broker answers {answer}")
 
 
-def _largest(log: PartitionLog, steps: Steps) -> Found | None:
-    """The first record with the largest timestamp."""
+def _largest(log: PartitionLog, release: Release, steps: Steps) -> Found | None:
+    """The first record with the largest timestamp.
+
+    Before 3.8 (KAFKA-16310) a broker remembers no record of a batch that it has not taken apart or has stamped
+    itself: for one that is compressed, or has LogAppendTime, it answers the last offset
+    (``LogValidator.ValidationResult.shallowOffsetOfMaxTimestampMs``).
+    """
     best, where = -1, None
     for number, segment in enumerate(log.segments):
         assert segment.log is not None
@@ -154,12 +169,25 @@ def _largest(log: PartitionLog, steps: Steps) -> Found | None:
         times = block["max_timestamp"]
         for records in records_of(block.take(times == best)):
             hit = np.flatnonzero(records.timestamp == best)
-            if len(hit):
-                offset = int(records.offset[hit[0]])
-                steps.found(f"offset {offset} is the first with the largest timestamp {best}", block.file)
-                return Found(records, int(hit[0]))
+            if not len(hit):
+                continue
+            row = int(hit[0])
+            batch = int(records.batch[row])
+            if release < WITH_RECORD_OF_LARGEST and _is_left_whole(records.block, batch):
+                row = int(np.flatnonzero(records.batch == batch)[-1])
+                end = int(records.block["last_offset"][batch])
+                steps.found(f"offset {end} is the last of the batch that has the largest timestamp {best}", block.file)
+                return Found(records, row, (end, best))
+            steps.found(f"offset {records.offset[row]} is the first with the largest timestamp {best}", block.file)
+            return Found(records, row)
     steps.conclude(TIME_INDEX_WRONG, time=best)
     return None
+
+
+def _is_left_whole(block: Block, batch: int) -> bool:
+    """Whether a broker before 3.8 takes a batch as it comes when it notes the largest timestamp."""
+    compressed = block["codec"][batch] != Codec.NONE
+    return bool(compressed or block.flag(Attributes.LOG_APPEND_TIME)[batch])
 
 
 def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:

@@ -17,12 +17,13 @@ from rmqctl.answer import EVERY_KIND, Answer, Row, Section
 from rmqctl.errors import NotAStore
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import DirectoryState, FileKind
-from rmqctl.kafka.releases import Evidence, evidence, metadata_version_name, release_range
+from rmqctl.kafka.releases import COMPARED, Evidence, evidence, metadata_version_name, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.looking import begin
+from rmqctl.release import Release
 
 # --- info -------------------------------------------------------------------------------------------------
 
@@ -169,3 +170,19 @@ def _sections(image: MetadataImage) -> Iterator[Section]:
     for name, columns in PARTS.items():
         if document[name]:
             yield Section(lines=["", f"{name.replace('_', ' ')}:"], rows=document[name], columns=columns)
+
+
+def release_shown(replicas: Replicas) -> Release:
+    """The release that wrote the directories last, as far as they show it.
+
+    With KRaft it is the newest known patch of the series of ``metadata.version``. A directory of the time of
+    ZooKeeper counts as one of 3.x where every partition has leader epochs, which releases before did without.
+    """
+    found = facts(replicas)
+    lowest, highest = (Release.parse(text) for text in release_range(found))
+    if any(fact.fact.startswith("metadata.version") for fact in found):
+        return next((r for r in COMPARED if r[:2] == lowest[:2]), lowest)
+    if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
+        epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
+        return COMPARED[1] if all(epochs) else COMPARED[0]
+    return highest

@@ -15,7 +15,9 @@ from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.steps import NO_TOPIC, Steps
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.kafka.verbs.looking import begin, no_topic
+from rmqctl.release import Release
 from rmqctl.scan.parallel import processes_for
 
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
@@ -56,8 +58,19 @@ def _offset_sections(rows: Sequence[Row]) -> Iterator[Section]:
     yield Section(lines=step_lines(row for row in rows if row["kind"] == "step"))
 
 
-def query_time(replicas: Replicas, topic: str, partition: int | None, time: int | str, *, explain: bool) -> Answer:
+def query_time(
+    replicas: Replicas,
+    topic: str,
+    partition: int | None,
+    time: int | str,
+    *,
+    explain: bool = False,
+    as_release: Release | None = None,
+) -> Answer:
     """Give the offset that a broker answers for a time, and the record there.
+
+    Args:
+        as_release: whose broker; None: of the release that the directories show.
 
     Raises:
         WrongUsage: the word is none of those that stand for a time.
@@ -74,8 +87,9 @@ def query_time(replicas: Replicas, topic: str, partition: int | None, time: int 
         answer.rows = _no_partition(replicas, topic, partition, answer, explain=explain)
         return answer
     rows: list[Row] = []
+    release = as_release or release_shown(replicas)
     for log in chosen:
-        rows += offset_for_time(log, time, explain=explain).rows(topic, log.partition.partition or 0)
+        rows += offset_for_time(log, time, release, explain=explain).rows(topic, log.partition.partition or 0)
     answer.rows = rows
     answers = [row for row in rows if row["kind"] == "time_answer"]
     answer.is_no = all(row["offset"] < 0 for row in answers)

@@ -9,17 +9,13 @@ from functools import partial
 from rmqctl.answer import Proposal
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import read_directory
-from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.replay import recover as replay
-from rmqctl.kafka.releases import release_range
+from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.describing import facts
+from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
 from rmqctl.text import number_of
-
-COMPARED = (Release(2, 8, 2), Release(3, 9, 2), Release(4, 3, 1))
-"""One release of each family whose starts differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +81,3 @@ def _complaints(before: Replicas, release: Release, settings: Mapping[str, str])
         return [f"a {release} broker still does not start: {again.error}"]
     count = len({edit.file for edit in recovery_plan(directories, again).edits})
     return [f"a {release} broker would still change {number_of(count, 'file')}"] if count else []
-
-
-def release_shown(replicas: Replicas) -> Release:
-    """The release that wrote the directories last, as far as they show it.
-
-    With KRaft it is the newest known patch of the series of ``metadata.version``. A directory of the time of
-    ZooKeeper counts as one of 3.x where every partition has leader epochs, which releases before did without.
-    """
-    found = facts(replicas)
-    lowest, highest = (Release.parse(text) for text in release_range(found))
-    if any(fact.fact.startswith("metadata.version") for fact in found):
-        return next((r for r in COMPARED if r[:2] == lowest[:2]), lowest)
-    if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
-        epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
-        return COMPARED[1] if all(epochs) else COMPARED[0]
-    return highest

@@ -42,6 +42,11 @@ class IndexSettings:
     deleted: bool = False
     interval: int = 1 << 31
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the indexes of the active segment got their last entries: those of a deleted topic never do."""
+        return self.is_clean and not self.deleted
+
 
 class SegmentIndexes:
     """The indexes of one segment. Feed :meth:`add` the headers of its splits, then :meth:`finish` once."""
@@ -130,7 +135,7 @@ class SegmentIndexes:
         An entry is due for a batch that starts more than the interval after the one before it; the cleaner and
         followers write many batches at once and so make fewer.
         """
-        growing = self.is_last and not self.settings.is_clean
+        growing = self.is_last and not self.settings.is_closed
         if not len(index) and not growing and facts.last_start >= self.settings.interval:
             message = f"it has no entry for {facts.end} bytes of log; others have one each {self.settings.interval}"
             yield Finding(kinds.OFFSET_INDEX_COVERAGE, file.name, 0, 0, message)
@@ -176,7 +181,7 @@ class SegmentIndexes:
             yield from self._last_time(file, index, facts)
 
     def _last_time(self, file: LogFile, index: TimeIndex, facts: SegmentFacts) -> Iterator[Finding]:
-        growing = self.is_last and not self.settings.is_clean
+        growing = self.is_last and not self.settings.is_closed
         stated = int(index.timestamps[-1]) if len(index) else -1
         if not growing and facts.max_timestamp != stated and facts.max_timestamp >= 0:
             has = f"its last entry is {stated}" if len(index) else "it is empty"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.partitioner import murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.time import offset_for_time
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.release import Release
+from tests.kafka.batches import TIME, batch, record
 from tests.kafka.state.test_golden_state import WRITTEN_LATER
 
 ALL = 1 << 40
@@ -207,3 +210,30 @@ def test_a_wrong_time_index_is_told(tmp_path: Path) -> None:
     step = found.steps[-2]
     assert step["what"] == "the whole log"
     assert step["result"].startswith("offset 0 is the first of that time or later; by its indexes a broker answers")
+
+
+@pytest.mark.parametrize(
+    ("release", "offsets"),
+    [(Release(3, 7, 2), [1, 5, 8]), (Release(3, 8, 0), [1, 4, 6]), (Release(4, 3, 1), [1, 4, 6])],
+)
+def test_brokers_before_3_8_remember_no_record_of_a_batch_they_left_whole(
+    release: Release, offsets: list[int], tmp_path: Path
+) -> None:
+    """Three topics whose largest timestamp is in a batch as it is, in one that is compressed, and in a stamped one."""
+    records = [record(i, b"k", b"v", time=7 * (i > 0)) for i in range(3)]
+    plain = batch(0, records, max_timestamp=TIME + 7)
+    packed = batch(3, records, gzip.compress(b"".join(records)), max_timestamp=TIME + 7, attributes=1)
+    stamped = batch(6, records, max_timestamp=TIME + 9, attributes=8)
+    found = []
+    for name, data in {"plain": plain, "packed": packed, "stamped": stamped}.items():
+        file = tmp_path / f"{name}-0" / f"{0:020d}.log"
+        file.parent.mkdir()
+        file.write_bytes(data)
+        directory = read_directory(LocalTree(tmp_path))
+        partition = directory.partition(name, 0)
+        assert partition is not None
+        log = PartitionLog(directory, partition, Checkpoints(directory))
+        answer = offset_for_time(log, "max-timestamp", release)
+        found.append(answer.offset)
+        assert answer.timestamp == TIME + (9 if name == "stamped" else 7)
+    assert found == offsets

@@ -72,3 +72,12 @@ def test_nothing_normal_is_damage(name: str) -> None:
 @pytest.mark.parametrize("options", [{"split_size": 700}, {"processes": 2, "split_size": 4096}])
 def test_any_division_gives_the_same(name: str, options: dict[str, int]) -> None:
     assert found(golden.pristine(name), **options) == undamaged(name)
+
+
+def test_indexes_of_a_deleted_topic_never_get_their_last_entry(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    deleted = next(path for path in root.iterdir() if path.name.startswith("goner-0."))
+    before = {row for row in found(root) if row[0] != "note"}
+    for index in deleted.glob("*.timeindex"):
+        index.write_bytes(bytes(len(index.read_bytes())))
+    assert {row for row in found(root) if row[0] != "note"} == before
