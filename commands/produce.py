@@ -25,23 +25,26 @@ if TYPE_CHECKING:
 @as_release_option
 @output_option("summary", default="summary")
 @refusing
-def command(place: Path | None, as_release: Release | None, out: Output, **given: Any) -> None:
+def command(place: Path | None, family: str, as_release: Release | None, out: Output, **given: Any) -> None:
     """Write messages into the store at PATH, as a broker would; makes the store if nothing is there.
 
     A broker that starts on the store serves every message. A store that is there goes on with its own
-    file sizes and release.
+    file sizes and release. A new one is of RocketMQ, with --format kafka a log directory of a Kafka node: queues are
+    partitions then, properties headers, bodies values, and --body and --size fill batches.
 
     \b
     Examples:
       rmqctl produce /tmp/store --topic Orders --count 1000 --key order-{n} --tag TagA --small
       rmqctl produce /tmp/store --topic Log --lines /var/log/syslog
       rmqctl dump store --body -o jsonl | rmqctl produce /tmp/copy --jsonl -
+      rmqctl produce /tmp/logs --format kafka --topic Orders --partitions 3 --count 1000 --key k{n} --codec zstd --small
+      rmqctl dump /data/kafka-logs --records -o jsonl | rmqctl produce /tmp/logs --format kafka --jsonl -
     """
     from rmqctl.opening import damages, produce
     from rmqctl.producing import ProduceRequest
 
     if "list" in given["damage"]:
-        replace(out, kind="table" if out.kind == "summary" else out.kind).show(damages())
+        replace(out, kind="table" if out.kind == "summary" else out.kind).show(damages(family))
         return
     if place is None:
         raise click.MissingParameter(param_hint="'PATH'", param_type="argument")
@@ -49,7 +52,8 @@ def command(place: Path | None, as_release: Release | None, out: Output, **given
     more = {name: value for name, value in given.items() if name not in shared and _is_given(name)}
     given = {name: value for name, value in given.items() if name in shared}
     lists = out.kind != "summary"
-    with produce(place, ProduceRequest(**given, release=as_release, lists=lists, more=more)) as answer:
+    request = ProduceRequest(**given, release=as_release, lists=lists, more=more)
+    with produce(place, request, format=family) as answer:
         if lists:
             with showing(answer):
                 out.show(answer.rows)

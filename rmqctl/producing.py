@@ -34,8 +34,8 @@ class ProduceRequest:
             of the message, a file, a message a line of a file, an object a line, or random bytes of least to most.
         keys: in which ``{n}`` is the number; properties: or headers.
         seed: same seed, same messages.
-        batch: messages stored together.
-        codec: how bodies or batches are compressed; None: not at all.
+        batch: messages stored together; None: as the family does.
+        codec: how bodies or batches are compressed; None or ``none``: not at all.
         transaction: ``commit``, ``rollback`` or ``pending``: send as transactions that end so.
         rate: messages a second at most.
         damage: what to damage afterwards, ``KIND[@WHERE]``; crash: end as after a kill.
@@ -58,7 +58,7 @@ class ProduceRequest:
     keys: tuple[str, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     seed: int = 0
-    batch: int = 1
+    batch: int | None = None
     codec: str | None = None
     transaction: str | None = None
     rate: float | None = None

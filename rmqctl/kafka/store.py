@@ -29,14 +29,29 @@ from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partiti
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, tree_of
 
 if TYPE_CHECKING:
-    from rmqctl.answer import Answer, HexAnswer
+    from rmqctl.answer import Answer, HexAnswer, Row
     from rmqctl.kafka.state.replicas import Replicas
+    from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
 
 _MOST_LOOKED_INTO = 64
 _LARGE = 128 << 20
 """Bytes of log from which several processes are faster than one."""
 _NAMED = frozenset(kind for kind in FileKind if kind is not FileKind.OTHER)
+
+
+def produce(path: Path, request: ProduceRequest) -> Produced:
+    """Write records into the log directory at a path, or make one there."""
+    from rmqctl.kafka.verbs import producing
+
+    return producing.produce(path, request)
+
+
+def damages() -> list[Row]:
+    """List the kinds of damage that :func:`produce` makes on purpose."""
+    from rmqctl.kafka.verbs import producing
+
+    return producing.damages()
 
 
 class KafkaStore(Store):
@@ -232,6 +247,9 @@ class KafkaStore(Store):
         return recovering.recover(self.replicas, asked, answer)
 
     # --- showing ------------------------------------------------------------------------------------
+
+    def produce(self, request: ProduceRequest) -> Produced:
+        return produce(Path(self.root), request)
 
     def dump(
         self,

@@ -9,7 +9,7 @@ import base64
 import json
 import random
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,7 @@ from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import read_directory
 from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, end_marker
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
-from rmqctl.kafka.engine.log import AppendResult, LogPlace, WritableLog
+from rmqctl.kafka.engine.log import AppendResult, BatchRefused, LogPlace, WritableLog
 from rmqctl.kafka.engine.segment import LOG
 from rmqctl.kafka.file_names import CHECKPOINTS, METADATA_TOPIC, FileKind, partition_of
 from rmqctl.kafka.recovery.plan import recovery_plan
@@ -62,6 +62,7 @@ class KafkaEngine:
         root: the directory.
         release: whose broker it is written for.
         recovered: what recovery changed when it was opened; None where nothing lay there.
+        had_crashed: it was not stopped in order before.
         logs: the partitions that are open, by topic and number.
     """
 
@@ -69,6 +70,7 @@ class KafkaEngine:
         self.root, self.config, self._disk = root, config, disk
         self.release = config.wanted
         self.recovered: Applied | None = None
+        self.had_crashed = False
         self.logs: dict[Key, WritableLog] = {}
         self.cleaned: dict[Key, int] = {}
         self._ids: dict[str, str] = {}
@@ -78,6 +80,7 @@ class KafkaEngine:
         self._lock = threading.RLock()
         self._random = random.Random(config.seed) if config.seed is not None else random.SystemRandom()  # noqa: S311
         self._is_closed = False
+        self._producer_ids = -1
         disk.make_directory(root)
         try:
             self._held = FileLock(str(root / LOCK))
@@ -131,7 +134,8 @@ class KafkaEngine:
         self.release = self.config.release or release_shown(replicas)
         found = recover(replicas, self.release, self.config.broker)
         self._refuse_losses(found)
-        if replicas.directories[0].is_clean:
+        self.had_crashed = not replicas.directories[0].is_clean
+        if not self.had_crashed:
             found.partitions = [p for p in found.partitions if not _is_as_it_was(p)]
         self.recovered = apply(recovery_plan(list(replicas.directories), found), lock=LOCK, lock_is_held=True)
         if self.recovered.files:
@@ -203,7 +207,7 @@ class KafkaEngine:
             found[topic] = max(found.get(topic, 0), number + 1)
         return found
 
-    def make_topic(self, topic: str, partitions: int, settings: dict[str, str] | None = None) -> None:
+    def make_topic(self, topic: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
         """Make a topic, or add partitions to one that has fewer.
 
         Args:
@@ -269,7 +273,9 @@ class KafkaEngine:
             IOFailure: the system refuses.
         """
         if not records:
-            raise Refused("a producer sends no batch without records")
+            raise BatchRefused("a producer sends no batch without records")
+        if any(record.key is None for record in records) and self.log(topic, partition).config.is_compacted:
+            raise BatchRefused(f"a record without a key: topic {topic} is compacted, so each needs one")
         numbered = [record._replace(offset=number) for number, record in enumerate(records)]
         return self.append_batch(topic, partition, build_batch(replace(head or BatchHead(), base_offset=0), numbered))
 
@@ -379,6 +385,13 @@ class KafkaEngine:
             if self._metadata is not None:
                 self._metadata.reserve(self._next_producer_id(), self.config.clock())
             self._abandon()
+
+    def new_producer_id(self) -> int:
+        """An id that no producer here has, and that no broker will give to another."""
+        with self._lock:
+            known = 0 if self._metadata is None else self._metadata.cluster.first_producer_id
+            self._producer_ids = max(self._next_producer_id(), known, self._producer_ids + 1)
+            return self._producer_ids
 
     def _next_producer_id(self) -> int:
         """Above the ids of all producers here, so that a broker gives none of them to another."""

@@ -16,7 +16,7 @@ from typing import Any
 from crc32c import crc32c
 
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, Attributes, header_plan
-from rmqctl.errors import IOFailure, Refused
+from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
 from rmqctl.kafka.block import INT_MAX
@@ -44,6 +44,8 @@ from rmqctl.kafka.state.producers import marker_of
 from rmqctl.release import Release
 
 SNAPSHOT = ".snapshot"
+_MOST_ENDED = 64
+"""Rolled segments that wait for a flush at most."""
 ENDINGS = (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX)
 _UNPACK = header_plan().runs[0].packer.unpack_from
 
@@ -159,6 +161,7 @@ class WritableLog:
         self.states.end = self.end
         self._jitter = self._drawn()
         self._unflushed_since: int | None = None
+        self._ended: list[tuple[ActiveSegment, int]] = []
 
     @property
     def name(self) -> str:
@@ -338,9 +341,10 @@ class WritableLog:
             base = self.end if base is None else base
             if base == self.active.base and self.active.size == 0:
                 return
-            self.active.sync()
-            self.closed.append(self.active.close())
-            self.flushed = max(self.flushed, self.end)
+            self.closed.append(self.active.end())
+            self._ended.append((self.active, self.end))
+            if len(self._ended) > _MOST_ENDED:
+                self._sync_ended()
             self.active = self._segment(base, is_new=True)
             self._jitter = self._drawn()
             self.states.end = base
@@ -379,13 +383,17 @@ class WritableLog:
             with self._lock:
                 segment, reached = self.active, self.end
                 self._unflushed_since = None
-            try:
-                segment.sync()
-            except IOFailure:
-                if self.flushed >= reached:  # it was rolled meanwhile, which flushed it
-                    return
-                raise
+                self._sync_ended()
+            segment.sync()
             self.flushed = max(self.flushed, reached)
+
+    def _sync_ended(self) -> None:
+        """Bring the segments to the disk that were rolled since the last flush."""
+        for segment, end in self._ended:
+            segment.sync()
+            segment.close()
+            self.flushed = max(self.flushed, end)
+        self._ended.clear()
 
     # --- what goes from the start of the log ----------------------------------------------------------
 
@@ -452,16 +460,21 @@ class WritableLog:
         Raises:
             IOFailure: the system refuses.
         """
+        self.flush()
         with self._lock:
-            self.flush()
             self.states.end = self.end
             self.states.take_snapshot()
+            self.states.remove_strays({*(segment.base for segment in self.closed), self.active.base})
+            self.active.end()
             self.active.close()
 
     def abandon(self) -> None:
         """Leave the files as a killed broker does."""
         with self._lock:
             self.active.abandon()
+            for segment, _ in self._ended:
+                segment.close()
+            self._ended.clear()
 
 
 def _heads(data: bytes) -> Iterator[tuple[int, ...]]:

@@ -232,8 +232,8 @@ class ActiveSegment:
         """
         self.disk.sync(self._log)
 
-    def close(self) -> ClosedSegment:
-        """End it as a broker does that rolls it or stops: a last entry of the time index, both indexes trimmed.
+    def end(self) -> ClosedSegment:
+        """Take no more batches: a last entry of the time index, both indexes trimmed. The log stays open for a sync.
 
         Raises:
             IOFailure: the system refuses.
@@ -241,10 +241,13 @@ class ActiveSegment:
         self._add_time()
         self._offsets.close()
         self._times.close()
+        return self.as_closed()
+
+    def close(self) -> None:
+        """Close the log of a segment that was ended."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
-        return self.as_closed()
 
     def as_closed(self) -> ClosedSegment:
         """What is known of it."""
@@ -254,6 +257,4 @@ class ActiveSegment:
         """Leave the files as a killed broker does: indexes in their full length, no last entry."""
         self._offsets.close(trim=False)
         self._times.close(trim=False)
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
+        self.close()

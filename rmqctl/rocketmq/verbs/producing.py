@@ -68,6 +68,8 @@ class Asked(ProduceRequest):
         unused = next((name for name, value in zip(names, values, strict=True) if value), None)
         if self.jsonl is not None and unused is not None:
             raise WrongUsage(unused, "cannot be given together with --jsonl, whose objects say it themselves.")
+        if self.codec in ("gzip", "snappy"):
+            raise WrongUsage("--compress", f"RocketMQ has no {self.codec}; give zlib, lz4 or zstd.")
         self._check_kinds()
         if (
             not self.topics
@@ -98,7 +100,7 @@ class Asked(ProduceRequest):
                 "--transaction", "does not go with a delay, which producers take from transactional messages."
             )
         is_retry = any(topic.startswith("%RETRY%") for topic in self.topics)
-        if (self.batch > 1 or self.inner) and (self.transaction or delays or is_retry):
+        if ((self.batch or 1) > 1 or self.inner) and (self.transaction or delays or is_retry):
             raise WrongUsage(
                 "--inner-batch" if self.inner else "--batch",
                 "holds plain messages only: not delayed, not transactional, not for retry topics.",
@@ -214,7 +216,8 @@ class Asked(ProduceRequest):
         from rmqctl.rocketmq.producer.produce import ProduceOptions
 
         return ProduceOptions(
-            self.expanded_topics, self.queues or 4, self.queue_id, self.batch, self.codec or "", self.compress_over,
+            self.expanded_topics, self.queues or 4, self.queue_id, self.batch or 1,
+            "" if self.codec in (None, "none") else str(self.codec), self.compress_over,
             self.writers, self.rate, self.seed, keep_times=self.start_time is None, inner=self.inner,
             transaction=self.transaction or "",
         )  # fmt: skip

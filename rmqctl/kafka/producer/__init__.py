@@ -1,0 +1,1 @@
+"""Producing into a log directory: what to send, to which partition, in which batches."""

@@ -1,0 +1,235 @@
+"""Producing records into a log directory as the Java client does: partitions, batches, transactions."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+
+from formats.kafka.record_batch import Codec
+from rmqctl.errors import Refused
+from rmqctl.kafka.codecs import LEVELS
+from rmqctl.kafka.engine.batch import BatchHead, Ending, sequence_after
+from rmqctl.kafka.engine.config import ZSTD_SINCE
+from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.engine.log import AppendResult
+from rmqctl.kafka.producer.drafts import Draft, Template
+from rmqctl.kafka.query.partitioner import partition_of_key
+from rmqctl.kafka.reference import Record
+from rmqctl.release import Release
+
+MURMUR2, ROUND_ROBIN, STICKY = "murmur2", "round-robin", "sticky"
+PARTITIONERS = (MURMUR2, ROUND_ROBIN, STICKY)
+COMMIT, ABORT, OPEN = "commit", "abort", "open"
+BATCH_SIZE = 16 << 10
+"""``batch.size`` of the Java client."""
+_NEW_EPOCH_SINCE = Release(4, 0, 0)
+_AROUND = 21
+"""Bytes of a record beside key and value at most, without headers."""
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceOptions:
+    """How to produce.
+
+    Attributes:
+        topics: taken in turn by records that name none.
+        partitions: of a topic; None: those that it has, 1 of a new one. ``partition``: all into this one.
+        partitioner: ``murmur2`` by the key, and batch by batch where there is none; ``round-robin``; ``sticky``.
+        codec, level: of batches; level None: the default of the Java client.
+        batch: records of a batch at most, None for any; ``batch_size``: bytes, as long as it has one record.
+        idempotent: with a producer id and sequences.
+        transactional: all as one transaction that ends so: ``commit``, ``abort``, ``open``; "" for none.
+        compact: everything is compacted at the end.
+        settings: of topics that are made.
+        rate: records a second at most; None: as fast as it goes.
+    """
+
+    topics: tuple[str, ...] = ()
+    partitions: int | None = None
+    partition: int | None = None
+    partitioner: str = MURMUR2
+    codec: str = "none"
+    level: int | None = None
+    batch: int | None = None
+    batch_size: int = BATCH_SIZE
+    idempotent: bool = False
+    transactional: str = ""
+    compact: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    rate: float | None = None
+
+    @property
+    def number_of_codec(self) -> int:
+        return int(Codec[self.codec.upper()])
+
+    def check(self, release: Release) -> None:
+        """
+        Raises:
+            Refused: brokers of the release do not know the codec, or it has no such level.
+        """
+        if self.codec == "zstd" and release < ZSTD_SINCE:
+            raise Refused(f"brokers of {release} know no zstd; use --codec lz4, or --as-release {ZSTD_SINCE} or later")
+        low, high = LEVELS.get(self.number_of_codec, (0, 0))
+        if self.level is not None and not low <= self.level <= high:
+            known = f"it has {low} to {high}" if high else "it has none"
+            raise Refused(f"{self.codec} has no level {self.level}; {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes needed, about, and free on the file system."""
+
+    needed: int
+    free: int
+
+    def check(self, path: str) -> None:
+        """
+        Raises:
+            Refused: too little is free.
+        """
+        if self.needed > self.free:
+            raise Refused(
+                f"about {self.needed:,} bytes would be written to {path}, but {self.free:,} are free there; "
+                "free space, or produce fewer or smaller records"
+            )
+
+
+def room_for(path: str, template: Template, count: int) -> Room:
+    """The room for ``count`` records of a template, not compressed."""
+    parent = next(p for p in (Path(path).absolute(), *Path(path).absolute().parents) if p.exists())
+    return Room(count * (template.size + 12), shutil.disk_usage(parent).free)
+
+
+def produce(engine: KafkaEngine, drafts: Iterable[Draft], options: ProduceOptions) -> Iterator[AppendResult]:
+    """Append the drafts and yield where each batch went. Topics are made when a record needs them.
+
+    Raises:
+        Refused, IOFailure: a batch cannot be appended; those yielded are.
+    """
+    producer = Producer(engine, options)
+    for number, draft in enumerate(_paced(drafts, options.rate)):
+        yield from producer.send(number, draft)
+    yield from producer.finish()
+
+
+def make_topics(engine: KafkaEngine, options: ProduceOptions) -> None:
+    """Make the topics, with the partitions asked for.
+
+    Raises:
+        Refused: one has no name for a topic, or has more partitions already.
+        IOFailure: the system refuses.
+    """
+    for topic in options.topics:
+        make_topic(engine, topic, options, options.partition)
+
+
+def make_topic(engine: KafkaEngine, topic: str, options: ProduceOptions, partition: int | None) -> None:
+    """Make one topic, or partitions of it that are missing."""
+    has = engine.topics.get(topic, 0)
+    wanted = options.partitions or max(has, (partition or 0) + 1, 1)
+    engine.make_topic(topic, wanted, options.settings)
+
+
+def _paced(drafts: Iterable[Draft], rate: float | None) -> Iterator[Draft]:
+    start = monotonic()
+    for number, draft in enumerate(drafts):
+        if rate:
+            sleep(max(start + number / rate - monotonic(), 0))
+        yield draft
+
+
+@dataclass(slots=True)
+class _Batch:
+    records: list[Record] = field(default_factory=list)
+    size: int = 0
+    origins: list[str] = field(default_factory=list)
+
+
+class Producer:
+    """A client: what waits for each partition, the sequences, the transaction."""
+
+    def __init__(self, engine: KafkaEngine, options: ProduceOptions) -> None:
+        self.engine, self.options = engine, options
+        self._waiting: dict[Key, _Batch] = {}
+        self._sequences: dict[Key, int] = {}
+        self._turns: dict[str, int] = {}
+        self._id = engine.new_producer_id() if options.idempotent or options.transactional else -1
+
+    def send(self, number: int, draft: Draft) -> Iterator[AppendResult]:
+        """Put a record into its batch; yields the batch that is full now."""
+        topics = self.options.topics
+        topic = draft.topic if draft.topic is not None and not topics else topics[number % len(topics)]
+        partition = self._partition(topic, draft)
+        key = topic, partition
+        time = self.engine.config.clock() if draft.timestamp is None else draft.timestamp
+        size = len(draft.key or b"") + len(draft.value or b"") + _AROUND
+        size += sum(len(name) + len(value or b"") + 10 for name, value in draft.headers)
+        batch = self._waiting.get(key)
+        if batch is not None and self._is_full(batch, size):
+            yield self._flush(key)
+            partition = self._partition(topic, draft)
+            key = topic, partition
+            batch = self._waiting.get(key)
+        if batch is None:
+            batch = self._waiting[key] = _Batch()
+        batch.records.append(Record(len(batch.records), time, -1, draft.key, draft.value, draft.headers))
+        batch.size += size
+        if draft.origin and not batch.origins:
+            batch.origins.append(draft.origin)
+
+    def _is_full(self, batch: _Batch, size: int) -> bool:
+        most = self.options.batch
+        return batch.size + size > self.options.batch_size or (most is not None and len(batch.records) >= most)
+
+    def _partition(self, topic: str, draft: Draft) -> int:
+        options, count = self.options, self.engine.topics.get(topic, 0)
+        given = options.partition if options.partition is not None else draft.partition
+        if not count or (given is not None and given >= count):
+            if options.partitions and given is not None:
+                raise Refused(
+                    f"partition {given} is asked for, but --partitions gives topic {topic} {options.partitions}"
+                )
+            make_topic(self.engine, topic, options, given)
+            count = self.engine.topics[topic]
+        if given is not None:
+            return given
+        if options.partitioner == ROUND_ROBIN:
+            turn = self._turns[topic] = self._turns.get(topic, -1) + 1
+            return turn % count
+        if options.partitioner == MURMUR2 and draft.key is not None:
+            return partition_of_key(draft.key, count)
+        return self._turns.setdefault(topic, 0) % count
+
+    def _flush(self, key: Key) -> AppendResult:
+        batch = self._waiting.pop(key)
+        options, first = self.options, self._sequences.get(key, 0)
+        has_id = self._id >= 0
+        head = BatchHead(
+            codec=options.number_of_codec, level=options.level, producer_id=self._id,
+            producer_epoch=0 if has_id else -1,
+            base_sequence=first if has_id else -1, transactional=bool(options.transactional),
+        )  # fmt: skip
+        try:
+            result = self.engine.append(*key, batch.records, head)
+        except Refused as error:
+            if not batch.origins:
+                raise
+            raise type(error)(f"{batch.origins[0]}: {error}") from error
+        if has_id:
+            self._sequences[key] = sequence_after(first, len(batch.records))
+        if options.partitioner != ROUND_ROBIN and key[0] in self._turns:
+            self._turns[key[0]] += 1
+        return result
+
+    def finish(self) -> Iterator[AppendResult]:
+        """Append what waits, and end the transaction."""
+        for key in sorted(self._waiting):
+            yield self._flush(key)
+        how = self.options.transactional
+        if how in (COMMIT, ABORT) and self._sequences:
+            epoch = 1 if self.engine.release >= _NEW_EPOCH_SINCE else 0
+            self.engine.end_transaction(Ending(self._id, epoch, how == COMMIT), sorted(self._sequences))
