@@ -68,7 +68,8 @@ _WHAT = (
         "properties",
         type=PropertyFilter(),
         multiple=True,
-        help="A property, or a header of Kafka; repeatable. INNER_MULTI_DISPATCH=%LMQ%a,%LMQ%b puts the message into these light queues too.",
+        help="A property, or a header of Kafka; repeatable. "
+        "INNER_MULTI_DISPATCH=%LMQ%a,%LMQ%b puts the message into these light queues too.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same messages."),
 )

@@ -18,8 +18,10 @@ from typing import Self
 from formats.kafka.checkpoint import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT, PartitionOffset, format_offsets
 from formats.kafka.directory_files import (
     CLEAN_SHUTDOWN,
+    META_PROPERTIES,
     PARTITION_METADATA,
     ZERO_ID,
+    format_meta_properties,
     format_partition_metadata,
     parse_meta_properties,
 )
@@ -120,9 +122,12 @@ class KafkaEngine:
         return engine
 
     def _create(self) -> None:
-        if not self.config.cluster or self.release < OLDEST:
+        if not self.config.cluster:
             return
         ids = [self._new_id() for _ in range(2)]
+        if self.release < OLDEST:
+            self._disk.write_file(self.root / META_PROPERTIES, format_meta_properties(0, _NODE, ids[0]))
+            return
         cluster = Cluster(ids[0], _NODE, self.release, directory_id=ids[1])
         write_cluster(self.root, cluster, self.config.clock())
         self._metadata = MetadataWriter(self._opened((METADATA_TOPIC, 0)), cluster)

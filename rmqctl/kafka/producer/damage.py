@@ -378,7 +378,7 @@ def _(target: Target) -> str:
 @kind("checkpoint-cut", NOTHING, "The recovery points end in the middle: the directory goes offline.")
 def _(target: Target) -> str:
     file = target.root / RECOVERY_POINT
-    return target.cut(file, max(file.stat().st_size - 2, 1))
+    return target.cut(file, max(file.read_bytes().rstrip().rfind(b" "), 1))
 
 
 @kind("watermarks-future", NOTHING, "High watermarks are above the ends of the logs.")

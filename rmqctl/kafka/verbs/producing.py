@@ -99,8 +99,7 @@ class Asked(ProduceRequest):
             raise WrongUsage("--damage", f"{error}.") from error
         config = self.config()
         config.check()
-        if self.release is not None:
-            self.options(self.release).check(self.release)
+        self.options(config.wanted).check(config.wanted)
 
     def config(self) -> EngineConfig:
         """The settings of the engine; where times are made up, all else that is drawn is the seed's."""
