@@ -150,9 +150,8 @@ def _compare(log: PartitionLog, time: int, answer: int, steps: Steps) -> None:
 def _largest(log: PartitionLog, release: Release, steps: Steps) -> Found | None:
     """The first record with the largest timestamp.
 
-    Before 3.8 (KAFKA-16310) a broker remembers no record of a batch that it has not taken apart or has stamped
-    itself: for one that is compressed, or has LogAppendTime, it answers the last offset
-    (``LogValidator.ValidationResult.shallowOffsetOfMaxTimestampMs``).
+    Before 3.8 (KAFKA-16310) a broker answers what it noted when a batch came. That is the last offset of a batch
+    which is compressed or has LogAppendTime, and with 3.7 of every batch (``LogValidator``).
     """
     best, where = -1, None
     for number, segment in enumerate(log.segments):
@@ -173,7 +172,7 @@ def _largest(log: PartitionLog, release: Release, steps: Steps) -> Found | None:
                 continue
             row = int(hit[0])
             batch = int(records.batch[row])
-            if release < WITH_RECORD_OF_LARGEST and _is_left_whole(records.block, batch):
+            if _is_noted_whole(records.block, batch, release):
                 row = int(np.flatnonzero(records.batch == batch)[-1])
                 end = int(records.block["last_offset"][batch])
                 steps.found(f"offset {end} is the last of the batch that has the largest timestamp {best}", block.file)
@@ -184,10 +183,12 @@ def _largest(log: PartitionLog, release: Release, steps: Steps) -> Found | None:
     return None
 
 
-def _is_left_whole(block: Block, batch: int) -> bool:
-    """Whether a broker before 3.8 takes a batch as it comes when it notes the largest timestamp."""
+def _is_noted_whole(block: Block, batch: int, release: Release) -> bool:
+    """Whether a broker notes the last offset of a batch with its largest timestamp, and not that of the record."""
+    if release >= WITH_RECORD_OF_LARGEST:
+        return False
     compressed = block["codec"][batch] != Codec.NONE
-    return bool(compressed or block.flag(Attributes.LOG_APPEND_TIME)[batch])
+    return bool(release[:2] == (3, 7) or compressed or block.flag(Attributes.LOG_APPEND_TIME)[batch])
 
 
 def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:

@@ -214,9 +214,14 @@ def test_a_wrong_time_index_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("release", "offsets"),
-    [(Release(3, 7, 2), [1, 5, 8]), (Release(3, 8, 0), [1, 4, 6]), (Release(4, 3, 1), [1, 4, 6])],
+    [
+        (Release(3, 6, 2), [1, 5, 8]),
+        (Release(3, 7, 2), [2, 5, 8]),
+        (Release(3, 8, 0), [1, 4, 6]),
+        (Release(4, 3, 1), [1, 4, 6]),
+    ],
 )
-def test_brokers_before_3_8_remember_no_record_of_a_batch_they_left_whole(
+def test_brokers_before_3_8_note_the_last_offset_of_some_batches(
     release: Release, offsets: list[int], tmp_path: Path
 ) -> None:
     """Three topics whose largest timestamp is in a batch as it is, in one that is compressed, and in a stamped one."""
