@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, output_option, owner_option, store_options
-from commands._types import LocalPath
+from commands._options import StoreOptions, as_release_option, output_option, owner_option, store_options
+from commands._types import LocalPath, QueueName
+
+if TYPE_CHECKING:
+    from rmqctl.release import Release
 
 
 @click.command("salvage")
 @store_options
+@click.argument("others", nargs=-1, metavar="[PATH]...")
 @click.argument("into", type=LocalPath())
 @click.option("--from", "--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
 @click.option("--stale", is_flag=True, help="Take old records behind the end of the log, too: what a cut left behind.")
 @click.option("--renumber", is_flag=True, help="Count every queue anew from 0; default: queue offsets are kept.")
+@click.option("--deleted", is_flag=True, help="Kafka: take directories that wait to be deleted (-delete), too.")
+@click.option("--stray", is_flag=True, help="Kafka: take directories that the cluster had no use for (-stray), too.")
+@click.option(
+    "--partition",
+    type=QueueName(needs_queue=True),
+    metavar="TOPIC/NUMBER",
+    help="Kafka: the partition of files that lie in no partition's directory.",
+)
+@click.option("--as-topic-files", is_flag=True, help="Kafka: only the partitions, for a cluster that is there.")
+@as_release_option
 @owner_option
 @output_option()
 def command(
     store: StoreOptions,
+    others: tuple[str, ...],
     into: Path,
     replicas: tuple[str, ...],
     stale: bool,
     renumber: bool,
+    deleted: bool,
+    stray: bool,
+    partition: tuple[str, int | None] | None,
+    as_topic_files: bool,
+    as_release: Release | None,
     owner: str | None,
     out: Output,
 ) -> None:
@@ -33,14 +54,32 @@ def command(
 
     PATH is only read. The new store is written by the store engine: brokers start on it. Messages keep
     their queue offsets; where one is lost for good a placeholder stands, so that no consumer stalls. What
-    could not be read is listed. With --replica the messages of several stores are merged by queue offset.
-    Exits 1 when something could not be read.
+    could not be read is listed. With several PATHs the messages of several stores are merged by queue offset;
+    where two have the same message the one named first counts. Exits 1 when something could not be read.
+
+    Of Kafka's log directories, partitions or directories with segments, every sound batch is copied byte for byte
+    with its offsets, as far as no later leader epoch had overwritten it. Indexes, snapshots and checkpoints are
+    made again from it, and a metadata log with the topics and their ids: one broker (KRaft) starts on INTO.
 
     \b
     Examples:
       rmqctl salvage /data/rocketmq/store /data/salvaged
-      rmqctl salvage /data/rocketmq/store /data/salvaged --replica /backup/store
+      rmqctl salvage /data/rocketmq/store /backup/store /data/salvaged
+      rmqctl salvage /data/kafka-logs /mnt/broker2/kafka-logs /data/salvaged --deleted
     """
-    sources = [StoreOptions(path, broker_conf=store.broker_conf).open_silently() for path in replicas]
+    paths = (*others, *replicas)
+    sources = [StoreOptions(path, broker_conf=store.broker_conf).open_silently() for path in paths]
     found = store.open_silently()
-    show(out, found.salvage(into, replicas=sources, stale=stale, renumber=renumber, owner=owner))
+    answer = found.salvage(
+        into,
+        replicas=sources,
+        stale=stale,
+        renumber=renumber,
+        owner=owner,
+        deleted=deleted,
+        stray=stray,
+        partition=partition,
+        as_topic_files=as_topic_files,
+        as_release=as_release,
+    )
+    show(out, answer)

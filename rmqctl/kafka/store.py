@@ -26,7 +26,7 @@ from rmqctl.kafka.directory import (
     read_partition,
 )
 from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partition_of
-from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, tree_of
+from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options, tree_of
 
 if TYPE_CHECKING:
     from rmqctl.answer import Answer, HexAnswer, Row
@@ -246,6 +246,40 @@ class KafkaStore(Store):
         asked = recovering.StartQuestion(as_release, self.settings, plan=plan, list_lost=list_lost, compare=compare)
         return recovering.recover(self.replicas, asked, answer)
 
+    # --- copying and comparing ----------------------------------------------------------------------
+
+    def salvage(
+        self,
+        into: Path,
+        *,
+        replicas: Sequence[Store] = (),
+        stale: bool = False,
+        renumber: bool = False,
+        owner: str | None = None,
+        deleted: bool = False,
+        stray: bool = False,
+        partition: tuple[str, int | None] | None = None,
+        as_topic_files: bool = False,
+        as_release: Release | None = None,
+        **more: Any,
+    ) -> Answer:
+        from rmqctl.kafka.salvage.gather import Wanted
+        from rmqctl.kafka.verbs import copying
+
+        refuse_options(self, "salvage", {"stale": stale, "renumber": renumber, **more})
+        if partition is not None and partition[1] is None:
+            raise WrongUsage("--partition", "needs a number: TOPIC/NUMBER.")
+        of = None if partition is None else (partition[0], int(partition[1] or 0))
+        places = [self.logs, *(_of_family(replica, "PATH").logs for replica in replicas)]
+        return copying.salvage(
+            places,
+            into,
+            Wanted(deleted, stray, of),
+            as_release=as_release,
+            as_topic_files=as_topic_files,
+            owner=owner,
+        )
+
     # --- showing ------------------------------------------------------------------------------------
 
     def produce(self, request: ProduceRequest) -> Produced:
@@ -308,6 +342,18 @@ class KafkaFile(LoneFile):
 
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
         return self.store.hex(filters)
+
+
+def _of_family(store: Store | LoneFile, argument: str) -> KafkaStore:
+    """Another store that a verb works on together with a log directory.
+
+    Raises:
+        WrongUsage: it is of another kind.
+    """
+    if isinstance(store, KafkaStore):
+        return store
+    root = getattr(store, "root", None) or getattr(store, "name", "it")
+    raise WrongUsage(argument, f"{root} is no log directory of Kafka's, as the first one is.")
 
 
 # --- from a path to what lies there -----------------------------------------------------------------------

@@ -142,6 +142,23 @@ def topic_made(log: PartitionLog, topic_id: str) -> int | None:
     return None
 
 
+def topic_names_ever(log: PartitionLog) -> dict[str, str]:
+    """Name by id of all topics that a metadata log and its snapshots still tell of, the deleted ones too.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    names = dict[str, str]()
+    for snapshot in snapshots(log.partition):
+        names |= image_of_snapshot(snapshot).topic_names
+    for _, block in log.blocks():
+        for found in _records(block):
+            message, value = found.record.message, found.record.value
+            if message is not None and message.name == "TopicRecord" and value:
+                names[value["topicId"]] = value["name"]
+    return names
+
+
 def snapshots(partition: Partition) -> list[LogFile]:
     """The snapshots of a metadata log, by end offset and epoch."""
     files = partition.of_kind(FileKind.KRAFT_SNAPSHOT)

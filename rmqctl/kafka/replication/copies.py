@@ -1,0 +1,385 @@
+"""One copy of a partition as columns of its sound batches, and the leader epochs that it proves (spec 2, 9.3).
+
+Base offset and leader epoch of a batch stand outside its CRC. Both can only grow along a log, so a batch that breaks
+the order of its neighbours carries a damaged field, not other data: it is named, and where the neighbours leave room
+for one value only the field counts as that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from formats.kafka.checkpoint import LeaderEpoch, parse_leader_epochs
+from formats.kafka.record_batch import Attributes
+from rmqctl.answer import Advance
+from rmqctl.findings import Finding
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import Block, GapKind, Ints
+from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.partition_state import PartitionLog, read_text
+
+_COLUMNS = ("file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control")
+_MOST_RUNS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches as columns, int64, shape (n,) each.
+
+    Attributes:
+        file: number of the file.
+        position, size: bytes.
+        base, last: offsets, as they count; ``stored_base`` and ``stored_epoch`` as they stand in the file.
+        epoch: -1 for none, and for messages of magic 0 and 1.
+        crc: as stored; with the offsets it tells batches apart.
+        count: records.
+        producer: id, -1 for none.
+        control: 1 for a control batch.
+    """
+
+    file: Ints
+    position: Ints
+    size: Ints
+    base: Ints
+    last: Ints
+    epoch: Ints
+    crc: Ints
+    count: Ints
+    magic: Ints
+    producer: Ints
+    control: Ints
+    stored_base: Ints
+    stored_epoch: Ints
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def take(self, rows: np.ndarray | slice) -> Batches:
+        """The rows of an index, of flags or of a slice."""
+        return Batches(*(getattr(self, name)[rows] for name in Batches.__slots__))
+
+    @property
+    def records(self) -> int:
+        """Records of data in all."""
+        return int(self.count[self.control == 0].sum())
+
+    @property
+    def bytes(self) -> int:
+        return int(self.size.sum())
+
+    def keys(self) -> np.ndarray:
+        """What tells a batch from all others of the partition, as a record array."""
+        found = np.empty(len(self), [(name, "i8") for name in ("base", "last", "epoch", "crc")])
+        for name in found.dtype.names or ():
+            found[name] = getattr(self, name)
+        return found
+
+
+@dataclass
+class Copy:
+    """A copy of a partition.
+
+    Attributes:
+        name: what to call it.
+        files: its segments, or loose files of it.
+        batches: the sound ones, ascending by offset; none overlaps the one before.
+        damage: places that hold no batch and should, and fields that are damaged.
+        misplaced: batches whose offsets are in no order with the others, and that no neighbours explain.
+        chain: leader epochs: of its checkpoint where that agrees with the batches, and of the batches.
+        start, end: the first offset that it serves, and the next that a broker started on it would write.
+        kept: how many of the batches such a broker keeps, from the first on; the others lie after damage.
+        high_watermark: below it all was committed, 0 where nobody says.
+        deleted_to: offsets below it were deleted on purpose (log-start-offset-checkpoint).
+        cleaned_to: offsets below it were compacted (cleaner-offset-checkpoint).
+    """
+
+    name: str
+    files: list[LogFile]
+    batches: Batches
+    damage: list[Finding] = field(default_factory=list)
+    misplaced: int = 0
+    chain: EpochChain = field(default_factory=lambda: EpochChain(()))
+    start: int = 0
+    end: int = 0
+    kept: int = 0
+    high_watermark: int = 0
+    deleted_to: int = 0
+    cleaned_to: int = 0
+
+    @property
+    def served(self) -> Batches:
+        """The batches that a broker keeps when it starts on this copy."""
+        return self.batches.take(slice(0, self.kept))
+
+
+class EpochChain:
+    """Leader epochs with the first offset of each, both ascending."""
+
+    def __init__(self, starts: Iterable[tuple[int, int]]) -> None:
+        """
+        Args:
+            starts: epochs and offsets in any order; of several starts of an epoch the first counts, and an epoch
+                that a later one begins before or with has nothing.
+        """
+        first = dict[int, int]()
+        for epoch, start in starts:
+            first[epoch] = min(start, first.get(epoch, start))
+        limit, kept = 1 << 63, list[tuple[int, int]]()
+        for epoch in sorted(first, reverse=True):
+            if first[epoch] < limit:
+                limit = first[epoch]
+                kept.append((epoch, limit))
+        self.entries = kept[::-1]
+
+    @property
+    def latest(self) -> int:
+        """The highest epoch, -1 for none."""
+        return self.entries[-1][0] if self.entries else -1
+
+    def at(self, offsets: Ints) -> Ints:
+        """The epoch that each offset belongs to, -1 before the first, shape (n,)."""
+        if not self.entries:
+            return np.full(len(offsets), -1, np.int64)
+        epochs, starts = (np.array(column, np.int64) for column in zip(*self.entries, strict=True))
+        rows = np.searchsorted(starts, offsets, "right") - 1
+        return np.where(rows < 0, -1, epochs[np.maximum(rows, 0)])
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """What a leader answers to OffsetsForLeaderEpoch: the largest epoch not above, and where it ends (KIP-101).
+
+        -1 and -1 where it knows none.
+        """
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry[0]) - 1
+        if at < 0 or epoch < 0:
+            return -1, -1
+        return self.entries[at][0], self.entries[at + 1][1] if at + 1 < len(self.entries) else log_end
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochChain) and self.entries == other.entries
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
+    """A partition of a log directory, with what a broker started on it would make of it.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    found = copy_of_files(name, log.partition.logs, log.partition, is_clean=log.directory.is_clean, advance=advance)
+    for number in range(min(log.recovered_from, max(len(log.segments) - 1, 0)), len(log.segments)):
+        for _ in log.blocks_of(number):
+            pass
+        if log.stop is not None:
+            break
+    batches, found.kept = found.batches, len(found.batches)
+    if log.stop is not None:
+        bases = np.array([file.base for file in found.files], np.int64)
+        after = bases[batches.file] > log.stop.base
+        after |= (bases[batches.file] == log.stop.base) & (batches.position >= log.stop.gap.position)
+        found.kept = int(np.argmax(after)) if after.any() else len(batches)
+    of_served = log.partition.state in {DirectoryState.PLAIN, DirectoryState.FUTURE}
+    found.start = log.log_start_offset if of_served else log.segments[0].base
+    kept_base = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
+    last = int(batches.last[found.kept - 1]) if found.kept else -1
+    found.end = max(last + 1, kept_base, found.start)
+    if not of_served:  # what the checkpoints say is of another directory
+        return found
+    found.high_watermark = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
+    found.deleted_to = log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0
+    found.cleaned_to = log.checkpoints.offset(FileKind.CLEANER_OFFSETS, log.partition) or 0
+    return found
+
+
+def copy_of_files(
+    name: str,
+    files: list[LogFile],
+    partition: Partition | None = None,
+    *,
+    is_clean: bool = False,
+    advance: Advance = lambda _: None,
+) -> Copy:
+    """The batches of some files of one partition, whatever stands between them.
+
+    Args:
+        partition: for its checkpoint of leader epochs.
+        is_clean: the broker was stopped in order, so the end of the last file is no work in progress.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    damage, parts = list[Finding](), [np.zeros((len(_COLUMNS), 0), np.int64)]
+    for number, file in enumerate(files):
+        growing = number + 1 == len(files) and not is_clean
+        for block in _blocks(file):
+            damage += _damage(file, block, growing=growing)
+            sound = block.take(block.crc_ok & (block["records_count"] >= 0))
+            parts.append(_columns(sound, number))
+            advance(int(block.size.sum()))
+    columns = dict(zip(_COLUMNS, np.concatenate(parts, axis=1), strict=True))
+    batches = Batches(**columns, stored_base=columns["base"], stored_epoch=columns["epoch"])
+    found = Copy(name, files, batches, damage)
+    _put_in_order(found)
+    _settle_epochs(found, partition)
+    found.kept = len(found.batches)
+    found.start = int(found.batches.base[0]) if found.kept else 0
+    found.end = int(found.batches.last[-1]) + 1 if found.kept else 0
+    return found
+
+
+def _blocks(file: LogFile) -> Iterator[Block]:
+    source = file.open()
+    try:
+        base = file.meaning.base if file.kind is FileKind.LOG else None
+        yield from scan(source, Extent(file.name, base, size=file.size if file.size >= 0 else None))
+    finally:
+        source.close()
+
+
+def _damage(file: LogFile, block: Block, *, growing: bool) -> Iterator[Finding]:
+    for gap in block.gaps:
+        if gap.why is not GapKind.ZERO_TAIL:
+            kind = kinds.kind_of_gap(gap, growing=growing)
+            yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
+    for row in np.flatnonzero(~block.crc_ok).tolist():
+        at, size = int(block.position[row]), int(block.size[row])
+        yield Finding(kinds.BATCH_CRC, file.name, at, size, "the CRC of the batch does not match")
+
+
+def _columns(block: Block, file: int) -> Ints:
+    columns = [np.full(len(block), file, np.int64), block.position, block.size]
+    columns += [block[n] for n in ("base_offset", "last_offset", "partition_leader_epoch", "crc", "records_count")]
+    columns += [block.magic, block["producer_id"], block.flag(Attributes.CONTROL).astype(np.int64)]
+    return np.stack(columns) if len(block) else np.zeros((len(columns), 0), np.int64)
+
+
+# --- offsets and epochs that can be -----------------------------------------------------------------
+
+
+def _put_in_order(copy: Copy) -> None:
+    """Leave the batches whose offsets ascend in file order; a base offset that only one value fits is set right."""
+    b = copy.batches
+    if not len(b) or (b.base[1:] > b.last[:-1]).all():
+        return
+    b = b.take(np.lexsort((b.position, b.file)))
+    good = np.array(_ascending(b.base, b.last), np.int64)
+    bad = np.setdiff1d(np.arange(len(b)), good)
+    base, keep = b.base.copy(), np.zeros(len(b), bool)
+    keep[good] = True
+    taken = {(x, y) for x, y in zip(b.base[good].tolist(), b.crc[good].tolist(), strict=True)}
+    for row in bad.tolist():
+        file, at = copy.files[int(b.file[row])], int(b.position[row])
+        if (int(b.base[row]), int(b.crc[row])) in taken:
+            message = f"the batch of offset {b.base[row]} stands here a second time"
+            copy.damage.append(Finding(kinds.BATCH_OFFSET_ORDER, file.name, at, int(b.size[row]), message))
+            continue
+        after = good[good > row]
+        before = np.flatnonzero(keep[:row])
+        low = int(base[before[-1]] + b.last[before[-1]] - b.base[before[-1]]) + 1 if len(before) else None
+        span = int(b.last[row] - b.base[row]) + 1
+        fits = low is not None and len(after) > 0 and low + span == int(b.base[after[0]]) and after[0] == row + 1
+        message = f"the base offset {b.base[row]} is in no order with those around it"
+        if fits and low is not None:
+            base[row], keep[row] = low, True
+            message += f"; {low} is the only one that fits, and counts"
+        else:
+            copy.misplaced += 1
+        copy.damage.append(Finding(kinds.BATCH_BASE_OFFSET, file.name, at, int(b.size[row]), message))
+    last = b.last + (base - b.base)
+    columns = {name: getattr(b, name) for name in Batches.__slots__} | {"base": base, "last": last}
+    copy.batches = Batches(**columns).take(keep)
+
+
+def _ascending(base: Ints, last: Ints) -> list[int]:
+    """Rows of the longest run of batches, not all neighbours, in which each begins after the one before ends."""
+    ends, rows, before = list[int](), list[int](), [-1] * len(base)
+    for row, (low, high) in enumerate(zip(base.tolist(), last.tolist(), strict=True)):
+        if high < low:
+            continue
+        at = bisect_right(ends, low - 1)  # chains that end below this one
+        before[row] = rows[at - 1] if at else -1
+        if at == len(ends):
+            ends.append(high)
+            rows.append(row)
+        elif high < ends[at]:
+            ends[at], rows[at] = high, row
+    found, row = list[int](), rows[-1] if rows else -1
+    while row >= 0:
+        found.append(row)
+        row = before[row]
+    return found[::-1]
+
+
+def _settle_epochs(copy: Copy, partition: Partition | None) -> None:
+    """Set epochs right that break the order, and find the chain."""
+    b = copy.batches
+    file = partition.one(FileKind.LEADER_EPOCHS) if partition is not None else None
+    parsed = parse_leader_epochs(read_text(file)) if file is not None else None
+    listed = [] if parsed is None or parsed.problems else list(parsed.entries)
+    epoch = b.epoch.copy()
+    stated = epoch != -1  # none is stated by messages of magic 0 and 1
+    epoch[stated] = _settled(epoch[stated], {entry.epoch for entry in listed})
+    for row in np.flatnonzero(epoch != b.epoch).tolist():
+        name, at = copy.files[int(b.file[row])].name, int(b.position[row])
+        message = f"leader epoch {b.epoch[row]} among batches of epoch {epoch[row]}"
+        copy.damage.append(Finding(kinds.BATCH_LEADER_EPOCH, name, at, int(b.size[row]), message))
+    columns = {name: getattr(b, name) for name in Batches.__slots__} | {"epoch": epoch}
+    copy.batches = b = Batches(**columns)
+    runs = np.flatnonzero(np.diff(epoch, prepend=-2))
+    proven = [(e, o) for e, o in zip(epoch[runs].tolist(), b.base[runs].tolist(), strict=True) if e >= 0]
+    copy.chain = EpochChain([*proven, *_trusted(listed, b)])
+
+
+def _settled(epoch: Ints, listed: set[int]) -> Ints:
+    """The epochs of batches in an order that can be."""
+    is_ordered = not (np.diff(epoch, prepend=0) < 0).any()
+    doubtful = listed and len(epoch) and int(epoch[-1]) > max(listed) and int((epoch == epoch[-1]).sum()) == 1
+    if is_ordered and not doubtful:
+        return epoch
+    runs = np.flatnonzero(np.diff(epoch, prepend=-2))
+    if len(runs) > _MOST_RUNS:
+        return np.maximum.accumulate(epoch)
+    weights = np.diff([*runs.tolist(), len(epoch)])
+    wanted = epoch[runs] if not doubtful else np.where(np.arange(len(runs)) == len(runs) - 1, -(1 << 40), epoch[runs])
+    good = _heaviest(wanted, weights)
+    found = np.empty(len(runs), np.int64)
+    known = iter([*good, -1])
+    at, current = next(known), max(int(epoch[runs[good[0]]]), 0) if good else -1
+    for run in range(len(runs)):
+        if run == at:
+            current, at = int(epoch[runs[run]]), next(known)
+        found[run] = current
+    return np.repeat(found, weights)
+
+
+def _heaviest(values: Ints, weights: Ints) -> list[int]:
+    """Places of values that never go back, of the greatest weight in all."""
+    best, before = weights.astype(np.int64).copy(), [-1] * len(values)
+    for at in range(len(values)):
+        lower = np.flatnonzero((values[:at] <= values[at]) & (values[:at] >= 0))
+        if len(lower):
+            top = int(lower[np.argmax(best[lower])])
+            best[at], before[at] = best[top] + weights[at], top
+    usable = np.flatnonzero(values >= 0)[::-1]  # of equals the last: one value was damaged rather than all after it
+    found, at = list[int](), int(usable[np.argmax(best[usable])]) if len(usable) else -1
+    while at >= 0:
+        found.append(at)
+        at = before[at]
+    return found[::-1]
+
+
+def _trusted(listed: list[LeaderEpoch], b: Batches) -> list[tuple[int, int]]:
+    """The entries of a checkpoint, where they agree with the batches of the same copy."""
+    entries = [(entry.epoch, entry.start_offset) for entry in listed]
+    if any(one[0] >= two[0] or one[1] > two[1] for one, two in pairwise(entries)):
+        return []
+    modern = (b.epoch >= 0) & (b.base >= (entries[0][1] if entries else 0))
+    agrees = not entries or (EpochChain(entries).at(b.base[modern]) == b.epoch[modern]).all()
+    return entries if agrees else []

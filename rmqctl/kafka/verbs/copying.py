@@ -1,0 +1,101 @@
+"""`salvage`, `diff` and `elect` of log directories: what can be read of them elsewhere, and how copies relate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rmqctl.answer import Answer, Row, Section
+from rmqctl.files.new_files import Ownership
+from rmqctl.kafka.cluster_files import OLDEST
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.releases import COMPARED
+from rmqctl.kafka.salvage.gather import Source, Wanted
+from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
+from rmqctl.kafka.salvage.salvage import salvage as salvaged
+from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.release import Release
+from rmqctl.text import number_of
+
+_PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
+_LAST_WITH_BOTH = COMPARED[1]
+"""Of the last series that still ran with ZooKeeper, too: what salvages a directory of that time by default."""
+
+
+# --- salvage ------------------------------------------------------------------------------------------
+
+
+def salvage(
+    places: Sequence[LogDirectories],
+    into: Path,
+    wanted: Wanted,
+    *,
+    as_release: Release | None,
+    as_topic_files: bool,
+    owner: str | None,
+) -> Answer:
+    """Write every readable record of some log directories into a new one; rows are what could not be read.
+
+    Raises:
+        Refused: the new directory would lie in a source, or where something is.
+    """
+    sources = [Source.of(place.root, place) for place in places]
+    check_target(sources, into)
+    release = as_release or release_shown(sources[0].replicas)
+    if as_release is None and release < OLDEST:
+        release = _LAST_WITH_BOTH
+    answer = Answer(work="salvage", total=2 * sum(source.size for source in sources))
+    for place in places:
+        if place.is_running:
+            answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
+    what = "partitions" if as_topic_files else f"a log directory for a {release} broker"
+    answer.remark(f"writing {what} to {into}; {', '.join(source.name for source in sources)} is only read")
+    to = Ownership.like(places[0].directories[0].tree, owner)
+    options = SalvageOptions(release, wanted, as_topic_files, to)
+
+    def make() -> None:
+        saved = salvaged(sources, into, options, answer.advance)
+        rows: list[Row] = [{**finding.row(), "source": sources[n].name} for n, finding in saved.unreadable]
+        partitions = [partition.row() for partition in saved.partitions]
+        answer.rows, answer.summary = rows, saved.summary
+        answer.document = lambda: {"summary": saved.summary(), "partitions": partitions, "unreadable": rows}
+        answer.sections = lambda: [Section(rows=rows, columns=_PLACES), Section(lines=_saved_sentences(saved))]
+        answer.is_no = bool(saved.unreadable or saved.holes or saved.left_out)
+
+    answer.make = make
+    return answer
+
+
+def _saved_sentences(saved: Saved) -> Iterator[str]:
+    s = saved.summary()
+    yield (
+        f"{number_of(s['records'], 'record')}, {s['bytes']:,} bytes of {number_of(s['partitions'], 'partition')} "
+        f"written to {s['into']}"
+    )
+    for key, what in (
+        ("unreadable", "places could not be read (listed above)"),
+        ("left_out", "batches were left out: their offsets are in no order with the others"),
+        ("duplicates", "records were found in more than one copy and written once"),
+        ("conflicts", "batches differ between copies; the earlier source counted"),
+        ("superseded", "records were left out, for a leader of a later epoch had overwritten them"),
+    ):
+        if s[key]:
+            yield f"  {s[key]:,} {what}"
+    for hole in s["holes"]:
+        yield f"  {hole['topic']}-{hole['partition']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
+    if s["open_transactions"]:
+        count = len(s["open_transactions"])
+        yield f"  {number_of(count, 'transaction')} without an end: readers of committed records wait there"
+    lost = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in s["lost_metadata"].items())
+    if lost:
+        yield f"  not carried over from the cluster's metadata: {lost}"
+    if saved.cluster is None:
+        yield (
+            "next: stop the broker, move the partitions into its log directory in place of those that are there, "
+            "remove .kafka_cleanshutdown, and start it"
+        )
+    else:
+        yield (
+            f"next: start a {s['release']} broker with process.roles=broker,controller, node.id={s['node_id']}, "
+            f"controller.quorum.voters={s['node_id']}@HOST:PORT and log.dirs={s['into']}"
+        )
