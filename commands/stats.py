@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from rmqctl.pipeline.settings import Cluster
     from rmqctl.pipeline.stats import Stats
 
-_SHOWN = ("messages", "bytes", "size_p50", "size_p99", "latency_p50_ms", "latency_p99_ms", "compression_ratio")
+_SHOWN = (
+    "messages",
+    "records",
+    "bytes",
+    "size_p50",
+    "size_p99",
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "compression_ratio",
+)
 
 
 @click.command("stats")

@@ -162,7 +162,8 @@ class Figures:
     Attributes:
         groups: what rows are grouped by, by the name of the group; ``all`` is the empty one.
         rows: the table of rows: the columns of the groups but ``hour_timestamp``, ``time``, ``waited_ms`` (null where
-            it has no meaning), ``size``, ``bytes``, ``body_bytes``, ``body_bytes_decompressed``, ``bad_crc``.
+            it has no meaning), ``size``, ``bytes``, ``body_bytes``, ``body_bytes_decompressed``, ``bad_crc``, and
+            ``messages``, how many a row stands for, where that is not always one.
         keys: the table of ``topic``, ``unique_key`` and ``keys``, a list.
         span: ms between the first row and the last, as nearly as can be told at once; None where there is none.
     """

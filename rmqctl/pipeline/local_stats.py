@@ -66,9 +66,9 @@ def _rows(figures: Figures, parts: pa.Table) -> Iterator[tuple[str, Row]]:
     for by, columns in figures.groups.items():
         codes, names = group_codes([parts.column(c).combine_chunks() for c in columns], len(parts))
         made: dict[str, Any] = {name: _added(codes, sums[name], len(names)) for name in SUMS[1:]}
-        made["messages"] = _added(codes[is_size], sums["messages"][is_size], len(names))
+        made["records"] = _added(codes[is_size], sums["records"][is_size], len(names))
         for measure, chosen in ((SIZE, is_size), (LATENCY, ~is_size)):
-            made[measure] = _percentiles(codes[chosen], values[chosen], sums["messages"][chosen], len(names))
+            made[measure] = _percentiles(codes[chosen], values[chosen], sums["records"][chosen], len(names))
         for number, name in enumerate(names):
             row = dict(zip(columns, name, strict=True))
             yield by, row | {key: column[number] for key, column in made.items()}
@@ -105,7 +105,7 @@ def _percentiles(codes: Ints, values: Ints, counts: Ints, groups: int) -> list[l
 
 
 def _bars(parts: pa.Table) -> Iterator[Row]:
-    values, counts = _numbers(parts, "value"), _numbers(parts, "messages")
+    values, counts = _numbers(parts, "value"), _numbers(parts, "records")
     power = np.where(values < 1, -1, np.frexp(np.maximum(values, 1).astype(np.float64))[1] - 1).astype(np.int64)
     for columns in (("topic", "measure"), ("measure",)):
         arrays = [parts.column(name).combine_chunks() for name in columns]
@@ -113,8 +113,8 @@ def _bars(parts: pa.Table) -> Iterator[Row]:
         if not len(parts):
             continue
         added = _added(codes, counts, len(names))
-        for name, messages in sorted(zip(names, added, strict=True), key=lambda one: int(one[0][-1])):
-            yield {"topic": None, **dict(zip((*columns, "power"), name, strict=True)), "messages": messages}
+        for name, records in sorted(zip(names, added, strict=True), key=lambda one: int(one[0][-1])):
+            yield {"topic": None, **dict(zip((*columns, "power"), name, strict=True)), "records": records}
 
 
 def _timeline(parts: pa.Table) -> list[Row]:
@@ -144,9 +144,9 @@ def _keys(source: Table, advance: Callable[[int], object]) -> tuple[list[Row], l
     ids = ids.filter(pc.and_(pc.is_valid(ids.column("unique_key")), pc.greater(ids.column("n"), 1)))
     ids = ids.append_column("more", pc.subtract(ids.column("n"), 1))
     twice = ids.group_by("topic").aggregate([("n", "count"), ("more", "sum")])
-    twice = twice.select(["topic", "n_count", "more_sum"]).rename_columns(["topic", "keys", "messages"])
-    order = [("messages", "descending"), ("topic", "ascending")]
-    most = named.rename_columns(["topic", "key", "messages"]).sort_by([*order, ("key", "ascending")]).slice(0, TOP_KEYS)
+    twice = twice.select(["topic", "n_count", "more_sum"]).rename_columns(["topic", "keys", "records"])
+    order = [("records", "descending"), ("topic", "ascending")]
+    most = named.rename_columns(["topic", "key", "records"]).sort_by([*order, ("key", "ascending")]).slice(0, TOP_KEYS)
     return twice.sort_by(order).to_pylist(), most.to_pylist()
 
 

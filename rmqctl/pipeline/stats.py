@@ -3,7 +3,8 @@
 On Spark each job is a function from DataFrame to DataFrame, and :func:`collect` runs them all. The same figures of a
 small store are made in one process by :mod:`rmqctl.pipeline.local_stats`.
 
-Figures of one part of a log: messages counted by what they have in common, sizes and latencies in buckets.
+Figures of one part of a log: records, and the messages in them, counted by what they have in common; sizes and
+latencies in buckets.
 
 Small however many messages there are, so that a job sends little from task to task. A value up to
 256 is a bucket of its own; above, a bucket spans less than 0.8 % of its values.
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 SIZE, LATENCY, MOMENT = "size", "latency", "time"
 STEPS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000)
 _MOMENTS = 200
-SUMS = ("messages", "bytes", "body_bytes", "body_bytes_decompressed", "bad_crc")
+SUMS = ("records", "messages", "bytes", "body_bytes", "body_bytes_decompressed", "bad_crc")
 _HOUR = "hour_timestamp"
 _EXACT_BITS = 8
 _HOUR_US = 3_600_000_000
@@ -95,14 +96,15 @@ class StatsTable:
         hour = pc.multiply(pc.divide(moment, _HOUR_US), _HOUR_US).cast(_TIME)
         base: dict[str, Any] = {name: hour if name == _HOUR else batch.column(name) for name in self.keys}
         one = pa.repeat(1, count)
-        sums = {"messages": one, **{name: batch.column(name) for name in SUMS[1:]}}
-        alone = {"messages": one, **{name: pa.repeat(0, count) for name in SUMS[1:]}}
+        messages = batch.column("messages") if "messages" in batch.schema.names else one
+        sums = {"records": one, "messages": messages, **{name: batch.column(name) for name in SUMS[2:]}}
+        alone = {"records": one, **{name: pa.repeat(0, count) for name in SUMS[1:]}}
         steps = pc.multiply(pc.divide(moment, self.step_ms * 1000), self.step_ms)
         by_topic = {
             name: base[name] if name == "topic" else pa.nulls(count, self._schema.field(name).type)
             for name in self.keys
         }
-        moments = self._table(by_topic, MOMENT, pc.fill_null(steps, 0), alone, exact=True)
+        moments = self._table(by_topic, MOMENT, pc.fill_null(steps, 0), {**alone, "messages": messages}, exact=True)
         found = [
             self.summed(moments.filter(pc.is_valid(steps))),
             self.summed(self._table(base, SIZE, batch.column("size"), sums)),
@@ -141,8 +143,8 @@ class Stats:
 
     Attributes:
         groups: rows by the names of the groups of the family.
-        duplicates: per topic, how many UNIQ_KEYs come more than once, and how many messages too many that makes.
-        top_keys: the keys with most messages.
+        duplicates: per topic, how many UNIQ_KEYs come more than once, and how many records too many that makes.
+        top_keys: the keys with most records.
         timeline: messages by ``time`` (epoch ms) and ``topic``.
         step_ms: between two times of the timeline.
         columns: those that name a group, by the name of the kind of group.
@@ -168,7 +170,7 @@ def collected(
 
     Args:
         rows: what they are grouped by, and sums and percentiles of a group.
-        bars: messages by topic (null: all), measure and power of two.
+        bars: records by topic (null: all), measure and power of two.
         moments: messages by step of time and topic, and the step.
     """
     groups: dict[str, list[Row]] = {by: [] for by in figures.groups}
@@ -185,13 +187,13 @@ def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
     sets = ", ".join(f"({', '.join(columns)})" for columns in source.figures.groups.values())
     mask = "grouping_id(" + ", ".join(source.keys) + ")"
     points = f"array({', '.join(str(p / 100) for p in PERCENTILES)})"
-    sums = ", ".join(f"sum({name}) AS {name}" for name in ("bytes", "body_bytes", "body_bytes_decompressed", "bad_crc"))
+    sums = ", ".join(f"sum({name}) AS {name}" for name in SUMS[1:])
     return parts.sparkSession.sql(
         f"""
         SELECT {mask} AS mask, {", ".join(source.keys)},
-          sum(messages) FILTER (WHERE measure = '{SIZE}') AS messages, {sums},
-          percentile(value, {points}, messages) FILTER (WHERE measure = '{SIZE}') AS size,
-          percentile(value, {points}, messages) FILTER (WHERE measure = '{LATENCY}') AS latency
+          sum(records) FILTER (WHERE measure = '{SIZE}') AS records, {sums},
+          percentile(value, {points}, records) FILTER (WHERE measure = '{SIZE}') AS size,
+          percentile(value, {points}, records) FILTER (WHERE measure = '{LATENCY}') AS latency
         FROM {{parts}} WHERE measure <> '{MOMENT}' GROUP BY GROUPING SETS ({sets})
         """,  # noqa: S608 - of names in this module only
         parts=parts,
@@ -199,11 +201,11 @@ def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
 
 
 def histograms(parts: DataFrame) -> DataFrame:
-    """Messages by topic (null: all), measure, and power of two of the value."""
+    """Records by topic (null: all), measure, and power of two of the value."""
     return parts.sparkSession.sql(
         """
-        SELECT topic, measure, power, sum(messages) AS messages
-        FROM (SELECT topic, measure, messages, CASE WHEN value < 1 THEN -1 ELSE length(bin(value)) - 1 END AS power
+        SELECT topic, measure, power, sum(records) AS records
+        FROM (SELECT topic, measure, records, CASE WHEN value < 1 THEN -1 ELSE length(bin(value)) - 1 END AS power
               FROM {parts} WHERE measure <> 'time')
         GROUP BY GROUPING SETS ((topic, measure, power), (measure, power)) ORDER BY power
         """,
@@ -223,24 +225,24 @@ def timeline(parts: DataFrame) -> DataFrame:
 
 
 def duplicates(messages: DataFrame) -> DataFrame:
-    """Per topic: UNIQ_KEYs that more than one message has (``keys``), and how many messages that is too many."""
+    """Per topic: UNIQ_KEYs that more than one record has (``keys``), and how many records that is too many."""
     return messages.sparkSession.sql(
         """
-        SELECT topic, count(*) AS keys, sum(n - 1) AS messages
+        SELECT topic, count(*) AS keys, sum(n - 1) AS records
         FROM (SELECT topic, unique_key, count(*) AS n FROM {messages}
               WHERE unique_key IS NOT NULL GROUP BY topic, unique_key)
-        WHERE n > 1 GROUP BY topic ORDER BY messages DESC, topic
+        WHERE n > 1 GROUP BY topic ORDER BY records DESC, topic
         """,
         messages=messages,
     )
 
 
 def top_keys(messages: DataFrame, count: int = TOP_KEYS) -> DataFrame:
-    """The keys with most messages, each with its topic."""
+    """The keys with most records, each with its topic."""
     return messages.sparkSession.sql(
         """
-        SELECT topic, key, count(*) AS messages FROM (SELECT topic, explode(keys) AS key FROM {messages})
-        GROUP BY topic, key ORDER BY messages DESC, topic, key LIMIT {count}
+        SELECT topic, key, count(*) AS records FROM (SELECT topic, explode(keys) AS key FROM {messages})
+        GROUP BY topic, key ORDER BY records DESC, topic, key LIMIT {count}
         """,
         messages=messages,
         count=count,
@@ -286,7 +288,7 @@ def _row(by: str, columns: tuple[str, ...], row: Row) -> Row:
     found: Row = {"by": by}
     for name in columns:
         found[name] = _milliseconds(row[name]) if name == _HOUR else row[name]
-    for name in ("messages", "bytes", "body_bytes", "body_bytes_decompressed"):
+    for name in ("messages", "records", "bytes", "body_bytes", "body_bytes_decompressed"):
         found[name] = row[name] or 0
     found["compression_ratio"] = round((row["body_bytes_decompressed"] or 0) / stored, 3) if stored else None
     found["bad_crc"] = row["bad_crc"] or 0
@@ -314,4 +316,4 @@ def _add_histograms(groups: dict[str, list[Row]], rows: Iterable[Row]) -> None:
         target = everything if row["topic"] is None else topics.get(row["topic"], {})
         name = f"{SIZE}_histogram" if row["measure"] == SIZE else f"{LATENCY}_histogram_ms"
         low = 0 if row["power"] < 0 else 1 << row["power"]
-        target[name].append({"from": low, "to": max(2 * low, 1), "messages": row["messages"]})
+        target[name].append({"from": low, "to": max(2 * low, 1), "records": row["records"]})

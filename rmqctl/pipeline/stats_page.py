@@ -68,8 +68,8 @@ def page(about: About, stats: Stats) -> str:
         *_table("Queues", ("topic", "queue_id"), stats.groups["queue"]),
         *_table("Tags", ("topic", "tags"), stats.groups["tag"]),
         *_table("Producers", ("born_host",), stats.groups["host"]),
-        *_pairs("Messages with a UNIQ_KEY that comes more than once", ("topic", "keys", "messages"), stats.duplicates),
-        *_pairs("Most frequent keys", ("key", "topic", "messages"), stats.top_keys),
+        *_pairs("Records with a UNIQ_KEY that comes more than once", ("topic", "keys", "records"), stats.duplicates),
+        *_pairs("Most frequent keys", ("key", "topic", "records"), stats.top_keys),
         "<p><small>Percentiles are exact to 0.8 %; times are UTC.</small>",
     ]
     return "\n".join(parts) + "\n"
@@ -86,6 +86,7 @@ def _summary(total: Row) -> Iterable[str]:
         return ["<p>No message."]
     figures = [
         ("messages", f"{total['messages']:,}"),
+        *([("records", f"{total['records']:,}")] if total["records"] != total["messages"] else []),
         ("of log", _size(total["bytes"])),
         ("median size", _size(total["size_p50"])),
         ("size, 99 %", _size(total["size_p99"])),
@@ -123,12 +124,13 @@ def _plots(total: Row, stats: Stats) -> Iterable[str]:
             [(at, _moment(at, step)) for at in axis],
             times,
             legend,
+            "messages",
         ),
         *(
-            _bars(title, label, *_powers(stats.groups["topic"], key, shape, shown), legend)
+            _bars(title, label, *_powers(stats.groups["topic"], key, shape, shown), legend, "records")
             for title, label, key, shape in (
-                ("Messages by size", "size from", "size_histogram", _size),
-                ("Messages by time from born to stored", "time from", "latency_histogram_ms", _span),
+                ("Records by size", "size from", "size_histogram", _size),
+                ("Records by time from born to stored", "time from", "latency_histogram_ms", _span),
             )
         ),
     ]
@@ -160,14 +162,16 @@ def _powers(rows: Sequence[Row], key: str, shape: Any, shown: Sequence[str]) -> 
                 found,
                 row["topic"] if row["topic"] in shown else _OTHERS,
                 int(bar["from"]).bit_length(),
-                bar["messages"],
+                bar["records"],
             )
     places = [at for counts in found.values() for at in counts]
     axis = range(min(places), max(places) + 1) if places else ()
     return [(at, shape(1 << at >> 1)) for at in axis], found
 
 
-def _bars(title: str, label: str, axis: Sequence[tuple[int, str]], series: Series, legend: Sequence[str]) -> str:
+def _bars(
+    title: str, label: str, axis: Sequence[tuple[int, str]], series: Series, legend: Sequence[str], of: str
+) -> str:
     """A bar chart as SVG, topics on top of each other; each piece tells its numbers when pointed at."""
     highest = max((sum(counts.get(at, 0) for counts in series.values()) for at, _ in axis), default=1)
     ticks = _ticks(highest)
@@ -192,7 +196,7 @@ def _bars(title: str, label: str, axis: Sequence[tuple[int, str]], series: Serie
         if number % every == 0:
             shapes.append(f'<text class="x" x="{x + width / 2:.1f}" y="{base + 16}">{escape(name)}</text>')
     shapes.append(f'<text class="x" x="{(_LEFT + _WIDTH) / 2:.0f}" y="{_HEIGHT - 8}">{escape(label)}</text>')
-    shapes.append(f'<text class="x" transform="translate(14 {_TOP + room / 2:.0f}) rotate(-90)">messages</text>')
+    shapes.append(f'<text class="x" transform="translate(14 {_TOP + room / 2:.0f}) rotate(-90)">{of}</text>')
     return (
         f'<figure><figcaption>{escape(title)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(title)}">{"".join(shapes)}</svg></figure>'

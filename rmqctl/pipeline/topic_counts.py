@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import frame
+from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dump.messages import crc_flags
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers
 from rmqctl.rocketmq.tables.message_table import MessageTable
@@ -53,7 +54,7 @@ class TopicCounts:
         for block in self._messages.blocks(part):
             topics, bad = topic_numbers(block, ids), ~crc_flags(block)[1]
             sums = np.pad(sums, ((0, 0), (0, len(ids.texts) - sums.shape[1])))
-            for row, weights in enumerate((None, block.total_size, bad)):
+            for row, weights in enumerate((messages_in(block), block.total_size, bad)):
                 sums[row] += np.bincount(topics, weights, len(ids.texts)).astype(np.int64)
         names = pa.array([name_of(text) for text in ids.texts], pa.string())
         yield pa.RecordBatch.from_arrays([names, *(pa.array(row) for row in sums)], schema=COUNT_SCHEMA)

@@ -57,7 +57,7 @@ def test_stats_sql_and_verify(machines: Cluster) -> None:
     root, where = golden.pristine(STORE), ("--master", machines.url, *_SETTINGS)
     true = truths.expected(STORE)
     stats = json.loads(run("stats", root, "-o", "json", "--split-size", "64K", *where))
-    assert {r["topic"]: r["messages"] for r in stats["topic"]} == Counter(r["topic"] for r in true)
+    assert {r["topic"]: r["records"] for r in stats["topic"]} == Counter(r["topic"] for r in true)
     rows = json.loads(run("sql", root, "select count(*) n, sum(size) bytes from messages", "-o", "json", *where))
     assert rows == [{"n": len(true), "bytes": sum(r["size"] for r in true)}]
     found = json.loads(run("verify", root, "--engine", "spark", "-o", "json", *where))

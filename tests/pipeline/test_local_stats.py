@@ -32,7 +32,13 @@ def test_both_engines_give_the_same(name: str, options: dict[str, str], spark: S
 def test_nothing_is_started_for_a_small_store(rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqctl.pipeline.cluster.start", lambda *_: pytest.fail("Spark was started"))
     found = json.loads(rmqctl("stats", golden.pristine(STORE), "-o", "json").stdout)
-    assert found["all"][0]["messages"] == len(truths.expected(STORE))
+    truth, whole = truths.expected(STORE), found["all"][0]
+    assert [whole["records"], whole["messages"]] == [len(truth), sum(map(truths.messages_of, truth))]
+    by_queue = {
+        (row["topic"], row["queue_id"]): row["messages"] for row in found["queue"] if row["topic"] == "LabBatchCq"
+    }
+    topics = json.loads(rmqctl("topics", golden.pristine(STORE), "--topic", "LabBatchCq", "-o", "json").stdout)
+    assert by_queue == {(row["topic"], row["queue_id"]): row["messages"] for row in topics if row["messages"]}
     assert rmqctl("stats", golden.pristine(STORE), "--topic", "nowhere").exit_code == 1
 
 

@@ -21,6 +21,11 @@ def expected(name: str) -> list[dict[str, Any]]:
     return [_row(true) for true in golden.truth(name) if true["kind"] == "msg"]
 
 
+def messages_of(row: dict[str, Any]) -> int:
+    """How many messages a record stands for."""
+    return int(dict(row["properties"]).get("INNER_NUM", 1))
+
+
 def _row(true: dict[str, Any]) -> dict[str, Any]:
     # decoders from 5.2 on clear this bit after decompressing; the file still has it
     flag = true["sysFlag"] | (1 if true["bodySha256"] != true["storedBodySha256"] else 0)

@@ -105,7 +105,7 @@ class Continuity:
         """Records sorted by queue, those of one queue in log order."""
         starts = run_starts(queue)
         self._grow(block, queue[starts], row[starts])
-        offset, step = block["queue_offset"][row], _steps(block)[row]
+        offset, step = block["queue_offset"][row], messages_in(block)[row]
         after = offset + step
         expected = np.empty_like(after)
         expected[1:] = after[:-1]
@@ -124,7 +124,7 @@ class Continuity:
     def _follow_one(self, block: Block, number: int, rows: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
         """A queue with a break in this block, record by record."""
         findings = []
-        steps, offsets = _steps(block), block["queue_offset"]
+        steps, offsets = messages_in(block), block["queue_offset"]
         for row in rows.tolist():
             offset, expected, physical = int(offsets[row]), int(self._expected[number]), int(block.physical[row])
             other = -1
@@ -155,14 +155,14 @@ class Continuity:
                 self._first[number] = int(block["queue_offset"][row]), place
 
 
-def _steps(block: Block) -> Ints:
-    """By how much each record advances its queue: 1, or the INNER_NUM of an inner batch."""
-    steps = np.ones(len(block), np.int64)
+def messages_in(block: Block) -> Ints:
+    """How many messages each record stands for, and advances its queue by: 1, or the INNER_NUM of an inner batch."""
+    counts = np.ones(len(block), np.int64)
     inner = np.flatnonzero(block["sys_flag"] & _INNER_BATCH)
     if len(inner):
         for row, count in inner_counts(block, inner):
-            steps[row] = count
-    return steps
+            counts[row] = count
+    return counts
 
 
 def inner_counts(block: Block, rows: Ints) -> Iterator[tuple[int, int]]:
@@ -230,5 +230,5 @@ class ContinuityJoin:
             self._last[key] = span
 
 
-__all__ = ["Continuity", "ContinuityPartial", "KeyNumbers", "QueueSpan", "break_finding", "inner_counts"]
+__all__ = ["Continuity", "ContinuityPartial", "KeyNumbers", "QueueSpan", "break_finding", "messages_in"]
 __all__ += ["ContinuityJoin", "signed"]

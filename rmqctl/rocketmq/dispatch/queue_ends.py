@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.continuity import inner_counts
+from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
@@ -28,7 +28,6 @@ from rmqctl.rocketmq.queues.rocksdb import RocksUnit, open_queues, rocksdb_units
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, QueueFiles, RocketMQStore
 
-_INNER_BATCH = 0x80
 Key = tuple[str, int]
 
 
@@ -98,11 +97,11 @@ def _units(context: FileContext, state: LogState, start: int, ids: TextIds, stor
 
 def _own_units(found: LogBlock, ids: TextIds) -> Iterator[_Unit]:
     block, topics = found.block, found.topics(ids)
-    counts = dict(inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)))
+    counts = messages_in(block)
     for row in np.flatnonzero(~np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)).tolist():
         key = ids.texts[topics[row]].decode("utf-8", "replace"), int(block["queue_id"][row])
         offset, physical = int(block["queue_offset"][row]), int(block.physical[row])
-        yield _Unit(key, offset, counts.get(row, 1), physical, int(block.total_size[row]))
+        yield _Unit(key, offset, int(counts[row]), physical, int(block.total_size[row]))
 
 
 def _extra_units(found: LogBlock, store: RocketMQStore) -> Iterator[_Unit]:

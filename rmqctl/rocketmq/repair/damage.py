@@ -14,7 +14,7 @@ import numpy as np
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding
 from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
-from rmqctl.rocketmq.dispatch.continuity import inner_counts
+from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.findings.log import (
     LOG_BAD_RECORD,
@@ -43,7 +43,6 @@ from rmqctl.rocketmq.verify.queues import QueueChecker
 from rmqctl.rocketmq.verify.store_times import TimesJoin
 from rmqctl.rocketmq.verify.unmatched import Missing
 
-_INNER_BATCH = 0x80
 _FEW_BYTES = 3
 _FAR = 1 << 32
 _ALL = (1 << 64) - 1
@@ -117,7 +116,7 @@ class HoleFinder:
         topics, queues = found.topics(self._ids)[rows], block["queue_id"][rows].astype(np.int64)
         order = np.lexsort((queues, topics))
         rows, topics, queues = rows[order], topics[order], queues[order]
-        offset, after = block["queue_offset"][rows], block["queue_offset"][rows] + _steps(block)[rows]
+        offset, after = block["queue_offset"][rows], block["queue_offset"][rows] + messages_in(block)[rows]
         first = np.flatnonzero(np.r_[True, (topics[1:] != topics[:-1]) | (queues[1:] != queues[:-1])])
         expected, physical = np.r_[0, after[:-1]], block.physical[rows]
         before = np.r_[0, physical[:-1]]
@@ -238,14 +237,6 @@ def _is_near(one: Key, other: Key) -> bool:
     if a == b:
         return one[1] != other[1]
     return one[1] == other[1] and len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) <= _FEW_BYTES
-
-
-def _steps(block: Block) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """By how much each record advances its queue."""
-    steps = np.ones(len(block), np.int64)
-    for row, count in inner_counts(block, np.flatnonzero(block["sys_flag"] & _INNER_BATCH)):
-        steps[row] = count
-    return steps
 
 
 # --- what is wrong with the log ---------------------------------------------------------------------

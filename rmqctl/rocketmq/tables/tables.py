@@ -11,13 +11,18 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
+from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.queues.log_end import log_end
 from rmqctl.rocketmq.state.config import consumer_offsets
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable
+from rmqctl.rocketmq.tables.messages import MessageBatches
 from rmqctl.rocketmq.tables.options import TableOptions, narrowed, table_options
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable, log_of
 from rmqctl.rocketmq.tables.texts import TIME, in_calendar
@@ -282,7 +287,9 @@ class FigureTable:
         return MessageTable(self.options).parts()
 
     def read(self, part: Split) -> Iterator[pa.RecordBatch]:
-        for batch in MessageTable(replace(self.options, columns=_FIGURES)).read(part):
+        table = MessageTable(replace(self.options, columns=_FIGURES))
+        batches = MessageBatches(table.schema(), self.options.body)
+        for batch, messages in ((b, m) for block in table.blocks(part) for b, m in _counted(batches, block)):
             size, body = batch.column("size").cast(pa.int64()), batch.column("body_size").cast(pa.int64())
             stored, born = (batch.column(f"{name}_timestamp").cast(pa.int64()) for name in ("store", "born"))
             columns = {
@@ -294,5 +301,14 @@ class FigureTable:
                 "body_bytes": body,
                 "body_bytes_decompressed": pc.coalesce(batch.column("body_size_decompressed").cast(pa.int64()), body),
                 "bad_crc": pc.invert(batch.column("body_crc_ok")).cast(pa.int64()),
+                "messages": messages,
             }
             yield pa.RecordBatch.from_pydict(columns)
+
+
+def _counted(batches: MessageBatches, block: Block) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
+    """The rows of a block, and how many messages each stands for: those of an inner batch count one by one."""
+    counts, at = messages_in(block), 0
+    for batch in batches.of(block):
+        yield batch, counts[at : at + len(batch)]
+        at += len(batch)

@@ -90,7 +90,7 @@ class Verification:
     ) -> None:
         self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
         self.counts: Counter[str] = Counter()
-        self.files = self.messages = self.bytes = 0
+        self.files = self.records = self.messages = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
         self._began = time.monotonic()
         self._seconds = 0.0
@@ -117,6 +117,7 @@ class Verification:
         return {
             "files": self.files,
             "messages": self.messages,
+            "records": self.records,
             "bytes": self.bytes,
             "findings": {str(s): self.counts[str(s)] for s in Severity},
             "level": str(self.options.level),
@@ -214,7 +215,7 @@ class Verification:
         """The context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
         log = said.log
-        self.messages = log.messages
+        self.records, self.messages = log.records, log.messages
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(
             context,

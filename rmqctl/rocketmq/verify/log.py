@@ -16,7 +16,7 @@ import numpy as np
 
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.continuity import Continuity, ContinuityJoin, ContinuityPartial
+from rmqctl.rocketmq.dispatch.continuity import Continuity, ContinuityJoin, ContinuityPartial, messages_in
 from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.findings.log import (
     LOG_BODY_CRC,
@@ -57,6 +57,7 @@ class LogPartial:
         unflagged: zlib bodies that do not say so; compressing: topics with zlib bodies that do.
     """
 
+    records: int = 0
     messages: int = 0
     bytes: int = 0
     damaged: list[tuple[int, int]] = field(default_factory=list)
@@ -137,7 +138,8 @@ class LogChecker:
 
     def _note(self, block: Block) -> None:
         partial = self.partial
-        partial.messages += len(block)
+        partial.records += len(block)
+        partial.messages += int(messages_in(block).sum())
         partial.bytes += int(block.total_size.sum())
         partial.end = int(block.physical[-1] + block.total_size[-1])
         v2 = np.flatnonzero(block.variant & 4)
@@ -242,14 +244,14 @@ class LogJoin:
     """Adds up what the splits leave, in log order; of a sound split nothing is kept but counts and ends.
 
     Attributes:
-        messages: in all splits.
+        records, messages: in all splits; those of inner batches count one by one as messages.
         end: physical offset behind the last record; None without one.
         damaged: physical ranges that cannot be trusted, ascending, missing files among them.
         misplaced: as of :class:`LogPartial`.
     """
 
     def __init__(self) -> None:
-        self.messages = 0
+        self.records = self.messages = 0
         self.end: int | None = None
         self.damaged: list[tuple[int, int]] = []
         self.misplaced: list[int] = []
@@ -281,6 +283,7 @@ class LogJoin:
         for topic, bodies in partial.unflagged.items():
             self._unflagged.setdefault(topic, Unflagged()).add(bodies)
         self._compressing |= partial.compressing
+        self.records += partial.records
         self.messages += partial.messages
         self.misplaced += partial.misplaced
         self.end = self.end if partial.end is None else partial.end
