@@ -27,6 +27,7 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.errors import IOFailure, NotAStore, Refused, StoreInUse, TooDamaged
 from rmqctl.files.lock import FileLock, LockHeldError
+from rmqctl.files.new_files import MARK
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
 from rmqctl.kafka.cluster_files import OLDEST, Cluster, ClusterTopic, cluster_records, features_of, write_cluster
@@ -480,7 +481,7 @@ def _is_nothing(root: Path) -> bool:
         return True
     if not root.is_dir():
         raise NotAStore(root, "it is a file", "give a directory", wanted="log directory")
-    names = {path.name for path in root.iterdir()} - {LOCK}
+    names = {path.name for path in root.iterdir()} - {LOCK, MARK}
     if not names:
         return True
     known = any(partition_of(n) for n in names) or any(

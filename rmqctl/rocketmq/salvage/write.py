@@ -82,6 +82,22 @@ class Writer:
             advance(row[3])
         self._flush()
 
+    def put(self, queue: int, offset: int, data: bytes, time: int) -> None:
+        """Append a record made elsewhere, of one message; what is missing in front of it in its queue is filled.
+
+        Args:
+            queue: its number; :attr:`keys` may have grown.
+            data: with the queue offset; its place in the log is set here.
+            time: its store time, ms.
+
+        Raises:
+            IOFailure: the system refuses to write.
+        """
+        self._time = time
+        self._append(self._numbered(bytearray(data), queue, offset, 1, keep=True), -1)
+        self.written.messages += 1
+        self.written.bytes += len(data)
+
     def fill_to(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Bring counters of queues to where they were, so that no broker gives an offset away a second time.
 

@@ -1,0 +1,257 @@
+"""Kafka log directories as a RocketMQ store: every partition a queue, with the same offsets."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from formats.kafka.internal_records import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from formats.kafka.record_batch import Attributes
+from rmqctl.convert.mapping import NoTwin, kafka_topic, message_of, rocketmq_topic
+from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions
+from rmqctl.convert.to_kafka import DELAY_GROUP, SCHEDULE_TOPIC
+from rmqctl.files.writing import Disk
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import Block
+from rmqctl.kafka.dump.segments import block_findings
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.records import records_of
+from rmqctl.kafka.reference import Record
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.internal_topics import group_offsets
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.producers import ProducerReplay
+from rmqctl.kafka.state.reading import Spans
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import MessageRefused, check_topic
+from rmqctl.rocketmq.engine.record import prepare
+from rmqctl.rocketmq.engine.topic_table import save_config, versioned
+from rmqctl.rocketmq.salvage.write import MOST_PLACEHOLDERS, Writer
+from rmqctl.rocketmq.state.config import CONFIG
+
+_WINDOW, _LEAST_WINDOW, _MEMORY = 8 << 20, 256 << 10, 256 << 20
+_MOST_BODY = 64 << 20
+_SMALL_LOG = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A partition that is read, and the queue that is written."""
+
+    log: PartitionLog
+    queue: ConvertedQueue
+    replay: ProducerReplay
+    start: int
+
+    @property
+    def stable(self) -> int:
+        return self.replay.stable_offset(self.queue.end)
+
+
+def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions, advance: Advance) -> None:
+    """Write the store.
+
+    Raises:
+        IOFailure: the system refuses.
+        OSError: a directory of the source cannot be read; a file that cannot be is a finding.
+    """
+    config = StoreConfig.small(commit_log_file_size=_SMALL_LOG) if options.small else StoreConfig()
+    release = options.release or config.release
+    config = replace(config, release=release, services=False, max_message_size=_MOST_BODY)
+    sources = list(_sources(replicas, result, config, advance))
+    with StoreEngine.open(result.into, config) as engine:
+        for topic in dict.fromkeys(source.queue.target for source in sources):
+            own = [source.queue.number for source in sources if source.queue.target == topic]
+            count = max(replicas.partition_count(kafka_topic(topic)), *(n + 1 for n in own))
+            engine.make_topic(topic, count)
+        writer = Writer(engine, [(s.queue.target, s.queue.number) for s in sources], [], keep=True)
+        _write(sources, writer, result, config, advance)
+        writer.fill_to({(s.queue.target, s.queue.number): s.queue.end for s in sources if s.queue.end})
+    for topic, queue_id, first, stop in writer.written.holes:
+        result.lose(topic, queue_id, first, f"offsets up to {stop - 1} are a gap of more than {MOST_PLACEHOLDERS:,}")
+    _write_groups(replicas, sources, result, config)
+    _note_what_stays(replicas, sources, result)
+
+
+# --- reading --------------------------------------------------------------------------------------------
+
+
+def _sources(replicas: Replicas, result: Conversion, config: StoreConfig, advance: Advance) -> Iterator[_Source]:
+    """The partitions that become queues: their producers replayed, damage noted."""
+    for log in replicas.served:
+        topic, number = log.partition.topic, log.partition.partition or 0
+        if topic in INTERNAL_TOPICS:
+            continue
+        target = rocketmq_topic(topic)
+        try:
+            check_topic(target, config.release)
+        except MessageRefused as error:
+            result.lose(topic, number, 0, str(error))
+            continue
+        queue, replay = ConvertedQueue(topic, number, target), ProducerReplay()
+        first = None
+        for block in _blocks(log, _WINDOW, result.findings):
+            result.findings += [f for f in block_findings(block, log.partition) if f.level is not Severity.NOTE]
+            sound = block.take(block.crc_ok & (block.magic <= 2))
+            if len(sound):
+                replay.add(sound)
+                queue.end = max(queue.end, int(sound["last_offset"].max()) + 1)
+                first = int(sound["base_offset"][0]) if first is None else first
+            advance(len(block.data) // 2)
+        start = max(log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0, _first_base(log))
+        queue.end = max(queue.end, start)
+        result.queues.append(queue)
+        yield _Source(log, queue, replay, start)
+
+
+def _first_base(log: PartitionLog) -> int:
+    return log.segments[0].base if log.segments else 0
+
+
+def _blocks(log: PartitionLog, window: int, found: list[Finding] | None = None) -> Iterator[Block]:
+    """All batches of a partition, also those after damage, where a broker would cut the log.
+
+    Args:
+        found: gets a finding for each segment that cannot be read.
+    """
+    for segment in log.segments:
+        assert segment.log is not None
+        try:
+            source = segment.log.open()
+            try:
+                yield from scan(source, Extent(segment.log.name, segment.base, size=segment.log.size), window)
+            finally:
+                source.close()
+        except OSError as error:
+            if found is not None:
+                topic, number = log.partition.topic, log.partition.partition
+                why = f"{error.strerror or error}"
+                found.append(Finding(kinds.FILE_UNREADABLE, segment.log.name, 0, 0, why, topic=topic, partition=number))
+
+
+def _records(source: _Source, window: int, result: Conversion) -> Iterator[Record]:
+    """What a consumer of committed records gets, in order of offsets; each offset once."""
+    queue, aborted = source.queue, Spans(source.replay.aborted)
+    following = source.start
+    for block in _blocks(source.log, window):
+        keep = block.crc_ok & (block.magic <= 2) & ~block.flag(Attributes.CONTROL)
+        keep &= (block["base_offset"] < source.stable) & (block["last_offset"] >= following)
+        for row in np.flatnonzero(keep & block.flag(Attributes.TRANSACTIONAL)).tolist():
+            if aborted.find(int(block["producer_id"][row]), int(block["base_offset"][row])) is not None:
+                keep[row] = False
+                queue.aborted += max(int(block["records_count"][row]), 0)
+        kept = block.take(keep)
+        for records in records_of(kept):
+            for row, error in records.failures.items():
+                result.findings.append(
+                    Finding(
+                        kinds.RECORD_UNREADABLE, kept.file, int(kept.position[row]), int(kept.size[row]), str(error),
+                        topic=queue.topic, partition=queue.number,
+                    )
+                )  # fmt: skip
+            for index in range(len(records)):
+                offset = int(records.offset[index])
+                if following <= offset < source.stable:
+                    following = offset + 1
+                    yield Record(
+                        offset, int(records.timestamp[index]), -1, records.key(index), records.value(index),
+                        tuple(records.headers_of(index)),
+                    )  # fmt: skip
+
+
+# --- writing --------------------------------------------------------------------------------------------
+
+
+def _write(sources: list[_Source], writer: Writer, result: Conversion, config: StoreConfig, advance: Advance) -> None:
+    """Write the messages of all queues in the order of their times, as they would have come to a broker."""
+    window = max(min(_WINDOW, _MEMORY // max(len(sources), 1)), _LEAST_WINDOW)
+    now = time.time_ns() // 1_000_000
+    latest = 0
+    for when, number, record in heapq.merge(*(_timed(s, n, window, result, now) for n, s in enumerate(sources))):
+        source = sources[number]
+        queue = source.queue
+        latest = max(latest, when) or now
+        try:
+            made = message_of(record, queue.target, queue.number, config.release)
+            stored = latest if made.store_timestamp is None else made.store_timestamp
+            data = prepare(made.message, config).encode(record.offset, 0, stored)
+        except (NoTwin, MessageRefused) as error:
+            result.lose(queue.topic, queue.number, record.offset, str(error))
+            continue
+        if not queue.messages:
+            queue.start = record.offset
+        writer.put(number, record.offset, data, stored)
+        queue.messages += 1
+        advance(len(data) // 2)
+    for source in sources:
+        queue = source.queue
+        if not queue.messages:
+            queue.start = queue.end
+        queue.gaps = queue.end - queue.start - queue.messages
+
+
+def _timed(
+    source: _Source, number: int, window: int, result: Conversion, now: int
+) -> Iterator[tuple[int, int, Record]]:
+    """Records with the time at which they come into the log: ascending, and no later than now."""
+    reached = 0
+    for record in _records(source, window, result):
+        own = next((v for n, v in record.headers if n == b"rmq-store-timestamp"), None)
+        when = int(own) if own is not None and own.isdigit() else record.timestamp
+        reached = max(reached, min(when, now))
+        yield reached, number, record
+
+
+def _write_groups(replicas: Replicas, sources: list[_Source], result: Conversion, config: StoreConfig) -> None:
+    """Write consumerOffset.json, and delayOffset.json where the delayed messages came along."""
+    found = group_offsets(replicas.of(CONSUMER_OFFSETS))
+    made = {(source.queue.topic, source.queue.number): source.queue.target for source in sources}
+    offsets: dict[str, dict[str, int]] = {}
+    delays: dict[str, int] = {}
+    stray = noted = 0
+    for (group, topic, number), commit in sorted(found.commits.items()):
+        target = made.get((topic, number))
+        if target is None or "@" in group:
+            stray += 1
+            continue
+        noted += bool(commit.metadata)
+        result.groups.add(group)
+        if group == DELAY_GROUP and topic == SCHEDULE_TOPIC:
+            delays[str(number + 1)] = commit.offset
+        else:
+            offsets.setdefault(f"{target}@{group}", {})[str(number)] = commit.offset
+    result.count("offsets-without-queue", stray, "offsets of groups in partitions that are not here")
+    result.count("commit-metadata", noted, "texts that consumers commit with an offset have no twin in RocketMQ")
+    result.count("pending-commits", len(found.pending), "offsets inside open transactions stay out")
+    now, disk = config.clock.now(), Disk()
+    directory = result.into / CONFIG
+    directory.mkdir(exist_ok=True)
+    for name, own in (("consumerOffset.json", offsets), ("delayOffset.json", delays)):
+        if own:
+            document = versioned({"offsetTable": own}, config.release, now)
+            save_config(result.into, name, document, disk, config.release)
+
+
+def _note_what_stays(replicas: Replicas, sources: list[_Source], result: Conversion) -> None:
+    undecided = sum(max(source.queue.end - source.stable, 0) for source in sources)
+    result.count(
+        "open-transactions", undecided, "offsets at or after the start of an open transaction: their records stay out"
+    )
+    aborted = sum(source.queue.aborted for source in sources)
+    result.count(
+        "aborted-records", aborted, "records of aborted transactions stay out; placeholders keep their offsets"
+    )
+    producers = sum(len(source.replay.producers) for source in sources)
+    result.count("producers", producers, "ids, epochs and sequences of idempotent producers have no twin in RocketMQ")
+    for topic in INTERNAL_TOPICS:
+        logs = replicas.of(topic) if topic != CONSUMER_OFFSETS else []
+        size = sum(max(file.size, 0) for log in logs for file in log.partition.logs)
+        if size and topic != "__cluster_metadata":
+            result.count(topic, len(logs), f"partitions of {topic} have no twin in RocketMQ")
