@@ -144,7 +144,6 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
     """The stores, and bytes of their logs."""
     from rmqctl.opening import open_store
     from rmqctl.pipeline.mounted import Mounted, prefix_of
-    from rmqctl.store import refuse_verb
 
     options = {key: value for key, value in given.items() if value is not None}
     found: list[Mounted] = []
@@ -155,8 +154,6 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
             refuse("PATH", "several stores need names: NAME=PATH NAME=PATH.")
         logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
         store = open_store(place, commit_log=logs, broker_conf=options.get("brokerconf"))
-        if not store.tables():
-            refuse_verb(store, "sql")
         say_if_part(store)
         size += store.size
         if store.is_running:

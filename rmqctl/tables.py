@@ -7,10 +7,12 @@ here knows a family, or Spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,9 @@ SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
 _SPLITS_PER_CORE, _FEW_CORES = 2, 2
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _LEAST_SIZE = 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS = 86_400_000
+_DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]|$)")
 
 Places = dict[str, int]
 """How far a log is read: offsets, by the name of what they count in. JSON has them as they are."""
@@ -251,6 +256,97 @@ def usual_split_size(size: int, cores: int | None = None) -> int:
     return min(max(size // tasks, SMALLEST_SPLIT), LARGEST_SPLIT)
 
 
+# --- what conditions spare ------------------------------------------------------------------------------
+
+
+W = TypeVar("W", bound="Wanted")
+
+
+class Wanted(Protocol):
+    """A filter of rows: a frozen dataclass, with bounds of time in ms; those above are exclusive."""
+
+    @property
+    def topics(self) -> tuple[str, ...]: ...
+    @property
+    def queue_id(self) -> int | None: ...
+    @property
+    def after(self) -> int | None: ...
+    @property
+    def before(self) -> int | None: ...
+    @property
+    def from_offset(self) -> int | None: ...
+    @property
+    def to_offset(self) -> int | None: ...
+
+
+def narrowed_by(wanted: W, conditions: Collection[Condition], meaning: Mapping[str, str]) -> W:
+    """A filter that passes what the given one and all conditions pass; those it has no words for are left out.
+
+    Args:
+        meaning: of columns: ``topic``, ``queue``, ``time`` or ``place``.
+    """
+    return reduce(lambda made, one: _NARROW.get(meaning.get(one.column, ""), _kept)(made, one), conditions, wanted)
+
+
+def _kept(wanted: Any, _: Condition) -> Any:
+    return wanted
+
+
+def _topic(wanted: Any, one: Condition) -> Any:
+    values = one.value if one.operation == "in" else (one.value,)
+    if one.operation not in {"=", "in"} or any(not isinstance(v, str) or v.startswith("base64:") for v in values):
+        return wanted
+    kept = tuple(value for value in values if not wanted.topics or value in wanted.topics)
+    return replace(wanted, topics=kept) if kept else wanted
+
+
+def _queue(wanted: Any, one: Condition) -> Any:
+    if one.operation != "=" or not isinstance(one.value, int) or wanted.queue_id is not None:
+        return wanted
+    return replace(wanted, queue_id=one.value)
+
+
+def _time(wanted: Any, one: Condition) -> Any:
+    if not isinstance(one.value, str) or not _DATED.match(one.value):
+        return wanted
+    try:
+        moment = datetime.fromisoformat(one.value)
+    except ValueError:
+        return wanted
+    # a time without a zone is in the session's; a day on both sides covers every zone
+    slack = 0 if moment.tzinfo else _DAY_MS
+    milliseconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    at = milliseconds // timedelta(milliseconds=1)
+    return _bounded(wanted, one.operation, ("after", "before"), at - slack, at + slack + 1)
+
+
+def _offset(wanted: Any, one: Condition) -> Any:
+    if not isinstance(one.value, int):
+        return wanted
+    return _bounded(wanted, one.operation, ("from_offset", "to_offset"), one.value, one.value)
+
+
+def _bounded(wanted: Any, operation: str, names: tuple[str, str], low: int, high: int) -> Any:
+    """The bounds drawn closer; the lower is inclusive, the upper exclusive."""
+    changes: dict[str, Any] = {}
+    lower, upper = names
+    if operation in {">", ">=", "="}:
+        known = getattr(wanted, lower)
+        changes[lower] = low if known is None else max(known, low)
+    if operation in {"<", "<=", "="}:
+        known = getattr(wanted, upper)
+        changes[upper] = high + 1 if known is None else min(known, high + 1)
+    return replace(wanted, **changes)
+
+
+_NARROW: dict[str, Callable[[Any, Condition], Any]] = {
+    "topic": _topic,
+    "queue": _queue,
+    "time": _time,
+    "place": _offset,
+}
+
+
 # --- options ------------------------------------------------------------------------------------------
 
 
@@ -363,7 +459,7 @@ def level(text: str) -> str:
     return text
 
 
-def _offset(text: str) -> str | int | Places:
+def _start_offset(text: str) -> str | int | Places:
     if text.lower() in {EARLIEST, LATEST}:
         return text.lower()
     if not text.lstrip().startswith("{"):
@@ -377,7 +473,7 @@ def _offset(text: str) -> str | int | Places:
 
 
 _STREAM: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "startingoffset": ("offset", _offset),
+    "startingoffset": ("offset", _start_offset),
     "failondataloss": ("fail_on_loss", flag),
     "maxbytespertrigger": ("most_bytes", split_size),
 }

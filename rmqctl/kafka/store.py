@@ -29,10 +29,14 @@ from rmqctl.kafka.file_names import FileKind, PartitionName, meaning_of, partiti
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options, tree_of
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rmqctl.answer import Answer, HexAnswer, Row
+    from rmqctl.arrow import ArrowTable
     from rmqctl.kafka.state.replicas import Replicas
     from rmqctl.producing import Produced, ProduceRequest
     from rmqctl.release import Release
+    from rmqctl.tables import Tables
 
 _MOST_LOOKED_INTO = 64
 _LARGE = 128 << 20
@@ -64,7 +68,7 @@ class KafkaStore(Store):
 
     kind = "kafka-log-directory"
     lock = ".lock"
-    keep_to_selection = frozenset({"verify", "topics", "producers"})
+    keep_to_selection = frozenset({"verify", "topics", "producers", "stats", "export", "sql"})
     table_format = "kafkalog"
 
     def __init__(self, logs: LogDirectories) -> None:
@@ -82,6 +86,11 @@ class KafkaStore(Store):
     @property
     def root(self) -> str:
         return self.logs.root
+
+    @property
+    def _path(self) -> str:
+        """The path that leads here again."""
+        return f"{self.root}/{self.selection}" if self.selection else self.root
 
     @property
     def state(self) -> str:
@@ -116,10 +125,10 @@ class KafkaStore(Store):
     ) -> Answer:
         from rmqctl.kafka.verbs import checking
 
-        if share is not None:
-            raise WrongUsage("--engine", "spark is for RocketMQ: a log directory is verified by the processes here.")
         wanted = processes or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
-        return checking.verify(self.replicas, self.logs, level=level, cross=cross, processes=wanted, notes=notes)
+        return checking.verify(
+            self.replicas, self.logs, level=level, cross=cross, processes=wanted, notes=notes, share=share
+        )
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
         _refuse_as_found(as_found)
@@ -279,6 +288,39 @@ class KafkaStore(Store):
             as_topic_files=as_topic_files,
             owner=owner,
         )
+
+    # --- as tables ----------------------------------------------------------------------------------
+
+    def tables(self) -> Sequence[str]:
+        from rmqctl.kafka.tables.tables import TABLES
+
+        return tuple(TABLES)
+
+    def as_tables(
+        self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
+    ) -> Tables:
+        from rmqctl.kafka.tables import tables
+
+        return tables.as_tables(self._path, filters, split_size, body)
+
+    def table(
+        self,
+        name: str,
+        *,
+        topic: str | Sequence[str] | None = None,
+        queue: int | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        after: datetime | str | int | None = None,
+        before: datetime | str | int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> ArrowTable:
+        from rmqctl.arrow import epoch_ms
+        from rmqctl.kafka.tables import tables
+
+        topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
+        asked = Filters(queue=queue, key=key, tag=tag, after=epoch_ms(after), before=epoch_ms(before))
+        return tables.stream(self._path, name, topics, asked, columns)
 
     # --- showing ------------------------------------------------------------------------------------
 

@@ -32,15 +32,14 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What of a partition a consumer sees.
+class Visible:
+    """What of a partition a consumer sees, to be asked of its blocks anywhere.
 
     Attributes:
         end: the first offset that it does not see.
         aborted: transactions whose records it does not see; None: it sees all.
     """
 
-    log: PartitionLog
     end: int
     aborted: Spans | None
 
@@ -52,6 +51,13 @@ class View:
             for row in np.flatnonzero(keep & block.flag(Attributes.TRANSACTIONAL)).tolist():
                 keep[row] = self.aborted.find(int(producer[row]), int(base[row])) is None
         return keep
+
+
+@dataclass(frozen=True, slots=True)
+class View(Visible):
+    """What of a partition a consumer sees, with its log."""
+
+    log: PartitionLog
 
     def records(self, start: int) -> Iterator[Records]:
         """Groups of records from an offset on, in order."""
@@ -65,5 +71,5 @@ def view_of(log: PartitionLog, *, read_committed: bool) -> View:
     """What a consumer of the partition's only replica sees."""
     state = log.replayed
     if not read_committed:
-        return View(log, state.log_end_offset, None)
-    return View(log, state.last_stable_offset, Spans(state.producers.aborted))
+        return View(state.log_end_offset, None, log)
+    return View(state.last_stable_offset, Spans(state.producers.aborted), log)

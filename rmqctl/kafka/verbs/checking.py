@@ -14,6 +14,7 @@ from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.looking import begin
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.tables import Share
 from rmqctl.verification import show
 
 
@@ -22,8 +23,10 @@ class Verifications:
 
     incomplete = None
 
-    def __init__(self, logs: LogDirectories, options: VerifyOptions, answer: Answer) -> None:
-        self.logs, self.options, self.answer = logs, options, answer
+    def __init__(
+        self, logs: LogDirectories, options: VerifyOptions, answer: Answer, share: Share | None = None
+    ) -> None:
+        self.logs, self.options, self.answer, self.share = logs, options, answer, share
         self.counts: Counter[str] = Counter()
 
     @cached_property
@@ -31,7 +34,7 @@ class Verifications:
         """A verification for each directory; file names are relative to it."""
         image = Replicas(self.logs).image
         return [
-            Verification(directory, self.options, self.answer.advance, self.logs.selection, image)
+            Verification(directory, self.options, self.answer.advance, self.logs.selection, image, self.share)
             for directory in self.logs.directories
         ]
 
@@ -54,8 +57,24 @@ class Verifications:
         }
 
 
-def verify(replicas: Replicas, logs: LogDirectories, *, level: str, cross: bool, processes: int, notes: bool) -> Answer:
+def verify(
+    replicas: Replicas,
+    logs: LogDirectories,
+    *,
+    level: str,
+    cross: bool,
+    processes: int,
+    notes: bool,
+    share: Share | None = None,
+) -> Answer:
     """Check names and small files, every batch and record, then derived files against the log."""
     answer = begin(replicas, Answer(work="verify", total=logs.size))
-    checked = Verifications(logs, VerifyOptions(level, cross, processes), answer)
+    if share is not None:
+        answer.total = None  # who shares the work shows how far it is
+    checked = Verifications(logs, VerifyOptions(level, cross, processes), answer, share)
     return show(answer, checked, notes=notes)
+
+
+def findings_of(logs: LogDirectories, level: str, share: Share | None = None) -> Iterator[Finding]:
+    """All findings of log directories, with their logs read elsewhere where somebody shares the work."""
+    return Verifications(logs, VerifyOptions(level), Answer(), share).findings()

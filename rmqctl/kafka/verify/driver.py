@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, Partition, Segment
@@ -24,6 +26,7 @@ from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
 from rmqctl.kafka.verify.producers import ProducerCheck
 from rmqctl.kafka.verify.splits import SPLIT_SIZE, Headers, Split, read_split, splits_of
 from rmqctl.scan.parallel import Ordered
+from rmqctl.tables import Share, note
 
 LEVELS = ("quick", "structure", "full")
 _AHEAD = 3
@@ -53,6 +56,7 @@ class Verification:
     Attributes:
         selection: path of a partition or file inside the directory, "" for all.
         image: the cluster's metadata, wherever its log lies; None where it is not known.
+        share: reads splits elsewhere; None: by processes here.
     """
 
     directory: LogDirectory
@@ -60,6 +64,7 @@ class Verification:
     progress: Callable[[int], object] | None = None
     selection: str = ""
     image: MetadataImage | None = None
+    share: Share | None = None
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
     records: int = 0
@@ -200,6 +205,8 @@ class Verification:
         records = self.options.level == "full"
         size = self.options.split_size
         splits = [s for p in partitions for log in p.logs for s in splits_of(log, records=records, split_size=size)]
+        if self.share is not None:
+            return zip(splits, self.share(_noted, splits), strict=True)
         if self.options.processes <= 1 or len(splits) < 2:
             return ((split, _try(split)) for split in splits)
         return self._shared(splits)
@@ -226,6 +233,14 @@ def _try(split: Split) -> Headers | OSError:
         return read_split(split)
     except OSError as error:
         return error
+
+
+def _noted(split: Split) -> Headers | OSError:
+    """The same by a task somewhere else."""
+    found = _try(split)
+    if not isinstance(found, OSError):
+        note(int(np.clip(found["records_count"], 0, None).sum()), split.stop - split.start)
+    return found
 
 
 __all__ = ["LEVELS", "Verification", "VerifyOptions"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from functools import reduce
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmqctl.rocketmq.log.filters import Filter
@@ -14,12 +11,9 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.store.unreadable import forgiving
 from rmqctl.rocketmq.tables.bodies import BodyOption
-from rmqctl.tables import BadOption, Condition, flag, level, names, options_of, split_size
+from rmqctl.tables import BadOption, Condition, flag, level, names, narrowed_by, options_of, split_size
 
 _FILTER_NAMES = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DAY_MS = 86_400_000
-_DATED = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,71 +82,12 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
 """What each option sets, and what makes its value of the text."""
 
 
-# --- the filter of messages -----------------------------------------------------------------------
+_NARROWED = {"topic": "topic", "queue_id": "queue", "store_timestamp": "time", "physical_offset": "place"}
 
 
 def narrowed(wanted: Filter, conditions: Collection[Condition]) -> Filter:
     """A filter that passes what the given one and all conditions pass; those it has no words for are left out."""
-    return reduce(lambda made, one: _NARROW.get(one.column, _kept)(made, one), conditions, wanted)
-
-
-def _kept(wanted: Filter, _: Condition) -> Filter:
-    return wanted
-
-
-def _topic(wanted: Filter, one: Condition) -> Filter:
-    values = one.value if one.operation == "in" else (one.value,)
-    if one.operation not in {"=", "in"} or any(not isinstance(v, str) or v.startswith("base64:") for v in values):
-        return wanted
-    kept = tuple(value for value in values if not wanted.topics or value in wanted.topics)
-    return replace(wanted, topics=kept) if kept else wanted
-
-
-def _queue(wanted: Filter, one: Condition) -> Filter:
-    if one.operation != "=" or not isinstance(one.value, int) or wanted.queue_id is not None:
-        return wanted
-    return replace(wanted, queue_id=one.value)
-
-
-def _time(wanted: Filter, one: Condition) -> Filter:
-    if not isinstance(one.value, str) or not _DATED.match(one.value):
-        return wanted
-    try:
-        moment = datetime.fromisoformat(one.value)
-    except ValueError:
-        return wanted
-    # a time without a zone is in the session's; a day on both sides covers every zone
-    slack = 0 if moment.tzinfo else _DAY_MS
-    milliseconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-    at = milliseconds // timedelta(milliseconds=1)
-    return _bounded(wanted, one.operation, ("after", "before"), at - slack, at + slack + 1)
-
-
-def _offset(wanted: Filter, one: Condition) -> Filter:
-    if not isinstance(one.value, int):
-        return wanted
-    return _bounded(wanted, one.operation, ("from_offset", "to_offset"), one.value, one.value)
-
-
-def _bounded(wanted: Filter, operation: str, names: tuple[str, str], low: int, high: int) -> Filter:
-    """The bounds drawn closer; the lower is inclusive, the upper exclusive."""
-    changes: dict[str, Any] = {}
-    lower, upper = names
-    if operation in {">", ">=", "="}:
-        known = getattr(wanted, lower)
-        changes[lower] = low if known is None else max(known, low)
-    if operation in {"<", "<=", "="}:
-        known = getattr(wanted, upper)
-        changes[upper] = high + 1 if known is None else min(known, high + 1)
-    return replace(wanted, **changes)
-
-
-_NARROW: dict[str, Callable[[Filter, Condition], Filter]] = {
-    "topic": _topic,
-    "queue_id": _queue,
-    "store_timestamp": _time,
-    "physical_offset": _offset,
-}
+    return narrowed_by(wanted, conditions, _NARROWED)
 
 
 __all__ = ["BadOption", "TableOptions", "narrowed", "split_size", "table_options"]

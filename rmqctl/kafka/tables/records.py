@@ -1,0 +1,314 @@
+"""The tables ``records`` and ``batches``, and the records of all partitions bit by bit, as they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from rmqctl.errors import WrongUsage
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.reading import Visible, view_of
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of, chosen_schema, rows_of
+from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of
+from rmqctl.opening import open_store
+from rmqctl.tables import Order, Places, flag, level, names, options_of, split_size, usual_split_size
+
+_BODIES = ("decompressed", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Options of a table.
+
+    Attributes:
+        path: of one or several log directories, local or URLs.
+        columns: the wanted ones; None for all.
+        body: ``none`` leaves out values.
+        split_size: bytes of log in one task; None: by the size of the logs and the cores.
+        wanted: only these records.
+        skip: leave out segments and stretches in which nothing wanted can lie.
+        read_committed: leave out control records, aborted transactions, and what is not decided yet.
+        level: of the checks behind ``findings``.
+        cores: tasks that run at once; None where nobody knows.
+    """
+
+    path: str
+    columns: tuple[str, ...] | None = None
+    body: str = "decompressed"
+    split_size: int | None = None
+    wanted: KafkaFilter = field(default_factory=KafkaFilter)
+    skip: bool = True
+    read_committed: bool = False
+    level: str = "full"
+    cores: int | None = None
+
+    def replicas(self) -> Replicas:
+        """The partitions as they are now.
+
+        Raises:
+            NotAStore: there is no log directory at the path.
+            OSError: it cannot be read.
+        """
+        found: Any = open_store(self.path, format="kafka")
+        replicas: Replicas = found.replicas
+        return replicas
+
+    def logs(self) -> list[PartitionLog]:
+        """The partitions with wanted records, by topic and number."""
+        replicas = self.replicas()
+        chosen = set(map(id, replicas.place.selected))
+        return [log for log in replicas.all if id(log.partition) in chosen and self.wanted.includes(log)]
+
+    def visible(self, log: PartitionLog) -> Visible | None:
+        """What of a partition is read; None for all of it."""
+        if not self.read_committed:
+            return None
+        view = view_of(log, read_committed=True)
+        return Visible(view.end, view.aborted)
+
+
+def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
+    """Options as Spark hands them over: text by name, names in any case.
+
+    Raises:
+        BadOption: one is not known, or its value is no such thing.
+    """
+    made = options_of("kafkalog", given, _OPTIONS)
+    wanted = {name: made.pop(name) for name in _WANTED if name in made}
+    return KafkaOptions(wanted=KafkaFilter(**wanted), **made)
+
+
+def _body(text: str) -> str:
+    if text not in _BODIES:
+        raise ValueError(f"give {' or '.join(_BODIES)}")
+    return text
+
+
+_WANTED = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")
+_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "path": ("path", str),
+    "columns": ("columns", names),
+    "body": ("body", _body),
+    "splitsize": ("split_size", split_size),
+    "skip": ("skip", flag),
+    "readcommitted": ("read_committed", flag),
+    "level": ("level", level),
+    "topic": ("topics", names),
+    "partition": ("queue_id", int),
+    "queue": ("queue_id", int),
+    "after": ("after", int),
+    "before": ("before", int),
+    "fromoffset": ("from_offset", int),
+    "tooffset": ("to_offset", int),
+}
+
+
+# --- the tables ---------------------------------------------------------------------------------------
+
+
+class _OfSegments:
+    """A table of what lies in segments, with those of small partitions together in a part."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self.options = options
+
+    def parts(self) -> list[list[Stretch]]:
+        """Stretches of segments, as many in a part as make a split.
+
+        Raises:
+            OSError: a directory cannot be listed.
+        """
+        logs, options = self.options.logs(), self.options
+        size = options.split_size or usual_split_size(size_of(logs), options.cores)
+        divide = Division(size, options.wanted, options.skip)
+        found = [stretch for log in logs for stretch in divide.stretches(log, visible=options.visible(log))]
+        return grouped(found, size)
+
+
+class RecordTable(_OfSegments):
+    """Every record of the partitions, in the order of the logs: what ``dump --records`` shows."""
+
+    def schema(self) -> pa.Schema:
+        """The wanted columns.
+
+        Raises:
+            BadOption: there is no such column.
+        """
+        without = ("value",) if self.options.body == "none" else ()
+        return chosen_schema(RECORD_SCHEMA, self.options.columns, without)
+
+    def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        """The wanted records of some stretches; a file that cannot be read is a finding, and no end of the work.
+
+        Raises:
+            OSError: the directory is not there.
+        """
+        schema = self.schema()
+        for stretch in part:
+            for records in stretch.readable(stretch.records(self.options.wanted.within(stretch.low, stretch.high))):
+                yield rows_of(records, stretch.place, schema)
+
+
+class BatchTable(_OfSegments):
+    """Every batch of the partitions, in the order of the logs: what ``dump`` shows."""
+
+    def schema(self) -> pa.Schema:
+        """The columns, see :data:`~rmqctl.kafka.tables.columns.BATCH_SCHEMA`."""
+        return BATCH_SCHEMA
+
+    def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        """The batches of some stretches that may hold wanted records.
+
+        Raises:
+            OSError: the directory is not there.
+        """
+        for stretch in part:
+            for block in stretch.readable(stretch.batches(self.options.wanted.within(stretch.low, stretch.high))):
+                if len(block):
+                    yield batches_of(block, stretch.place, BATCH_SCHEMA)
+
+
+def limited(options: KafkaOptions, count: int) -> KafkaOptions:
+    """The same with only the first ``count`` records, where they lie in one partition: then their last offset tells.
+
+    Raises:
+        WrongUsage: they lie in several.
+        OSError: a file cannot be read.
+    """
+    table, places, last = RecordTable(options), set[tuple[str | None, int | None]](), 0
+    for part in table.parts():
+        for stretch in part:
+            for records in stretch.records(options.wanted.within(stretch.low, stretch.high)):
+                places.add((stretch.place.topic, stretch.place.partition))
+                if len(places) > 1:
+                    raise WrongUsage("--limit", "of records needs --topic and --queue: they lie in several partitions.")
+                last = int(records.offset[:count][-1]) + 1
+                count -= len(records)
+                if count <= 0:
+                    return replace(options, wanted=replace(options.wanted, to_offset=last))
+    return options
+
+
+def size_of(logs: list[PartitionLog]) -> int:
+    """Bytes of the segments of some partitions."""
+    return sum(max(file.size, 0) for log in logs for file in log.partition.logs)
+
+
+# --- bit by bit ---------------------------------------------------------------------------------------
+
+
+class RecordLog:
+    """The records of all partitions, each by its offsets (`rmqctl.tables.Log`): a place is the next offset of one.
+
+    With ``read_committed`` a partition ends where the first transaction begins that is not decided.
+    """
+
+    row_place, row_time = "offset", "timestamp"
+    partitions = ("topic", "partition")
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self.options = options
+
+    @property
+    def size(self) -> int:
+        return size_of(self.options.logs())
+
+    @property
+    def is_running(self) -> bool:
+        return self.options.replicas().place.is_running
+
+    def begin(self) -> Places:
+        return {log.partition.label: _begin(log) for log in self.options.logs()}
+
+    def end(self, known: Places | None = None, most_bytes: int | None = None, *, growing: bool = True) -> Places:
+        found, logs = dict(known or {}), {log.partition.label: log for log in self.options.logs()}
+        for label, log in logs.items():
+            low = (known or {}).get(label, _begin(log))
+            high = _end(log, low if known is not None else None, growing=growing)
+            if self.options.read_committed:
+                high = min(high, view_of(log, read_committed=True).end)
+            found[label] = max(high, low)
+        if most_bytes is not None and known is not None:
+            news = [label for label in logs if found[label] > known.get(label, -1)]
+            for label in news:
+                low = known.get(label, _begin(logs[label]))
+                found[label] = _within(logs[label], low, found[label], most_bytes // len(news))
+        return found
+
+    def parts(self, start: Places, end: Places, size: int | None = None) -> list[Stretch]:
+        options, found = self.options, []
+        wanted = size or options.split_size
+        logs = options.logs()
+        divide = Division(wanted or usual_split_size(size_of(logs), options.cores), options.wanted, options.skip)
+        for log in logs:
+            low, high = start.get(log.partition.label, 0), end.get(log.partition.label, 0)
+            if low < high:
+                found += divide.stretches(log, low, high, options.visible(log))
+        return found
+
+    def name_of(self, part: Stretch) -> str:
+        where = f"{quote(part.place.topic or '', safe='')}-{part.place.partition}"
+        return f"{where}-{part.base:020d}-{part.start:010d}-{part.low}"
+
+    def size_of(self, part: Stretch) -> int:
+        return part.stop - part.start
+
+    def read(self, part: Stretch, order: Order | None = None) -> Iterator[pa.RecordBatch]:
+        schema = RecordTable(self.options).schema()
+        for records in part.records(self.options.wanted.within(part.low, part.high)):
+            if order is not None:
+                by = chosen_schema(RECORD_SCHEMA, order.columns)
+                codes = order.codes(rows_of(records, part.place, by))
+                if (codes != codes[0]).any():
+                    yield rows_of(records, part.place, schema).take(pa.array(np.argsort(codes, kind="stable")))
+                    continue
+            yield rows_of(records, part.place, schema)
+
+
+def _begin(log: PartitionLog) -> int:
+    """The first offset whose segment is there."""
+    return log.segments[0].base if log.segments else 0
+
+
+def _end(log: PartitionLog, known: int | None, *, growing: bool) -> int:
+    """The offset after the last batch that has arrived in full.
+
+    Args:
+        known: an offset that was the end before; the last segment is read from there on.
+        growing: a last batch with a wrong CRC is one that is being written.
+    """
+    if not log.segments:
+        return known or 0
+    last = segments_of(log)[-1]
+    end = last.base
+    start = last.position(known) if known is not None else 0
+    for block in last.scanned(start):
+        sound = np.flatnonzero(block.crc_ok) if growing else np.arange(len(block))
+        if len(sound):
+            end = max(end, int(block["last_offset"][sound].max()) + 1)
+    return max(end, known or 0)
+
+
+def _within(log: PartitionLog, low: int, high: int, most_bytes: int) -> int:
+    """The offset after the batches from one on that are of so many bytes, at least one batch."""
+    left, end = most_bytes, low
+    for number, segment in enumerate(segments_of(log)):
+        following = log.segments[number + 1].base if number + 1 < len(log.segments) else NO_END
+        if following <= low:
+            continue
+        for block in segment.scanned(segment.position(low)):
+            for offset, size in zip(block["last_offset"].tolist(), block.size.tolist(), strict=True):
+                if offset < low:
+                    continue
+                if offset >= high:
+                    return high
+                if left < size and end > low:
+                    return end
+                left, end = left - size, max(offset + 1, end)
+    return high

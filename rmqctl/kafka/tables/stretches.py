@@ -1,0 +1,398 @@
+"""Dividing the segments of a log directory among tasks, and reading a stretch of one.
+
+A segment is divided at entries of its offset index. Stretches in which nothing wanted can lie are left out: by names of
+partitions and segments, by entries of the offset index, and by time through the time index. An entry is believed where
+the batch that it leads to says the same; any division gives the same batches, whatever the entries say.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from formats.kafka.record_batch import HEADER_SIZE
+from rmqctl.errors import IOFailure
+from rmqctl.files.local import ByteSource
+from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.filters import Filters
+from rmqctl.kafka.block import Block, Ints
+from rmqctl.kafka.directory import LogFile, Segment
+from rmqctl.kafka.filters import Wanted
+from rmqctl.kafka.indexes import OffsetIndex, TimeIndex, read_offset_index, read_time_index
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.reading import Visible
+from rmqctl.kafka.tables.columns import Place
+from rmqctl.tables import note
+
+T = TypeVar("T")
+NO_END = (1 << 63) - 1
+_WINDOW = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFilter:
+    """Which records are wanted; see :class:`rmqctl.filters.Filters`.
+
+    Attributes:
+        topics: the topic is one of these.
+        queue_id: the number of the partition.
+        from_offset, to_offset: bounds of the record's offset, ``to_offset`` exclusive.
+        rest: filters on what a record says; those above are not set in it.
+    """
+
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+    after: int | None = None
+    before: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    rest: Filters = field(default_factory=Filters)
+
+    @classmethod
+    def of(cls, filters: Filters) -> KafkaFilter:
+        """What a user asks for, without the limit."""
+        rest = replace(
+            filters, topic=None, queue=None, limit=None, after=None, before=None, from_offset=None, to_offset=None
+        )
+        topics = () if filters.topic is None else (filters.topic,)
+        bounds = (filters.after, filters.before, filters.from_offset, filters.to_offset)
+        return cls(topics, filters.queue, *bounds, rest)
+
+    def includes(self, log: PartitionLog) -> bool:
+        """Whether records of a partition are wanted."""
+        topic, number = log.partition.topic, log.partition.partition
+        return (not self.topics or topic in self.topics) and self.queue_id in {None, number}
+
+    def within(self, low: int, high: int) -> Wanted:
+        """The tests for batches and records between two offsets, the upper one exclusive."""
+        low, high = max(low, self.from_offset or 0), min(high, NO_END if self.to_offset is None else self.to_offset)
+        return Wanted(
+            replace(
+                self.rest, after=self.after, before=self.before,
+                from_offset=low or None, to_offset=None if high == NO_END else high,
+            )
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A range of one segment, to be read anywhere.
+
+    Attributes:
+        base: of the segment.
+        size: bytes of the file.
+        start, stop: batches that start between these bytes.
+        low, high: records with offsets between these, ``high`` exclusive.
+        visible: what of the partition a consumer sees; None: all is read.
+    """
+
+    tree: Tree
+    file: str
+    place: Place
+    base: int
+    size: int
+    start: int
+    stop: int
+    low: int = 0
+    high: int = NO_END
+    visible: Visible | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """The batches that start in it; those of a block live until the next.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        check_reachable(self.tree)
+        source = self.tree.open(self.file)
+        try:
+            yield from scan(source, Extent(self.file, self.base, self.start, self.stop, self.size))
+        finally:
+            source.close()
+
+    def readable(self, found: Iterator[T]) -> Iterator[T]:
+        """What was found up to where the file cannot be read: that is a finding, and no end of the work.
+
+        Raises:
+            IOFailure: the directory is not there.
+        """
+        try:
+            yield from found
+        except OSError:
+            check_reachable(self.tree)
+
+    def batches(self, wanted: Wanted) -> Iterator[Block]:
+        """The batches that may hold wanted records."""
+        for block in self.blocks():
+            keep = wanted.batches(block)
+            if self.visible is not None:
+                keep &= self.visible.wanted(block)
+            if wanted.filters.damaged:
+                keep &= ~block.crc_ok
+            note(int(np.clip(block["records_count"][keep], 0, None).sum()), 0)
+            yield block if keep.all() else block.take(keep)
+        note(0, self.stop - self.start)
+
+    def records(self, wanted: Wanted) -> Iterator[Records]:
+        """The wanted records, each batch decoded once.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        tests = wanted.is_selective
+        for block in self.batches(wanted):
+            for records in records_of(block):
+                keep = wanted.records(records) if tests else None
+                if self.visible is not None:
+                    seen = records.offset < self.visible.end
+                    keep = seen if keep is None else keep & seen
+                found = records if keep is None or keep.all() else records.take(keep)
+                if len(found):
+                    yield found
+
+
+def check_reachable(tree: Tree) -> None:
+    """Refuse to take a whole directory that this machine does not have for an empty one.
+
+    Raises:
+        IOFailure: it is not there.
+    """
+    if isinstance(tree, LocalTree) and not os.path.isdir(tree.root):
+        raise IOFailure(
+            f"cannot read {tree.root} on {platform.node() or 'this machine'}",
+            "no such directory",
+            "every machine that runs tasks must have the directory under the same path: mount it there, or give a URL",
+        )
+
+
+# --- dividing -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How logs are divided.
+
+    Attributes:
+        size: bytes of log in one stretch.
+        wanted: only these records.
+        skip: leave out what holds none of them.
+    """
+
+    size: int
+    wanted: KafkaFilter
+    skip: bool = True
+
+    def stretches(
+        self, log: PartitionLog, low: int = 0, high: int = NO_END, visible: Visible | None = None
+    ) -> list[Stretch]:
+        """The stretches of a partition, in order, that may hold wanted records with offsets in ``[low, high)``."""
+        low, after = max(low, self.wanted.from_offset or 0), self.wanted.after
+        high = min(high, NO_END if self.wanted.to_offset is None else self.wanted.to_offset)
+        segments = segments_of(log)
+        place = Place(log.partition.topic or None, log.partition.partition)
+        found = []
+        for number, segment in enumerate(segments):
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            begin, end = segment.between(following, low, high, after) if self.skip else (0, segment.size)
+            found += [
+                Stretch(
+                    log.directory.tree,
+                    segment.log.name,
+                    place,
+                    segment.base,
+                    segment.size,
+                    start,
+                    stop,
+                    low,
+                    high,
+                    visible,
+                )
+                for start, stop in segment.divided(begin, end, self.size)
+            ]
+        return found
+
+
+def segments_of(log: PartitionLog) -> list[IndexedSegment]:
+    """The segments of a partition, ascending."""
+    return [IndexedSegment(log.directory.tree, segment) for segment in log.segments]
+
+
+class IndexedSegment:
+    """One segment with its indexes, each read when asked for."""
+
+    def __init__(self, tree: Tree, segment: Segment) -> None:
+        assert segment.log is not None
+        self.tree, self._segment, self.log = tree, segment, segment.log
+        self.base, self.size = segment.base, max(segment.log.size, 0)
+
+    def divided(self, begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
+        """A range of bytes in ranges of about a size each, that begin at entries of the index where it has any."""
+        if end - begin <= size + size // 2:
+            if begin < end:
+                yield begin, end
+            return
+        wanted = np.arange(begin + size, end, size)
+        positions = self._positions()
+        if len(positions):
+            wanted = positions[np.minimum(np.searchsorted(positions, wanted), len(positions) - 1)]
+        cuts = [begin, *(cut for cut in np.unique(wanted).tolist() if begin < cut < end), end]
+        yield from pairwise(cuts)
+
+    def _positions(self) -> Ints:
+        index = self.offset_index
+        found = np.zeros(0, np.int64) if index is None else index.positions
+        return found if (np.diff(found) > 0).all() else found[:0]
+
+    @cached_property
+    def offset_index(self) -> OffsetIndex | None:
+        """The entries of the offset index; None where it cannot be read."""
+        return _read(self._segment.offset_index, read_offset_index)
+
+    @cached_property
+    def _time_index(self) -> TimeIndex | None:
+        return _read(self._segment.time_index, read_time_index)
+
+    @cached_property
+    def begins_right(self) -> bool:
+        """Whether the first batch agrees with the name of the file."""
+        first = self._batch_at(0)
+        return first is not None and int(first["base_offset"][0]) >= self.base
+
+    def between(self, following: IndexedSegment | None, low: int, high: int, after: int | None) -> tuple[int, int]:
+        """The bytes in which wanted records may lie; equal ones where none does."""
+        if low <= self.base and high == NO_END and after is None:
+            return 0, self.size
+        if not self.size or not self.begins_right:
+            return 0, self.size
+        ends = following.base if following is not None and following.begins_right else None
+        if self.base >= high or (ends is not None and ends <= low):
+            return 0, 0
+        if after is not None:
+            low = max(low, self._first_since(after))
+            if ends is not None and ends <= low:
+                return 0, 0
+        return self.position(low), self._end_position(high)
+
+    def _first_since(self, time: int) -> int:
+        """An offset below which every batch is older, by the time index; 0 where it does not tell."""
+        index = self._time_index
+        if index is None or not len(index):
+            return 0
+        times, offsets = index.timestamps, index.offsets(self.base)
+        if (np.diff(times) < 0).any() or (np.diff(offsets) < 0).any():
+            return 0
+        entry = int(np.searchsorted(times, time)) - 1
+        if entry < 0:
+            return 0
+        offset = int(offsets[entry])
+        proof = self._batch_with(offset)
+        return offset + 1 if proof is not None and int(proof["max_timestamp"][0]) == int(times[entry]) else 0
+
+    def position(self, offset: int) -> int:
+        """Where a batch starts before which all offsets are lower; 0 where the index does not tell."""
+        entries = self._entries()
+        if entries is None or offset <= self.base:
+            return 0
+        offsets, positions = entries
+        entry = int(np.searchsorted(offsets, offset, side="right")) - 1
+        return int(positions[entry]) if entry >= 0 and self._is_true(entry) else 0
+
+    def _end_position(self, offset: int) -> int:
+        """Where a batch starts from which on all offsets are at least this one; else the end of the file."""
+        entries = self._entries()
+        if entries is None or offset == NO_END:
+            return self.size
+        entry = int(np.searchsorted(entries[0], offset)) + 1
+        return int(entries[1][entry]) if entry < len(entries[0]) and self._is_true(entry) else self.size
+
+    def _entries(self) -> tuple[Ints, Ints] | None:
+        """Last offset and position of the indexed batches; None where they do not ascend."""
+        index = self.offset_index
+        if index is None or not len(index):
+            return None
+        offsets, positions = index.offsets(self.base), index.positions
+        return (offsets, positions) if (np.diff(offsets) > 0).all() and len(self._positions()) else None
+
+    def _is_true(self, entry: int) -> bool:
+        """Whether a batch stands where an entry says, and ends with its offset."""
+        entries = self._entries()
+        assert entries is not None
+        batch = self._batch_at(int(entries[1][entry]))
+        return batch is not None and int(batch["last_offset"][0]) == int(entries[0][entry])
+
+    def scanned(self, start: int) -> Iterator[Block]:
+        """The batches from a place on where one should start.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        source = self.log.open()
+        try:
+            yield from scan(source, Extent(self.log.name, self.base, start))
+        finally:
+            source.close()
+
+    def _batch_at(self, position: int) -> Block | None:
+        """The sound batch at a position; None where there is none."""
+        found = next(self._batches(position, position + 1, 4 * HEADER_SIZE), None)
+        return found if found is not None and int(found.position[0]) == position else None
+
+    def _batch_with(self, offset: int) -> Block | None:
+        """The sound batch that an offset lies in, looked for from the index entry before it on."""
+        for block in self._batches(self.position(offset), self.size, _WINDOW):
+            rows = np.flatnonzero(block["last_offset"] >= offset)
+            if len(rows):
+                found = block.take(rows[:1])
+                return found if int(found["base_offset"][0]) <= offset and bool(found.crc_ok[0]) else None
+        return None
+
+    def _batches(self, start: int, stop: int, window: int) -> Iterator[Block]:
+        """Blocks with sound batches from a place on where one should start; nothing where the file cannot be read."""
+        if not 0 <= start < self.size:
+            return
+        source = self.log.open()
+        try:
+            for block in scan(source, Extent(self.log.name, self.base, start, stop, self.size, chained=True), window):
+                if block.crc_ok.any():
+                    yield block.take(block.crc_ok)
+        except OSError:
+            return
+        finally:
+            source.close()
+
+
+def _read(file: LogFile | None, read: Callable[[ByteSource], T]) -> T | None:
+    """What a derived file holds; None where it is not there or cannot be read."""
+    if file is None:
+        return None
+    try:
+        source = file.open()
+        try:
+            return read(source)
+        finally:
+            source.close()
+    except OSError:
+        return None
+
+
+def grouped(stretches: Sequence[Stretch], size: int) -> list[list[Stretch]]:
+    """Stretches in order, as many together as make a size."""
+    found: list[list[Stretch]] = []
+    room = 0
+    for stretch in stretches:
+        length = stretch.stop - stretch.start
+        if room < length or not found:
+            found.append([])
+            room = size
+        found[-1].append(stretch)
+        room -= length
+    return found

@@ -1,0 +1,339 @@
+"""The tables of log directories by name: ``records``, ``batches``, and small ones with the rows of the verbs.
+
+What figures are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from formats.kafka.record_batch import HEADER_SIZE
+from rmqctl.arrow import TIME, ArrowTable, in_calendar, strings
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters
+from rmqctl.kafka.filters import Wanted
+from rmqctl.kafka.tables.columns import RECORD_SCHEMA
+from rmqctl.kafka.tables.records import BatchTable, KafkaOptions, RecordLog, RecordTable, kafka_options, limited
+from rmqctl.kafka.tables.stretches import IndexedSegment, KafkaFilter, Stretch, segments_of
+from rmqctl.kafka.verbs import looking
+from rmqctl.kafka.verbs.checking import findings_of
+from rmqctl.tables import BadOption, Condition, Figures, Share, Table, narrowed_by
+
+Rows = Iterable[Mapping[str, Any] | None]
+_ROWS = 4096
+
+TOPIC_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("log_start_offset", pa.int64()),
+        ("log_end_offset", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("segments", pa.int32()),
+        ("first_timestamp", TIME),
+        ("last_timestamp", TIME),
+    ]
+)
+"""Columns of the command ``topics``: one row a partition."""
+
+CONSUMER_SCHEMA = pa.schema(
+    [
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("consumer_offset", pa.int64()),
+        ("log_end_offset", pa.int64()),
+        ("lag", pa.int64()),
+        ("metadata", pa.string()),
+        ("leader_epoch", pa.int32()),
+        ("commit_timestamp", TIME),
+        ("anomaly", pa.string()),
+        ("pending_offset", pa.int64()),
+    ]
+)
+"""Columns of the command ``lag``: one row a group in a partition."""
+
+TRANSACTION_SCHEMA = pa.schema(
+    [
+        ("transactional_id", pa.string()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int32()),
+        ("state", pa.string()),
+        ("partitions", pa.list_(pa.string())),
+        ("start_timestamp", TIME),
+        ("timeout_ms", pa.int64()),
+        ("last_update", TIME),
+        ("hanging", pa.bool_()),
+    ]
+)
+"""Columns of the command ``transactions``."""
+
+FINDING_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("severity", pa.string()),
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+        ("size", pa.int64()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("message", pa.string()),
+        ("remedy", pa.string()),
+    ]
+)
+"""Keys of the findings of ``verify``; null where a fact is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """A small table that needs the whole directory at once.
+
+    Attributes:
+        columns: its schema.
+        find: gives its rows.
+    """
+
+    options: KafkaOptions
+    columns: pa.Schema
+    find: Callable[[KafkaOptions], Rows]
+
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    def parts(self) -> list[int]:
+        return [0]
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:
+        return batched(self.find(self.options), self.columns)
+
+
+def batched(rows: Rows, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows with times in ms as batches; keys that are no column are left out."""
+    times = [f.name for f in schema if f.type == TIME]
+    found = (row for row in rows if row is not None)
+    made = ({name: row.get(name) for name in schema.names} | {t: _moment(row.get(t)) for t in times} for row in found)
+    while some := list(islice(made, _ROWS)):
+        yield pa.RecordBatch.from_pylist(some, schema=schema)
+
+
+def _moment(milliseconds: int | None) -> int | None:
+    """Microseconds; null for -1, where there is none, and for what no calendar holds."""
+    known = milliseconds is not None and milliseconds != -1 and in_calendar(milliseconds)
+    return milliseconds * 1000 if known and milliseconds is not None else None
+
+
+def _topics(options: KafkaOptions) -> Rows:
+    rows = looking.topics(options.replicas(), topic=None, by_topic=False).rows
+    wanted = options.wanted
+    for row in filter(None, rows):
+        if (not wanted.topics or row["topic"] in wanted.topics) and wanted.queue_id in {None, row["partition"]}:
+            yield row
+
+
+def _consumers(options: KafkaOptions) -> Rows:
+    return looking.lag(options.replicas(), group=None, topic=None).rows
+
+
+def _transactions(options: KafkaOptions) -> Rows:
+    return looking.transaction_states(options.replicas()).rows
+
+
+def _findings(options: KafkaOptions) -> Rows:
+    return (finding.row() for finding in findings_of(options.replicas().place, options.level))
+
+
+def _small(schema: pa.Schema, find: Callable[[KafkaOptions], Rows]) -> Callable[[KafkaOptions], Table]:
+    return lambda options: RowTable(options, schema, find)
+
+
+TABLES: dict[str, Callable[[KafkaOptions], Table]] = {
+    "records": RecordTable,
+    "batches": BatchTable,
+    "findings": _small(FINDING_SCHEMA, _findings),
+    "topics": _small(TOPIC_SCHEMA, _topics),
+    "consumer_offsets": _small(CONSUMER_SCHEMA, _consumers),
+    "transactions": _small(TRANSACTION_SCHEMA, _transactions),
+}
+_NARROWED = {"topic": "topic", "partition": "queue", "timestamp": "time", "offset": "place"}
+
+
+def tables_of(given: Mapping[str, str]) -> KafkaTables:
+    """The tables of log directories by the options of the data source.
+
+    Raises:
+        BadOption: one is not known, or its value is no such thing.
+    """
+    return KafkaTables(kafka_options(given))
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTables:
+    """The tables of one broker's log directories (`rmqctl.tables.Tables`)."""
+
+    options: KafkaOptions
+    names = tuple(TABLES)
+
+    @property
+    def path(self) -> str:
+        return self.options.path
+
+    def table(self, name: str) -> Table:
+        if name not in TABLES:
+            raise BadOption(f"a log directory has no table {name!r}; there are {', '.join(TABLES)}")
+        return TABLES[name](self.options)
+
+    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> KafkaTables:
+        if columns == ():
+            columns = ("partition",)
+        wanted = narrowed_by(self.options.wanted, conditions, _NARROWED)
+        return KafkaTables(replace(self.options, columns=columns, wanted=wanted))
+
+    def for_cores(self, cores: int | None) -> KafkaTables:
+        return KafkaTables(replace(self.options, cores=cores))
+
+    def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
+        found = findings_of(self.options.replicas().place, self.options.level, share)
+        return batched((finding.row() for finding in found), FINDING_SCHEMA)
+
+    def log(self) -> RecordLog:
+        return RecordLog(self.options)
+
+    def figures(self) -> Figures:
+        return Figures(GROUPS, FigureTable(self.options), KeyTable(self.options), _span(self.options))
+
+    def described(self) -> dict[str, Any]:
+        found = asdict(self.options.wanted)
+        rest = found.pop("rest")
+        if rest["grep"] is not None:
+            rest["grep"] = rest["grep"].pattern.decode("utf-8", "replace")
+        return {**found, **{k: v for k, v in rest.items() if v}, "read_committed": self.options.read_committed}
+
+
+def as_tables(path: str, filters: Filters, split_size: int | None, body: str) -> KafkaTables:
+    """The tables of log directories, to be read part by part; with a limit the log is walked here up to it.
+
+    Raises:
+        WrongUsage: a filter or a choice means nothing for Kafka.
+    """
+    if body == "stored":
+        raise WrongUsage("--body", "stored is for RocketMQ: a batch of Kafka is compressed as a whole.")
+    Wanted(filters)  # refuses what has no meaning
+    options = KafkaOptions(path, body=body, split_size=split_size, wanted=KafkaFilter.of(filters))
+    return KafkaTables(options if filters.limit is None else limited(options, filters.limit))
+
+
+def stream(
+    path: str, name: str, topics: tuple[str, ...], filters: Filters, columns: Sequence[str] | None
+) -> ArrowTable:
+    """A table with the wanted rows and columns, read while it is consumed.
+
+    Raises:
+        WrongUsage: there is no such table, or a filter means nothing for Kafka.
+    """
+    if name not in TABLES:
+        raise WrongUsage("table", f"{name!r} is none; there are {', '.join(TABLES)}.")
+    Wanted(filters)
+    wanted = replace(KafkaFilter.of(filters), topics=topics)
+    found = TABLES[name](KafkaOptions(path, None if columns is None else tuple(columns), wanted=wanted))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in found.parts():
+            yield from found.read(part)
+
+    return ArrowTable(found.schema(), batches)
+
+
+# --- what figures are made of -------------------------------------------------------------------------
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "topic": ("topic",),
+    "queue": ("topic", "partition"),
+    "hour": ("hour_timestamp",),
+    "compression": ("compression",),
+    "producer": ("producer_id",),
+}
+"""What figures are grouped by, and the columns that name a group."""
+
+_FIGURES = ("topic", "partition", "timestamp", "size", "compression", "batch_size", "producer_id", "crc_ok")
+
+
+class FigureTable(RecordTable):
+    """Records as :class:`rmqctl.tables.Figures` has them: a batch counts with the first of its records.
+
+    ``bytes`` are those of batches as stored. ``body_bytes`` are those of keys, values and headers, compressed where the
+    batch is; nobody stores how long a record waited.
+    """
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([RECORD_SCHEMA.field(name) for name in ("topic", "partition", "compression", "producer_id")])
+
+    def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        for batch in RecordTable(replace(self.options, columns=_FIGURES)).read(part):
+            size, none = batch.column("size"), pc.equal(batch.column("compression"), "none")
+            stored = batch.column("batch_size").cast(pa.int64())
+            packed = pc.fill_null(pc.max_element_wise(pc.subtract(stored, HEADER_SIZE), 0, skip_nulls=False), 0)
+            columns = {
+                **{name: batch.column(name) for name in self.schema().names},
+                "time": batch.column("timestamp"),
+                "waited_ms": pa.nulls(len(batch), pa.int64()),
+                "size": size,
+                "bytes": pc.fill_null(stored, 0),
+                "body_bytes": pc.if_else(none, size, packed),
+                "body_bytes_decompressed": size,
+                "bad_crc": pc.invert(batch.column("crc_ok")).cast(pa.int64()),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+class KeyTable(RecordTable):
+    """Keys of records, each a list of one; no key is meant to be unique."""
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([("topic", pa.string()), ("unique_key", pa.string()), ("keys", pa.list_(pa.string()))])
+
+    def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        for batch in RecordTable(replace(self.options, columns=("topic", "key"))).read(part):
+            key = batch.column("key")
+            has = key.is_valid()
+            ends = pc.cumulative_sum(has.cast(pa.int32())).to_pylist()
+            lists = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), strings(key.filter(has)))
+            arrays = [batch.column("topic"), pa.nulls(len(batch), pa.string()), lists]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema())
+
+
+def _span(options: KafkaOptions) -> int | None:
+    """Between the first and the last time that the first and the last segments of partitions show."""
+    first, last = list[int](), list[int]()
+    for log in options.logs():
+        segments = segments_of(log)
+        for segment in segments[:1]:
+            first += _times(segment, 0, "base_timestamp")[:1]
+        for segment in segments[-1:]:
+            last += _times(segment, segment.position(1 << 62), "max_timestamp")[-1:]
+    if not first or not last:
+        return None
+    wanted = options.wanted
+    return min(max(last), wanted.before or max(last)) - max(min(first), wanted.after or min(first))
+
+
+def _times(segment: IndexedSegment, start: int, name: str) -> list[int]:
+    """Times of batches from a place on, as far as the first that has one for the start of a segment."""
+    found: list[int] = []
+    for block in segment.scanned(start):
+        times = block[name]
+        found += times[times > 0].tolist()
+        if found and not start:
+            break
+    return found

@@ -1,0 +1,196 @@
+"""The tables of log directories without Spark: the rows of ``dump`` and of the verbs, whatever the splits."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Rendering
+from rmqctl.opening import open_store
+from rmqctl.tables import BadOption, tables_of
+
+STORES = ("2.8.2-crash", "3.9.2-clean", "4.3.1-crash")
+
+
+def rows(name: str, path: Path, **options: str) -> list[dict[str, Any]]:
+    source = tables_of("kafkalog", {"path": str(path), **options}).table(name)
+    found = [row for part in source.parts() for batch in source.read(part) for row in batch.to_pylist()]
+    assert all(list(row) == source.schema().names for row in found)
+    return [{key: _plain(value) for key, value in row.items()} for row in found]
+
+
+def _plain(value: Any) -> Any:
+    return round(value.replace(tzinfo=UTC).timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def dumped(path: Path, *args: str) -> list[dict[str, Any]]:
+    """The batches and records of ``dump``, but for copies of partitions that no broker serves."""
+    store: Any = open_store(str(path))
+    plain = {log.partition.directory for log in store.replicas.all}
+    found = store.dump(rendering=Rendering(records="--records" in args)).rows
+    return [row for row in found if row.get("file", "").partition("/")[0] in plain]
+
+
+def raw(text: Any) -> bytes | None:
+    if text is None:
+        return None
+    return base64.b64decode(text["base64"]) if isinstance(text, dict) else str(text).encode()
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_records_are_those_of_dump_whatever_the_splits(name: str) -> None:
+    root = golden.pristine(name)
+    expected = [row for row in dumped(root, "--records") if row["kind"] == "record"]
+    batches = {(row["file"], row["position"]): row for row in dumped(root) if row["kind"] == "batch"}
+    found = rows("records", root)
+    keys = (
+        "file",
+        "topic",
+        "partition",
+        "batch_position",
+        "offset",
+        "sequence",
+        "key_size",
+        "value_size",
+        "control_type",
+    )
+    assert [{key: row[key] for key in keys} for row in found] == [{key: row[key] for key in keys} for row in expected]
+    seen = set()
+    for row, true in zip(found, expected, strict=True):
+        assert (row["key"], row["value"]) == (raw(true["key"]), raw(true["value"]))
+        assert [(h["name"], h["value"]) for h in row["headers"]] == [(n, raw(v)) for n, v in true["headers"]]
+        assert row["timestamp"] == (None if true["timestamp"] == -1 else true["timestamp"])
+        batch = batches[row["file"], row["batch_position"]]
+        for key in (
+            "magic",
+            "compression",
+            "timestamp_type",
+            "leader_epoch",
+            "producer_id",
+            "producer_epoch",
+            "crc_ok",
+        ):
+            assert row[key] == batch[key], key
+        place = row["file"], row["batch_position"]
+        assert row["batch_size"] == (None if place in seen else batch["size"])
+        seen.add(place)
+    assert rows("records", root, splitSize="5000") == found
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_batches_are_those_of_dump(name: str) -> None:
+    root = golden.pristine(name)
+    expected = [row for row in dumped(root) if row["kind"] == "batch"]
+    for row in expected:
+        del row["kind"]
+        for key in ("base_timestamp", "max_timestamp", "delete_horizon"):
+            row[key] = None if row[key] == -1 else row[key]
+    assert rows("batches", root) == expected
+    assert rows("batches", root, splitSize="1KiB") == expected
+
+
+def test_small_tables_are_the_verbs(rmqctl: Any) -> None:
+    root = golden.pristine("4.3.1-clean")
+    for table, verb in (("topics", "topics"), ("consumer_offsets", "lag"), ("transactions", "transactions")):
+        said = [json.loads(line) for line in rmqctl(verb, root, "-o", "jsonl").stdout.splitlines()]
+        found = rows(table, root)
+        assert found
+        for row, true in zip(found, said, strict=True):
+            assert {k: v for k, v in row.items() if v is not None} == {
+                k: v
+                for k, v in true.items()
+                if k in row and v is not None and not (k.endswith(("timestamp", "update")) and v == -1)
+            }
+
+
+def test_findings_are_those_of_verify(tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    log = max(root.glob("*/*.log"), key=lambda file: file.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[200:260] = bytes(60)
+    log.write_bytes(data)
+    true = [row for row in open_store(str(root)).verify().rows if row is not None]
+    found = rows("findings", root)
+    assert [{k: v for k, v in row.items() if v is not None} for row in found] == [
+        {k: v for k, v in row.items() if k != "kind"} for row in true
+    ]
+    assert rows("records", root)  # damage ends nothing
+
+
+@pytest.mark.parametrize(("name", "skip"), [("2.8.2-crash", "true"), ("4.3.1-crash", "true"), ("4.3.1-crash", "false")])
+def test_options_choose_records(name: str, skip: str) -> None:
+    root = golden.pristine(name)
+    every = rows("records", root)
+    topic = max({row["topic"] for row in every}, key=lambda t: sum(row["topic"] == t for row in every))
+    own = [row for row in every if row["topic"] == topic]
+    middle = own[len(own) // 2]
+    for options, keep in (
+        ({"topic": topic}, lambda r: r["topic"] == topic),
+        ({"topic": topic, "partition": "0"}, lambda r: r["topic"] == topic and r["partition"] == 0),
+        ({"fromOffset": "20", "toOffset": "70"}, lambda r: 20 <= r["offset"] < 70),
+        (
+            {"after": str(middle["timestamp"])},
+            lambda r: r["timestamp"] is not None and r["timestamp"] >= middle["timestamp"],
+        ),
+        (
+            {"before": str(middle["timestamp"])},
+            lambda r: r["timestamp"] is None or r["timestamp"] < middle["timestamp"],
+        ),
+    ):
+        found = rows("records", root, splitSize="8KiB", skip=skip, columns="topic,partition,offset", **options)
+        assert found == [{k: r[k] for k in ("topic", "partition", "offset")} for r in every if keep(r)], options
+
+
+def test_index_entries_spare_reading(tmp_path: Path) -> None:
+    root = golden.pristine("4.3.1-clean")
+    every = rows("records", root)
+    last = max(every, key=lambda row: row["timestamp"] or 0)
+
+    def stretches(**options: str) -> list[Any]:
+        parts = tables_of("kafkalog", {"path": str(root), "splitSize": "1KiB", **options}).table("records").parts()
+        return [stretch for part in parts for stretch in part]
+
+    def size(found: list[Any]) -> int:
+        return sum(stretch.stop - stretch.start for stretch in found)
+
+    whole = size(stretches())
+    assert size(stretches(after=str(last["timestamp"]))) < whole / 2
+    assert size(stretches(fromOffset="200")) < whole / 2
+    assert size(stretches(toOffset="5")) < whole / 2
+    assert size(stretches(toOffset="5", skip="false")) == whole
+    assert max(stretch.start for stretch in stretches()) > 0
+
+
+def test_read_committed_hides_what_consumers_do_not_get() -> None:
+    root = golden.pristine("3.9.2-clean")
+    store: Any = open_store(str(root))
+    plain = {log.partition.directory for log in store.replicas.all}
+    rows_of_dump = store.dump(read_committed=True, rendering=Rendering(records=True)).rows
+    shown = [row for row in rows_of_dump if row["kind"] == "record" and row["file"].partition("/")[0] in plain]
+    found = rows("records", root, read_committed="true")
+    assert [(r["topic"], r["partition"], r["offset"]) for r in found] == [
+        (r["topic"], r["partition"], r["offset"]) for r in shown
+    ]
+    every = rows("records", root)
+    assert len(found) < len([row for row in every if row["control_type"] is None])
+
+
+def test_a_store_gives_its_tables_as_arrow() -> None:
+    store = open_store(str(golden.pristine("4.3.1-clean")))
+    assert store.tables() == ("records", "batches", "findings", "topics", "consumer_offsets", "transactions")
+    table = store.table("records", topic="__consumer_offsets", columns=["offset", "key"]).read()
+    assert table.column_names == ["offset", "key"]
+    assert len(table) > 0
+    with pytest.raises(WrongUsage, match="records, batches"):
+        store.table("messages")
+    with pytest.raises(BadOption, match="no column 'keys'"):
+        store.table("records", columns=["keys"])
+    with pytest.raises(BadOption, match="readcommitted"):
+        tables_of("kafkalog", {"path": "x", "readcomitted": "true"})
