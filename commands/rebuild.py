@@ -1,4 +1,4 @@
-"""`rmqctl rebuild`: queues, index and checkpoint from the log, in place by plan or into a directory."""
+"""`rmqctl rebuild`: queues, indexes and checkpoints from the log, in place by plan or into a directory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 @click.command("rebuild")
 @store_options
-@click.option("--queues", is_flag=True, help="Rebuild the queues.")
-@click.option("--index", is_flag=True, help="Rebuild the key index.")
-@click.option("--checkpoint", is_flag=True, help="Rebuild the checkpoint.")
-@click.option("--topic", "topics", multiple=True, help="Only the queues of this topic; repeatable.")
+@click.option("--queues", is_flag=True, help="RocketMQ: rebuild the queues.")
+@click.option("--index", is_flag=True, help="Rebuild the key index; Kafka: offset, time and transaction indexes.")
+@click.option(
+    "--checkpoint", is_flag=True, help="Rebuild the checkpoint; Kafka: producer snapshots, leader epochs, checkpoints."
+)
+@click.option("--topic", "topics", multiple=True, help="Only the queues, or partitions, of this topic; repeatable.")
 @click.option(
     "--into",
     type=LocalPath(file_okay=False),
@@ -70,11 +72,15 @@ def command(
     quarantine beside the journal; `rmqctl undo JOURNAL` takes that back. A store with RocksDB queues gets
     queue files with --into. Exits 1 when something differs and nothing was written.
 
+    In a Kafka log directory it is all that derives from the logs, and partition.metadata from the metadata
+    log. A file with other bytes that answers alike stays: index entries depend on when a broker was started.
+
     \b
     Examples:
       rmqctl rebuild /data/rocketmq/store
       rmqctl rebuild /data/rocketmq/store --queues --topic Orders --apply
       rmqctl rebuild /data/rocketmq/store --into /data/rebuilt
+      rmqctl rebuild /data/kafka --index --apply
     """
     if into and manner.is_real:
         refuse("--into", "leaves the store alone, and --apply changes it: give one of the two.")

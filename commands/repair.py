@@ -14,7 +14,13 @@ from commands._types import refuse
 @store_options
 @click.option("--only", multiple=True, metavar="ID", help="Only steps for this finding, such as 'log.*'; repeatable.")
 @click.option("--skip", multiple=True, metavar="ID", help="No steps for this finding; repeatable.")
-@click.option("--from", "replica", metavar="STORE", help="A replica of this store to take destroyed bytes from.")
+@click.option(
+    "--from",
+    "replicas",
+    multiple=True,
+    metavar="STORE",
+    help="A replica of this store to take destroyed bytes from; Kafka: repeatable.",
+)
 @click.option(
     "--body-damage",
     type=click.Choice(["placeholder", "accept"]),
@@ -29,6 +35,12 @@ from commands._types import refuse
     metavar="OFFSET",
     help="Replace the message at this physical offset by a placeholder; repeatable.",
 )
+@click.option(
+    "--abort-transaction",
+    multiple=True,
+    metavar="PARTITION:PRODUCER",
+    help="Kafka: end this open transaction by an ABORT marker, such as orders-0:4000; repeatable.",
+)
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @apply_options
 @output_option("hex")
@@ -36,14 +48,18 @@ def command(
     store: StoreOptions,
     only: tuple[str, ...],
     skip: tuple[str, ...],
-    replica: str | None,
+    replicas: tuple[str, ...],
     body_damage: str,
     neutralize: tuple[int, ...],
+    abort_transaction: tuple[str, ...],
     processes: int | None,
     manner: Manner,
     out: Output,
 ) -> None:
     """Plan how to mend a store: heal, take from a replica, bridge with placeholders, cut only at the very end.
+
+    In a Kafka log directory a bridge is an empty batch of the same offsets and, where it can be, the same
+    bytes; partitions that the cluster does not know are set aside.
 
     Each step says what is done, what proves that it is right, and how many messages are given up. No
     sound record moves, no queue offset changes hands. --apply carries the plan out through a journal;
@@ -54,15 +70,17 @@ def command(
       rmqctl repair /data/rocketmq/store
       rmqctl repair /data/rocketmq/store -o hex
       rmqctl repair /data/rocketmq/store --from /backup/store --apply
+      rmqctl repair /data/kafka --from /mnt/broker2/kafka --from /mnt/broker3/kafka
     """
     _check_ids(only, skip)
     proposal = store.open_silently().repair(
         only=only,
         skip=skip,
-        replica=StoreOptions(replica, broker_conf=store.broker_conf).open_silently() if replica else None,
+        replicas=[StoreOptions(path, broker_conf=store.broker_conf).open_silently() for path in replicas],
         body_damage=body_damage,
         neutralize=neutralize,
         processes=processes,
+        abort_transaction=abort_transaction,
         intent=manner,
     )
     propose(proposal, manner, out)

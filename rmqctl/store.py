@@ -350,7 +350,7 @@ class Store(Protocol):
         *,
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
-        replica: Store | None = None,
+        replicas: Sequence[Store] = (),
         body_damage: str = "placeholder",
         neutralize: Sequence[int] = (),
         processes: int | None = None,
@@ -361,7 +361,7 @@ class Store(Protocol):
 
         Args:
             only, skip: patterns of finding ids.
-            replica: a store of the same family to take destroyed bytes from.
+            replicas: stores of the same family to take destroyed bytes from.
             body_damage: ``placeholder`` or ``accept``.
             neutralize: physical offsets of messages to replace.
             more: options of one family only.

@@ -125,9 +125,9 @@ class KafkaStore(Store):
     ) -> Answer:
         from rmqctl.kafka.verbs import checking
 
-        wanted = processes or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
+        shared = self._processes(processes)
         return checking.verify(
-            self.replicas, self.logs, level=level, cross=cross, processes=wanted, notes=notes, share=share
+            self.replicas, self.logs, level=level, cross=cross, processes=shared, notes=notes, share=share
         )
 
     def topics(self, *, topic: str | None = None, by_topic: bool = False, as_found: bool = False) -> Answer:
@@ -255,6 +255,57 @@ class KafkaStore(Store):
         asked = recovering.StartQuestion(as_release, self.settings, plan=plan, list_lost=list_lost, compare=compare)
         return recovering.recover(self.replicas, asked, answer)
 
+    def repair(
+        self,
+        *,
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        replicas: Sequence[Store] = (),
+        body_damage: str = "placeholder",
+        neutralize: Sequence[int] = (),
+        processes: int | None = None,
+        intent: Intent = DRY_RUN,
+        **more: Any,
+    ) -> Proposal:
+        from rmqctl.kafka.verbs import mending
+
+        abort = tuple(more.pop("abort_transaction", ()))
+        accept = body_damage == "accept"
+        refuse_options(self, "repair", {**more, "neutralize": tuple(neutralize), "body-damage accept": accept})
+        answer = Proposal(intent=intent, lock=self.lock)
+        hold_to_change(self, answer, intent)
+        others = []
+        for replica in replicas:
+            if not isinstance(replica, KafkaStore):
+                raise WrongUsage("--from", f"{replica.root} is no Kafka log directory.")
+            others.append(replica.replicas)
+        shared = self._processes(processes)
+        asked = mending.RepairQuestion(tuple(only), tuple(skip), tuple(others), abort, self.settings, shared)
+        return mending.plan_to_mend(self.replicas, asked, answer)
+
+    def rebuild(
+        self,
+        *,
+        parts: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        into: Path | None = None,
+        owner: str | None = None,
+        processes: int | None = None,
+        as_release: Release | None = None,
+        share: Callable[..., Any] | None = None,
+        intent: Intent = DRY_RUN,
+        **more: Any,
+    ) -> Proposal:
+        from rmqctl.kafka.verbs import mending
+
+        refuse_options(self, "rebuild", more)
+        if share is not None:
+            raise WrongUsage("--engine", "spark is for RocketMQ: files of a log directory are made here.")
+        answer = Proposal(intent=intent, lock=self.lock)
+        asked = mending.RebuildQuestion(parts, topics, into, owner, self.settings, self._processes(processes))
+        hold_to_change(self, answer, intent)
+        return mending.plan_rebuild(self.replicas, asked, answer)
+
     # --- copying and comparing ----------------------------------------------------------------------
 
     def salvage(
@@ -288,6 +339,10 @@ class KafkaStore(Store):
             as_topic_files=as_topic_files,
             owner=owner,
         )
+
+    def _processes(self, wanted: int | None) -> int:
+        """Processes that share the logs."""
+        return wanted or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
 
     # --- as tables ----------------------------------------------------------------------------------
 

@@ -310,7 +310,7 @@ class RocketMQ(Store):
         *,
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
-        replica: Store | None = None,
+        replicas: Sequence[Store] = (),
         body_damage: str = "placeholder",
         neutralize: Sequence[int] = (),
         processes: int | None = None,
@@ -322,7 +322,9 @@ class RocketMQ(Store):
         refuse_options(self, "repair", more)
         answer = self._proposal(intent)
         hold_to_change(self, answer, intent)
-        other = None if replica is None else _of_family(replica, "--from").files
+        if len(replicas) > 1:
+            raise WrongUsage("--from", "takes one store of RocketMQ; repair again with the next.")
+        other = _of_family(replicas[0], "--from").files if replicas else None
         asked = planning.RepairQuestion(tuple(only), tuple(skip), other, body_damage, tuple(neutralize), processes)
         return planning.repair(self.files, asked, answer)
 

@@ -118,7 +118,7 @@ class RebuildOptions:
         parts: of :data:`PARTS`; empty: all.
         topics: names; empty: all.
         settings: of the broker.
-        fresh: also what answers alike, as if nothing were there.
+        fresh: the content of what answers alike is that which was made, not that which is there.
         processes: that share the logs while they are verified.
     """
 
@@ -211,10 +211,10 @@ class _Rebuild:
         finding = next(iter(self.wrong.get(name, ())), None)
         if is_equal:
             self.found.changes.append(Change(name, "equal", content))
-        elif finding is not None or self.wanted.fresh:
+        elif finding is not None:
             self._add(name, "replace", content, finding)
         else:
-            self.found.changes.append(Change(name, "keep", stored))
+            self.found.changes.append(Change(name, "keep", content if self.wanted.fresh else stored))
 
     def _add(self, name: str, change: str, content: bytes, finding: Finding | None) -> None:
         if finding is None:

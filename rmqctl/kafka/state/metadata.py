@@ -62,6 +62,7 @@ class MetadataImage:
         topics: topic id by name.
         partitions: fields of a PartitionRecord by topic id and number.
         configs: value by kind of resource, its name, and the name of the setting.
+        quorum: ids of the voters of the last leader change.
         in_transaction: records of a metadata transaction that has not ended, and so are not applied.
     """
 
@@ -82,6 +83,7 @@ class MetadataImage:
     voters: list[Values] = field(default_factory=list)
     kraft_version: int = 0
     leader: int | None = None
+    quorum: list[int] = field(default_factory=list)
     next_producer_id: int | None = None
     zk_migration_state: int | None = None
     in_transaction: list[MetadataRecord] | None = None
@@ -259,6 +261,7 @@ class _Replay:
         image = self.image
         if name == "LeaderChangeMessage":
             image.leader = value["leaderId"]
+            image.quorum = [voter["voterId"] for voter in value["voters"] or []]
         elif name == "KRaftVersionRecord":
             image.kraft_version = value["kRaftVersion"]
         elif name == "VotersRecord":

@@ -19,6 +19,7 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.kafka.verify.driver import Verification
 from rmqctl.repair import apply
+from tests.conftest import Rmqctl
 
 DERIVED = {".index", ".timeindex", ".txnindex", ".snapshot"}
 SMALL = {"leader-epoch-checkpoint", "partition.metadata"}
@@ -132,3 +133,20 @@ def test_an_id_of_another_topic_stays_without_proof(tmp_path: Path) -> None:
     changed = {change.name for change in found.changes if change.change == "replace"}
     assert changed == {"plain-none-0/partition.metadata"}, "its segments were written after the topic was made"
     assert "deleted" in found.left["empty-topic-0/partition.metadata"]
+
+
+def test_the_command_puts_them_in_place_and_takes_them_out_again(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-clean", tmp_path)
+    missing = root / "txn-a-0/00000000000000000037.txnindex"
+    content = missing.read_bytes()
+    missing.unlink()
+    assert rmqctl("rebuild", root).exit_code == 1
+    assert rmqctl("rebuild", root, "--apply").exit_code == 0
+    assert missing.read_bytes() == content
+    assert rmqctl("rebuild", root).exit_code == 0
+    assert rmqctl("rebuild", root, "--queues").exit_code == 2
+    assert rmqctl("undo", root).exit_code == 0
+    assert not missing.exists()
+    into = tmp_path / "into"
+    assert rmqctl("rebuild", root, "--into", into, "--topic", "txn-a", "--index").exit_code == 0
+    assert (into / "txn-a-0" / missing.name).read_bytes() == content

@@ -1,0 +1,1 @@
+"""Mending of log directories with the least loss, by plan."""

@@ -1,0 +1,93 @@
+"""Batches that keep the place and the offsets of what was destroyed, and that no consumer ever sees.
+
+Compaction leaves a batch without records as its header of 61 bytes. Where more bytes are to be filled a control batch
+takes them: its one record is of a type that nobody knows, which every client passes over, as KIP-98 has it. Both pass a
+broker's recovery, replication and the cleaner, and end where a strict reader expects it.
+"""
+
+from __future__ import annotations
+
+from formats.kafka.record_batch import HEADER_SIZE, ControlRecordKey
+from rmqctl.kafka.block import INT_MAX
+from rmqctl.kafka.engine.batch import BatchHead, build_batch, varint
+from rmqctl.kafka.reference import Record
+from rmqctl.kafka.repair.survey import Batch
+
+UNKNOWN_TYPE = 32767
+"""The ``type`` of a control record that stands for nothing."""
+MOST = 1 << 20
+"""Bytes of one batch, where there are enough offsets for several: what a consumer fetches at once."""
+_KEY = ControlRecordKey.build({"version": 0, "type": UNKNOWN_TYPE})
+_TIME_STEPS = (0, 64, 8192, 1 << 20, 1 << 27)
+
+
+def empty_batch(first: int, last: int, epoch: int, timestamp: int, producer: Batch | None = None) -> bytes:
+    """A batch of these offsets without records, as the cleaner leaves it, of 61 bytes.
+
+    Args:
+        timestamp: its largest one, ms.
+        producer: a batch whose producer, epoch and last sequence it carries on.
+    """
+    if producer is None:
+        return build_batch(BatchHead(first, last, epoch, max_timestamp=timestamp), [])
+    shift = producer.last_offset - producer.base_offset - (last - first)
+    head = BatchHead(
+        first,
+        last,
+        epoch,
+        max_timestamp=timestamp,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=(producer.base_sequence + shift) % (INT_MAX + 1) if producer.base_sequence >= 0 else -1,
+        transactional=bool(producer.attributes & 0x10),
+    )
+    return build_batch(head, [])
+
+
+def filler(first: int, last: int, epoch: int, timestamp: int, size: int) -> bytes | None:
+    """A batch of these offsets and exactly so many bytes that clients pass over; None where so few do not do."""
+    if size == HEADER_SIZE:
+        return empty_batch(first, last, epoch, timestamp)
+    for step in _TIME_STEPS:
+        value = _value_size(size - HEADER_SIZE, last - first, step)
+        if value is not None:
+            head = BatchHead(first, last, epoch, base_timestamp=timestamp - step, max_timestamp=timestamp, control=True)
+            return build_batch(head, [Record(last, timestamp, -1, _KEY, bytes(value))])
+    return None
+
+
+def _value_size(room: int, offset_delta: int, time_delta: int) -> int | None:
+    """Bytes of value with which a record fills some room, None where no number of them does."""
+    fixed = 1 + len(varint(time_delta)) + len(varint(offset_delta)) + len(varint(len(_KEY))) + len(_KEY) + 1
+    for length in range(1, 6):
+        body = room - length
+        for sizes in range(1, 6):
+            value = body - fixed - sizes
+            if value >= 0 and len(varint(value)) == sizes and len(varint(body)) == length:
+                return value
+    return None
+
+
+def bridge(first: int, beyond: int, epoch: int, timestamp: int, size: int, producer: Batch | None) -> bytes | None:
+    """Batches for the offsets from ``first`` to before ``beyond`` that fill exactly so many bytes.
+
+    Args:
+        producer: the header of the one batch that was there, where it can be believed: its producer goes on.
+
+    Returns:
+        None where so few bytes do not do.
+    """
+    count = beyond - first
+    if producer is not None and producer.producer_id >= 0 and count >= 2 and not producer.attributes & 0x20:
+        rest = filler(beyond - 1, beyond - 1, epoch, timestamp, size - HEADER_SIZE)
+        if rest is not None:
+            return empty_batch(first, beyond - 2, epoch, timestamp, producer) + rest
+    pieces = min(-(-size // MOST), count)
+    out = list[bytes]()
+    for number in range(pieces):
+        low, high = first + count * number // pieces, first + count * (number + 1) // pieces - 1
+        piece = filler(low, high, epoch, timestamp, size * (number + 1) // pieces - size * number // pieces)
+        if piece is None:
+            return None
+        out.append(piece)
+    return b"".join(out)

@@ -1,0 +1,218 @@
+"""Files and directories that are mended by their names and by the metadata: strays, swaps, ids, votes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from formats.kafka.directory_files import (
+    ZERO_ID,
+    MetaProperties,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from rmqctl.findings import Finding
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.repair.log import Source, leftover_sources
+from rmqctl.kafka.repair.survey import Survey
+from rmqctl.kafka.state.metadata import MetadataImage
+from rmqctl.kafka.state.partition_state import read_text
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, Step
+
+_PIECE = 8 << 20
+_SWAP = ".swap"
+
+
+def left(finding: Finding, why: str) -> Step:
+    """A step that changes nothing and says why."""
+    return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
+
+
+# --- names --------------------------------------------------------------------------------------------
+
+
+def name_steps(findings: Iterable[Finding], image: MetadataImage | None) -> Iterator[Step]:
+    """Move out what keeps a broker from starting, and partitions that the cluster does not know."""
+    for finding in findings:
+        path = finding.file.rstrip("/")
+        if finding.kind is kinds.DIRECTORY_FOREIGN:
+            why = "no broker starts with a directory of such a name"
+            yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
+        elif finding.kind is kinds.DIRECTORY_NAME:
+            why = "no broker loads a partition with a file of such a name"
+            yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
+        elif finding.kind is kinds.DIRECTORY_STRAY and not path.endswith("-stray"):
+            if image is None or image.problems:
+                yield left(finding, "the metadata log is damaged: it may have lost the topic")
+            else:
+                why = "the metadata log, which is sound, knows no such topic; a broker would set it aside, too"
+                yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
+
+
+# --- swaps --------------------------------------------------------------------------------------------
+
+
+def swap_steps(partition: Partition, room: Callable[[], Path]) -> Iterator[Step]:
+    """Put a ``.swap`` log in the place of what it stands for where that is gone; else move it out.
+
+    A broker that starts deletes what a swap covers. Where the segments that are covered hold at least as many
+    records, they are kept.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    logs = {source.name: source for source in leftover_sources(partition) if source.name.endswith(_SWAP)}
+    for file in partition.leftovers:
+        if file.meaning.leftover != _SWAP:
+            continue
+        source = logs.get(file.name)
+        edits: tuple[Edit, ...] = (Quarantine(file.name),)
+        what, why = "move out", "indexes are made from the log"
+        if source is not None:
+            covered = _covered(partition, source)
+            if _records(Survey(partition), covered) >= _records(source.survey, range(1)):
+                why = "the segments that it stands for are there, with all its records"
+            else:
+                path = room()
+                _copy_file(file, path)
+                plain = file.name.removesuffix(_SWAP)
+                gone = tuple(Quarantine(partition.logs[number].name) for number in covered)
+                edits = (*gone, Quarantine(file.name), Create(plain, source=path))
+                what = f"put it in place as {plain.rpartition('/')[2]}"
+                why = "it was complete when it got its name, and of what it stands for some is gone"
+        yield Step(kinds.DIRECTORY_SWAP.id, file.name, what, why, edits)
+
+
+def _covered(partition: Partition, source: Source) -> list[int]:
+    """Numbers of the segments whose base offsets lie in those of a swap."""
+    survey = source.survey
+    base = survey.files[0].base
+    beyond = int(survey.columns["last_offset"].max()) + 1 if len(survey) else base + 1
+    return [number for number, log in enumerate(partition.logs) if base <= log.base < beyond]
+
+
+def _records(survey: Survey, segments: Iterable[int]) -> int:
+    wanted = set(segments)
+    pairs = zip(survey.columns["segment"].tolist(), survey.columns["records_count"].tolist(), strict=True)
+    return sum(max(count, 0) for segment, count in pairs if segment in wanted)
+
+
+def _copy_file(file: LogFile, path: Path) -> None:
+    source = file.open()
+    try:
+        with open(path, "wb") as made:
+            made.writelines(source.read_at(at, min(_PIECE, file.size - at)) for at in range(0, file.size, _PIECE))
+    finally:
+        source.close()
+
+
+# --- who the directory is -----------------------------------------------------------------------------
+
+
+def identity_steps(
+    directory: LogDirectory, replicas: Replicas, others: Sequence[Replicas], findings: Iterable[Finding]
+) -> Iterator[Step]:
+    """Write meta.properties with what it still says, what the metadata log says, and the cluster id of a replica."""
+    finding = next((f for f in findings if f.kind is kinds.DIRECTORY_IDENTITY), None)
+    if finding is None:
+        return
+    file = directory.one(FileKind.META_PROPERTIES)
+    data = b"" if file is None else read_text(file)
+    stored, image = parse_meta_properties(data), replicas.image
+    if image is None:
+        yield left(finding, "no metadata log is here; a broker with ZooKeeper writes it from its settings")
+        return
+    node = stored.node_id if stored.node_id is not None else _node(directory, image)
+    cluster = stored.cluster_id or next((found.cluster_id for found in map(_identity, others) if found), None)
+    why = "the metadata log says which node it is"
+    if cluster is None and len({*image.brokers, *image.controllers}) <= 1:
+        cluster, why = _id_of(image), f"{why}; its cluster has no other node, so a new cluster id does"
+    if node is None or cluster is None:
+        missing = "which node it is" if node is None else "the id of its cluster"
+        yield left(finding, f"nothing here says {missing}; give a log directory of another node with --from")
+        return
+    made = format_meta_properties(1, node, cluster, stored.directory_id or _directory_id(directory, image, node))
+    yield Step(finding.kind.id, finding.file, f"write node {node}, cluster {cluster}", why, written(file, made, data))
+
+
+def _id_of(image: MetadataImage) -> str:
+    """An id made from what the metadata log holds, so that a plan is the same each time that it is made."""
+    seed = "".join(sorted({*image.topics.values(), *(str(v["incarnationId"]) for v in image.brokers.values())}))
+    text = base64.urlsafe_b64encode(hashlib.sha256(seed.encode()).digest()[:16]).rstrip(b"=").decode("ascii")
+    return "k" + text[1:]
+
+
+def written(file: LogFile | None, content: bytes, before: bytes = b"", name: str = "") -> tuple[Edit, ...]:
+    """Edits that give a small file its content."""
+    if file is None:
+        return (Create(name or str(FileKind.META_PROPERTIES), content),)
+    return (Cut(file.name, len(before), 0), *appended(file.name, 0, content))
+
+
+def appended(name: str, size: int, content: bytes) -> Iterator[Edit]:
+    """Edits that put bytes at the end of a file."""
+    yield Extend(name, size, size + len(content))
+    yield Overwrite(name, size, bytes(len(content)), content)
+
+
+def _identity(replicas: Replicas) -> MetaProperties | None:
+    file = replicas.directories[0].one(FileKind.META_PROPERTIES)
+    return None if file is None else parse_meta_properties(read_text(file))
+
+
+def _node(directory: LogDirectory, image: MetadataImage) -> int | None:
+    """The only node that has a replica of every partition here; without partitions, the only node there is."""
+    nodes = {*image.brokers, *image.controllers}
+    for partition in directory.partitions:
+        topic = image.topics.get(partition.topic)
+        known = image.partitions.get((topic or "", partition.partition or 0))
+        if partition.is_plain and known is not None:
+            nodes &= set(known["replicas"])
+    return next(iter(nodes)) if len(nodes) == 1 else None
+
+
+def _directory_id(directory: LogDirectory, image: MetadataImage, node: int) -> str | None:
+    """The id of the directory in which the node has the partitions that are here."""
+    found = set[str]()
+    for partition in directory.partitions:
+        topic = image.topics.get(partition.topic)
+        known = image.partitions.get((topic or "", partition.partition or 0))
+        if partition.is_plain and known is not None and node in known["replicas"]:
+            ids = known.get("directories") or []
+            at = known["replicas"].index(node)
+            found |= set(ids[at : at + 1])
+    known_ids = {number for number in found if not number.startswith(ZERO_ID[:-1])}
+    if len(known_ids) == 1:
+        return known_ids.pop()
+    dirs = (image.brokers.get(node) or {}).get("logDirs") or []
+    return dirs[0] if len(dirs) == 1 else None
+
+
+# --- the vote -----------------------------------------------------------------------------------------
+
+
+def vote_steps(partition: Partition | None, image: MetadataImage | None, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Write a quorum-state without a vote, in the epoch that the metadata log has reached."""
+    finding = next((f for f in findings if f.kind is kinds.QUORUM_STATE), None)
+    if finding is None or partition is None or image is None:
+        return
+    file = partition.one(FileKind.QUORUM_STATE)
+    state: dict[str, object] = {"leaderId": -1, "leaderEpoch": max(image.epoch, 0), "votedId": -1}
+    if image.kraft_version >= 1:
+        state |= {"votedDirectoryId": ZERO_ID, "data_version": 1}
+    elif image.quorum:
+        voters = [{"voterId": number} for number in image.quorum]
+        state = {"clusterId": "", **state, "appliedOffset": 0, "currentVoters": voters, "data_version": 0}
+    else:
+        yield left(finding, "no leader change in the metadata log says who votes; a broker begins without a vote")
+        return
+    content = json.dumps(state, separators=(",", ":")).encode("ascii")
+    before = b"" if file is None else read_text(file)
+    why = f"epoch {max(image.epoch, 0)} is the last in the metadata log; a vote in a later one is not known"
+    yield Step(finding.kind.id, finding.file, "write it", why, written(file, content, before, finding.file))

@@ -1,0 +1,203 @@
+"""Healing of batches: wrong bits read off the CRC, and the fields before the CRC from their neighbours.
+
+Base offset, length, leader epoch and magic stand outside the CRC-32C. A length or magic is right if the CRC then
+matches; an offset or epoch if it is the only one that fits between the batches around it. Nothing else is accepted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from zlib import crc32
+
+from crc32c import crc32c
+
+from formats.errors import DecodeError
+from formats.kafka import message_set
+from formats.kafka.checkpoint import LeaderEpoch
+from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.reference import records_of
+from rmqctl.kafka.repair.survey import Damage, Survey
+from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
+from rmqctl.repair.edits import Edit, Step, changes
+
+MAGIC = 2
+_BATCH_CRC = Crc(CRC32C, crc32c)
+_MESSAGE_CRC = Crc(CRC32, crc32)
+_FRAME = struct.Struct(">qiib")
+_MOST = 128 << 20
+"""Bytes of a batch that is looked at whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """Bytes that prove themselves, and what was done to the damaged ones."""
+
+    data: bytes
+    what: str
+    why: str
+
+
+class Healer:
+    """Heals the batches of one partition.
+
+    Args:
+        epochs: of the leader-epoch-checkpoint, empty where it cannot be trusted.
+        compacted: offsets may be missing between batches.
+    """
+
+    def __init__(self, survey: Survey, epochs: tuple[LeaderEpoch, ...], *, compacted: bool) -> None:
+        self.survey, self.epochs, self.compacted = survey, epochs, compacted
+
+    def steps(self, edits: Callable[[str, list[Edit]], tuple[Edit, ...]]) -> Iterator[Step]:
+        """One step for each batch that can be healed.
+
+        Args:
+            edits: completes the edits of a log file.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        for damage in self.survey.damages:
+            if damage.is_room or damage.end - damage.begin > _MOST:
+                continue
+            raw = self.survey.raw(damage.segment, damage.begin, damage.end)
+            healed = self.heal(damage, raw)
+            if healed is not None and healed.data != raw:
+                name = self.survey.files[damage.segment].name
+                made = edits(name, list(changes(name, damage.begin, raw, healed.data)))
+                yield Step(damage.kind.id, name, f"heal the batch at {damage.begin}: {healed.what}", healed.why, made)
+
+    def heal(self, damage: Damage, raw: bytes) -> Healed | None:
+        """The batch that stood in the place of some damage, where that can be proven."""
+        if damage.frame_ok:
+            return None if self._is_double(damage) else self._frame(raw, damage)
+        return self._framed(raw, damage) or self._bits(raw, damage)
+
+    def _is_double(self, damage: Damage) -> bool:
+        """Whether the log has the same batch once more, in its place: then this one is too many."""
+        is_out_of_order = damage.kind in {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET}
+        return is_out_of_order and damage.stated is not None and self.survey.twin_of(damage.stated) is not None
+
+    # --- outside the CRC ------------------------------------------------------------------------------
+
+    def _framed(self, raw: bytes, damage: Damage) -> Healed | None:
+        """The batch if its CRC matches with these bytes as all of it: then only its frame was damaged."""
+        if len(raw) < HEADER_SIZE:
+            return None
+        stored = int.from_bytes(raw[CRC_FROM - 4 : CRC_FROM], "big")
+        if crc32c(memoryview(raw)[CRC_FROM:]) != stored:
+            return None
+        return self._frame(raw, damage)
+
+    def _frame(self, raw: bytes, damage: Damage) -> Healed | None:
+        """A batch whose CRC matches, with a frame that fits between its neighbours."""
+        offset, length, epoch, magic = _FRAME.unpack_from(raw)
+        delta = int(header_plan().unpack_from(raw)[0]["last_offset_delta"])
+        right = self._offset(offset, delta, damage)
+        if right is None or delta < 0:
+            return None
+        fields = (right, len(raw) - FRAME_HEAD, self._epoch(epoch, right, damage), MAGIC)
+        healed = _FRAME.pack(*fields) + raw[FRAME_HEAD + 5 :]
+        if not _is_readable(healed):
+            return None
+        names = ("base offset", "length", "leader epoch", "magic")
+        found = [
+            f"{name} {wrong} -> {fixed}"
+            for name, wrong, fixed in zip(names, (offset, length, epoch, magic), fields, strict=True)
+            if wrong != fixed
+        ]
+        why = "the CRC matches, its records can be read, and the batches around it leave room for nothing else"
+        return Healed(healed, ", ".join(found), why)
+
+    def _offset(self, stated: int, delta: int, damage: Damage) -> int | None:
+        """The base offset: as stated where that fits and nothing is against it, else the only one that does."""
+        base = self.survey.files[damage.segment].base
+        before, after = self.survey.around(damage.segment, damage.begin)
+        low = max(base, before.last_offset + 1) if before is not None else base
+        high = after.base_offset - 1 - delta if after is not None else None
+        is_blamed = damage.kind in {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET}
+        if not is_blamed and stated >= low and (high is None or stated <= high):
+            return stated
+        if high is not None and high < low:
+            return None
+        if low == high or (high is None and not self.compacted):
+            return low
+        near = [c for c in _flips(stated) if c >= low and (high is None or c <= high)]
+        if len(near) == 1:
+            return near[0]
+        follows = before is not None and before.segment == damage.segment and before.end == damage.begin
+        precedes = after is not None and after.segment == damage.segment and after.position == damage.end
+        if self.compacted or follows == precedes:
+            return None
+        return low if follows else high
+
+    def _epoch(self, stated: int, offset: int, damage: Damage) -> int:
+        """The leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""
+        before, after = self.survey.around(damage.segment, damage.begin)
+        low = before.epoch if before is not None and before.magic >= MAGIC else -1
+        high = after.epoch if after is not None and after.magic >= MAGIC else None
+        if damage.kind is not kinds.BATCH_LEADER_EPOCH and low <= stated and (high is None or stated <= high):
+            return stated
+        known = max((entry.epoch for entry in self.epochs if entry.start_offset <= offset), default=-1)
+        fitting = [c for c in (known, low, high) if c is not None and 0 <= low <= c and (high is None or c <= high)]
+        return fitting[0] if fitting else max(low, -1)
+
+    # --- under the CRC --------------------------------------------------------------------------------
+
+    def _bits(self, raw: bytes, damage: Damage) -> Healed | None:
+        """The batch with the bits put right that its CRC names."""
+        if damage.stated is None or len(raw) < message_set.OVERHEAD[0]:
+            return None
+        is_old = raw[MAGIC_AT] in (0, 1)
+        begin, crc = (message_set.CRC_FROM, _MESSAGE_CRC) if is_old else (CRC_FROM, _BATCH_CRC)
+        if not is_old and len(raw) < HEADER_SIZE:
+            return None
+        stored = int.from_bytes(raw[begin - 4 : begin], "big")
+        found = diagnose(raw[begin:], stored, crc)
+        if found.correction is None:
+            return None
+        healed, at = bytearray(raw), begin + found.correction.at if found.correction.at >= 0 else begin - 4
+        for number, bits in enumerate(found.correction.pattern):
+            healed[at + number] ^= bits
+        data = bytes(healed)
+        if is_old:
+            return Healed(data, _spans(found.correction.span, at), found.odds) if _is_readable(data) else None
+        framed = self._frame(data, damage)
+        if framed is None or framed.data != data:
+            return None
+        return Healed(data, _spans(found.correction.span, at), found.odds)
+
+
+def _spans(span: int, at: int) -> str:
+    what = "a bit" if span == 1 else f"a burst of {span} bits"
+    return f"{what} at its byte {at}"
+
+
+def _flips(number: int) -> Iterator[int]:
+    """Numbers that differ in one bit, without the sign."""
+    return (number ^ 1 << bit for bit in range(63))
+
+
+def _is_readable(batch: bytes) -> bool:
+    """Whether the records of a batch are those that its header announces."""
+    try:
+        records = list(records_of(batch))
+    except DecodeError:
+        return False
+    if batch[MAGIC_AT] < MAGIC:
+        return bool(records)
+    head = header_plan().unpack_from(batch)[0]
+    low, high = head["base_offset"], head["base_offset"] + head["last_offset_delta"]
+    offsets = [record.offset for record in records]
+    return all(low <= offset <= high for offset in offsets) and offsets == sorted(set(offsets))
+
+
+def stored_epochs(partition: Partition, found: tuple[LeaderEpoch, ...]) -> tuple[LeaderEpoch, ...]:
+    """The entries of a leader-epoch-checkpoint if they ascend; none else."""
+    ascend = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in pairwise(found))
+    return found if ascend and not partition.is_metadata_log else ()

@@ -1,0 +1,324 @@
+"""What takes the place of destroyed bytes in a log: the same bytes from a replica, a bridge, or nothing at the end.
+
+A range is restored where a replica has the batches around it and those between; else bridged, so that nothing after it
+moves; else, where its bytes hold no offset of their own, taken out. Cut is only where nothing sound follows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.findings import Finding
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.directory import LogFile, Partition, Segment
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.repair.bridge import bridge, empty_batch
+from rmqctl.kafka.repair.survey import Batch, Range, Survey
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
+
+_PIECE = 8 << 20
+_MOST_OFFSETS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Batches that may stand in for destroyed ones.
+
+    Attributes:
+        name: where they are, for people.
+        survey: of a replica of the partition, or of a file that a broker left over.
+        is_leftover: it holds one segment alone, so that the batches around a range may be missing.
+    """
+
+    name: str
+    survey: Survey
+    is_leftover: bool = False
+
+    def batches(self, first: int, beyond: int) -> list[Batch]:
+        """Its sound batches between two offsets, in order; ``beyond`` -1: to the end."""
+        columns = self.survey.columns
+        wanted = columns["base_offset"] >= first
+        if beyond >= 0:
+            wanted &= columns["last_offset"] < beyond
+        return [self.survey.batch(row) for row in np.flatnonzero(wanted).tolist()]
+
+    def has(self, batch: Batch, data: bytes) -> bool:
+        """Whether it has a batch, byte for byte."""
+        rows = np.flatnonzero(self.survey.columns["base_offset"] == batch.base_offset)
+        return any(self.survey.bytes_of(self.survey.batch(row)) == data for row in rows.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What takes the place of a range, and why."""
+
+    range: Range
+    data: bytes
+    what: str
+    why: str
+    loses: int = 0
+
+
+def leftover_sources(partition: Partition) -> Iterator[Source]:
+    """Segments that a broker left over: replaced by compaction, or waiting to be deleted or renamed.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for file in partition.files:
+        if file.kind is FileKind.LOG and file.is_leftover and file.meaning.base is not None:
+            alone = Partition(partition.directory, partition.name, [Segment(file.base, log=file)])
+            yield Source(file.name, Survey(alone), is_leftover=True)
+
+
+class LogMender:
+    """Fills the destroyed ranges of one partition.
+
+    Args:
+        root: the log directory, for the times of its files.
+        room: makes a path at which a file can be built.
+        compacted: offsets may be missing between batches.
+    """
+
+    def __init__(
+        self, survey: Survey, sources: Sequence[Source], root: Path, room: Callable[[], Path], *, compacted: bool
+    ) -> None:
+        self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
+
+    def steps(self, findings: Iterable[Finding], *, keeps_room: bool) -> Iterator[Step]:
+        """What to do about every range and every segment that is gone, by segment.
+
+        Args:
+            keeps_room: zeros at the end of the last segment were never written, and may stay.
+
+        Raises:
+            OSError: a file cannot be read or built.
+        """
+        by_segment = dict[int, list[Filling]]()
+        last = len(self.survey.files) - 1
+        cut_from: int | None = None
+        for lost in self.survey.ranges():
+            is_room = all(part.is_room for part in lost.parts)
+            if is_room and lost.segment == last and keeps_room:
+                continue
+            filling = self._filling(lost)
+            if lost.is_tail and not filling.data and cut_from is None:
+                cut_from = lost.segment
+            by_segment.setdefault(lost.segment, []).append(filling)
+        for segment, fillings in sorted(by_segment.items()):
+            if cut_from is not None and segment > cut_from:
+                continue
+            yield from self._placed(segment, fillings)
+        if cut_from is not None:
+            yield from self._dropped(cut_from)
+        for finding in findings:
+            if finding.kind in {kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED}:
+                yield from self._segment(finding)
+
+    # --- one range ------------------------------------------------------------------------------------
+
+    def _filling(self, lost: Range) -> Filling:
+        for source in self.sources:
+            data = self._from(source, lost)
+            if data is not None:
+                what = f"restore bytes {lost.begin} to {lost.end} from {source.name}"
+                around = "the same file" if source.is_leftover else "the batches around are the same there"
+                why = f"{around}, and those between are sound"
+                return Filling(lost, data, what, f"{lost.parts[0].message}; {why}")
+        if lost.is_tail:
+            return self._cut(lost)
+        if lost.count == 0:
+            what = f"take out bytes {lost.begin} to {lost.end}"
+            why = f"{lost.parts[0].message}; no offset is missing between the batches around"
+            return Filling(lost, b"", what, why)
+        return self._bridged(lost)
+
+    def _cut(self, lost: Range) -> Filling:
+        stated = [part.stated for part in lost.parts if part.stated is not None and not part.frame_ok]
+        loses = sum(min(max(b.last_offset - b.base_offset + 1, 0), _MOST_OFFSETS) for b in stated)
+        what = f"end the file at {lost.begin}"
+        return Filling(lost, b"", what, f"{lost.parts[0].message}; nothing sound follows in the log", loses)
+
+    def _bridged(self, lost: Range) -> Filling:
+        epoch, timestamp = self._epoch(lost), self._timestamp(lost)
+        data = bridge(lost.first, lost.beyond, epoch, timestamp, lost.size, self._producer(lost))
+        if data is None:
+            data = empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)
+        offsets = f"offset {lost.first}" if lost.count == 1 else f"offsets {lost.first} to {lost.beyond - 1}"
+        what = f"bridge {offsets} with an empty batch at {lost.begin}"
+        loses = 0 if self._is_marker(lost) else lost.count
+        return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", loses)
+
+    def _epoch(self, lost: Range) -> int:
+        low = lost.before.epoch if lost.before is not None else -1
+        high = lost.after.epoch if lost.after is not None else low
+        stated = [part.stated.epoch for part in lost.parts if part.stated is not None]
+        return next((epoch for epoch in stated if low <= epoch <= high), max(low, -1) if low >= 0 else high)
+
+    @staticmethod
+    def _timestamp(lost: Range) -> int:
+        near = lost.before or lost.after
+        return near.max_timestamp if near is not None else -1
+
+    def _producer(self, lost: Range) -> Batch | None:
+        """The header of the one batch that was there, where its offsets and its producer can be believed."""
+        stated = lost.parts[0].stated
+        if len(lost.parts) != 1 or stated is None or stated.is_marker:
+            return None
+        fits = stated.base_offset == lost.first and stated.last_offset == lost.beyond - 1
+        known = bool((self.survey.columns["producer_id"] == stated.producer_id).any())
+        return stated if fits and known and stated.base_sequence >= 0 else None
+
+    @staticmethod
+    def _is_marker(lost: Range) -> bool:
+        return len(lost.parts) == 1 and lost.parts[0].stated is not None and lost.parts[0].stated.is_marker
+
+    # --- from elsewhere -------------------------------------------------------------------------------
+
+    def _from(self, source: Source, lost: Range) -> bytes | None:
+        """The bytes of a range as a source has them; None where it does not prove to have them."""
+        if not source.is_leftover and not self._is_same(source, lost):
+            return None
+        found = self._between(source, lost.first, lost.beyond)
+        if lost.beyond < 0:
+            ends = np.cumsum([batch.size for batch in found], dtype=np.int64)
+            at = int(np.searchsorted(ends, lost.size))
+            found = found[: at + 1] if at < len(found) and int(ends[at]) == lost.size else []
+        if not found or not self._fit(found, lost):
+            return None
+        return b"".join(source.survey.bytes_of(batch) for batch in found)
+
+    def _is_same(self, source: Source, lost: Range) -> bool:
+        """Whether a replica has the sound batches around a range, byte for byte."""
+        around = [batch for batch in (lost.before, lost.after) if batch is not None]
+        return bool(around) and all(source.has(batch, self.survey.bytes_of(batch)) for batch in around)
+
+    def _between(self, source: Source, first: int, beyond: int) -> list[Batch]:
+        """Batches without damage between them."""
+        found = source.batches(first, beyond)
+        for damage in source.survey.damages:
+            for before, after in pairwise(found):
+                here = before.segment, before.position
+                if here < (damage.segment, damage.begin) < (after.segment, after.position):
+                    return []
+        return found
+
+    def _fit(self, found: Sequence[Batch], lost: Range) -> bool:
+        """Whether batches fill a range: offsets and epochs ascend, and none is missing where none may."""
+        if any(b.base_offset <= a.last_offset or b.epoch < a.epoch for a, b in pairwise(found)):
+            return False
+        low = lost.before.epoch if lost.before is not None else -1
+        high = lost.after.epoch if lost.after is not None else found[-1].epoch
+        if found[0].epoch < low or found[-1].epoch > high:
+            return False
+        if self.compacted:
+            return True
+        is_whole = found[0].base_offset == lost.first and (lost.beyond < 0 or found[-1].last_offset == lost.beyond - 1)
+        return is_whole and all(b.base_offset == a.last_offset + 1 for a, b in pairwise(found))
+
+    # --- into the file --------------------------------------------------------------------------------
+
+    def timed(self, name: str, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+        """Edits of a log after which it has its time again: brokers go by it where no record has a timestamp."""
+        made = tuple(edits)
+        return (*made, SetTimes(name, os.stat(self.root / name).st_mtime_ns)) if made else ()
+
+    def _placed(self, segment: int, fillings: Sequence[Filling]) -> Iterator[Step]:
+        """The steps for the ranges of one segment; where bytes move, one that writes the file again."""
+        file = self.survey.files[segment]
+        moves = any(len(f.data) != f.range.size and f.range.end != file.size for f in fillings)
+        if moves:
+            yield self._rewritten(file, fillings)
+            return
+        for filling in fillings:
+            lost = filling.range
+            edits = self.timed(file.name, self._in_place(file, lost, filling.data))
+            kind = lost.parts[0].kind
+            yield Step(kind.id, file.name, filling.what, filling.why, edits, filling.loses)
+
+    def _in_place(self, file: LogFile, lost: Range, data: bytes) -> Iterator[Edit]:
+        size = len(data)
+        if size < lost.size:
+            yield Cut(file.name, file.size, lost.begin + size)
+        elif size > lost.size:
+            yield Extend(file.name, file.size, lost.begin + size)
+        raw = self.survey.raw(lost.segment, lost.begin, min(lost.end, lost.begin + size))
+        yield from changes(file.name, lost.begin, raw.ljust(size, b"\0"), data)
+
+    def _rewritten(self, file: LogFile, fillings: Sequence[Filling]) -> Step:
+        """A file in which the bytes after a range move: built beside the directory, and put in its place."""
+        path, at = self.room(), 0
+        source = file.open()
+        try:
+            with open(path, "wb") as made:
+                for filling in fillings:
+                    _copy(source.read_at, made.write, at, filling.range.begin)
+                    made.write(filling.data)
+                    at = filling.range.end
+                _copy(source.read_at, made.write, at, file.size)
+        finally:
+            source.close()
+        edits = (Quarantine(file.name), Create(file.name, source=path))
+        first = fillings[0]
+        what = "; ".join(filling.what for filling in fillings)
+        why = "; ".join(dict.fromkeys(filling.why for filling in fillings))
+        kind = first.range.parts[0].kind
+        return Step(
+            kind.id, file.name, what, f"{why}; the bytes after move", self.timed(file.name, edits),
+            sum(filling.loses for filling in fillings),
+        )  # fmt: skip
+
+    def _dropped(self, segment: int) -> Iterator[Step]:
+        """The segments after one that is cut, in which nothing is sound."""
+        for number in range(segment + 1, len(self.survey.files)):
+            file = self.survey.files[number]
+            why = "nothing in it is sound, and the log ends before it"
+            yield Step(kinds.BATCH_CUT.id, file.name, "move out", why, (Quarantine(file.name),))
+
+    # --- whole segments -------------------------------------------------------------------------------
+
+    def _segment(self, finding: Finding) -> Iterator[Step]:
+        """A segment that is gone, or empty: from a replica, else an empty batch of its offsets."""
+        base = int(finding.file.rpartition("/")[2].partition(".")[0])
+        number = next((n for n, file in enumerate(self.survey.files) if file.base >= base), len(self.survey.files))
+        before, after = self.survey.around(number, 0)
+        if after is None:
+            return  # the log ends before it
+        first = before.last_offset + 1 if before is not None and finding.kind is kinds.SEGMENT_MISSING else base
+        beyond = min([after.base_offset, *(file.base for file in self.survey.files if file.base > first)])
+        lost = Range(number, 0, 0, first, beyond, before, after, ())
+        name = f"{finding.file.rpartition('/')[0]}/{first:020d}.log"
+        data, what, loses = None, "", 0
+        for source in self.sources:
+            found = self._between(source, lost.first, lost.beyond)
+            if found and (source.is_leftover or self._is_same(source, lost)) and self._fit(found, lost):
+                data = b"".join(source.survey.bytes_of(batch) for batch in found)
+                what = f"restore {len(found):,} batches from {source.name}"
+                break
+        if data is None:
+            data = empty_batch(lost.first, lost.beyond - 1, self._epoch(lost), self._timestamp(lost))
+            what, loses = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch", lost.count
+        why = f"{finding.message}; the log goes on at {after.base_offset}"
+        if finding.kind is kinds.SEGMENT_EMPTIED:
+            edits: tuple[Edit, ...] = (
+                Extend(name, 0, len(data)),
+                Overwrite(name, 0, bytes(len(data)), data),
+            )
+        elif len(data) > _PIECE:
+            path = self.room()
+            path.write_bytes(data)
+            edits = (Create(name, source=path),)
+        else:
+            edits = (Create(name, data),)
+        yield Step(finding.kind.id, name, what, why, edits, loses)
+
+
+def _copy(read: Callable[[int, int], bytes], write: Callable[[bytes], object], begin: int, end: int) -> None:
+    for at in range(begin, end, _PIECE):
+        write(read(at, min(_PIECE, end - at)))

@@ -1,0 +1,260 @@
+"""What of a partition's log is sound, what is damaged, and between which offsets the damage lies.
+
+The batches of all segments in log order, as columns; damage as byte ranges between them. Frames are believed only where
+their neighbours agree: what `verify` blames on a header (offsets, epoch, magic) is damage here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from formats.kafka.record_batch import Attributes
+from rmqctl.findings import Finding, FindingKind
+from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import GapKind, Ints
+from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.verify.splits import NAMES, Headers, read_split, splits_of
+
+HEADER_KINDS = frozenset(
+    {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET, kinds.BATCH_LEADER_EPOCH, kinds.BATCH_MAGIC}
+)
+"""What neighbours say of a batch whose CRC is right."""
+LOG_KINDS = HEADER_KINDS | {
+    kinds.BATCH_CRC, kinds.BATCH_SIZE, kinds.BATCH_ZEROS, kinds.BATCH_CUT, kinds.BATCH_LENGTH, kinds.BATCH_ROOM,
+    kinds.BATCH_TORN_TAIL, kinds.BATCH_ZERO_END, kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED,
+}  # fmt: skip
+"""Findings for which the log of a partition is mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The header of one batch, and where it lies.
+
+    Attributes:
+        segment: number of its segment.
+    """
+
+    segment: int
+    position: int
+    size: int
+    magic: int
+    base_offset: int
+    last_offset: int
+    epoch: int
+    attributes: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    @property
+    def end(self) -> int:
+        """Where the next one begins, in bytes."""
+        return self.position + self.size
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether it says that it ends a transaction."""
+        wanted = Attributes.TRANSACTIONAL | Attributes.CONTROL
+        return self.attributes & wanted == wanted and self.producer_id >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of one segment that are no sound batch.
+
+    Attributes:
+        kind: of the finding.
+        begin, end: bytes into the file of the segment.
+        stated: the header as it stands, where the frame can be followed; None for other bytes.
+        frame_ok: only the header is in doubt: the CRC matches.
+        is_room: zeros at the end of a file that were never written.
+    """
+
+    segment: int
+    begin: int
+    end: int
+    kind: FindingKind
+    message: str
+    stated: Batch | None = None
+    frame_ok: bool = False
+    is_room: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Damage without a sound batch between, in one segment.
+
+    Attributes:
+        begin, end: bytes into the file.
+        first, beyond: the offsets that are missing there: from ``first`` to before ``beyond``; -1: nobody knows.
+        before, after: the sound batches around it in the log, None at its ends.
+        parts: what it is made of, in order.
+    """
+
+    segment: int
+    begin: int
+    end: int
+    first: int
+    beyond: int
+    before: Batch | None
+    after: Batch | None
+    parts: tuple[Damage, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.begin
+
+    @property
+    def count(self) -> int:
+        """Offsets that are missing."""
+        return max(self.beyond - self.first, 0) if self.beyond >= 0 else 0
+
+    @property
+    def is_tail(self) -> bool:
+        """Whether nothing sound follows in the whole log."""
+        return self.after is None
+
+
+class Survey:
+    """The log of one partition.
+
+    Attributes:
+        files: the ``.log`` files, ascending; a segment's number is its place here.
+        columns: fields of the sound batches, by name, in log order; ``segment``, ``position``, ``size``, ``magic`` too.
+        damages: in log order.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+
+    def __init__(self, partition: Partition, findings: Iterable[Finding] = ()) -> None:
+        self.partition, self.files = partition, partition.logs
+        blamed = dict[tuple[str, int], Finding]()
+        for finding in findings:
+            if finding.kind in HEADER_KINDS:
+                blamed.setdefault((finding.file, finding.offset), finding)
+        self.damages: list[Damage] = []
+        parts = [self._read(number, file, blamed) for number, file in enumerate(self.files)]
+        names = ("segment", "position", "size", "magic", *NAMES)
+        self.columns: dict[str, Ints] = {
+            name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
+        }
+
+    def __len__(self) -> int:
+        return len(self.columns["position"])
+
+    def _read(self, number: int, file: LogFile, blamed: dict[tuple[str, int], Finding]) -> dict[str, Ints]:
+        kept: list[dict[str, Ints]] = []
+        for split in splits_of(file, records=False):
+            headers = read_split(split)
+            sound = headers.crc_ok.copy()
+            for row, at in enumerate(headers.position.tolist()):
+                finding = blamed.get((file.name, at))
+                if not sound[row] or finding is not None:
+                    batch = _batch(number, headers, row)
+                    kind = kinds.BATCH_CRC if not sound[row] or finding is None else finding.kind
+                    text = "its CRC does not match" if finding is None else finding.message
+                    whole = bool(sound[row])
+                    self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
+                    sound[row] = False
+            for gap in headers.gaps:
+                kind = kinds.kind_of_gap(gap, growing=False)
+                is_room = gap.why is GapKind.ZERO_TAIL
+                self.damages.append(Damage(number, gap.position, gap.end, kind, gap.detail, is_room=is_room))
+            rows = np.flatnonzero(sound)
+            columns = {name: headers[name][rows] for name in NAMES}
+            columns |= {"position": headers.position[rows], "size": headers.size[rows], "magic": headers.magic[rows]}
+            kept.append(columns | {"segment": np.full(len(rows), number, np.int64)})
+        self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
+        return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+
+    def batch(self, row: int) -> Batch:
+        """A sound batch by its row."""
+        return Batch(*(int(self.columns[name][row]) for name in (*_FIRST, *_REST)))
+
+    def around(self, segment: int, position: int) -> tuple[Batch | None, Batch | None]:
+        """The sound batches before and after a place."""
+        at = int(np.searchsorted(self._places, _place(segment, position)))
+        before = self.batch(at - 1) if at else None
+        return before, self.batch(at) if at < len(self) else None
+
+    @cached_property
+    def _places(self) -> Ints:
+        places: Ints = (self.columns["segment"] << 32) | self.columns["position"]
+        return places
+
+    def raw(self, segment: int, begin: int, end: int) -> bytes:
+        """Bytes of a segment.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        source = self.files[segment].open()
+        try:
+            return source.read_at(begin, end - begin)
+        finally:
+            source.close()
+
+    def bytes_of(self, batch: Batch) -> bytes:
+        """The bytes of a batch."""
+        return self.raw(batch.segment, batch.position, batch.end)
+
+    def ranges(self) -> Iterator[Range]:
+        """The damage with what lies around it, in log order."""
+        for parts in self._joined():
+            segment, begin, end = parts[0].segment, parts[0].begin, parts[-1].end
+            before, after = self.around(segment, begin)
+            base = self.files[segment].base
+            first = max(base, before.last_offset + 1) if before is not None else base
+            following = self.files[segment + 1].base if segment + 1 < len(self.files) else None
+            if after is not None and after.segment == segment:
+                beyond = after.base_offset
+            elif after is not None and following is not None:
+                beyond = following
+            else:
+                beyond = -1
+            yield Range(segment, begin, end, first, beyond, before, after, parts)
+
+    def _joined(self) -> Iterator[tuple[Damage, ...]]:
+        """Damage that touches, together."""
+        held: list[Damage] = []
+        for damage in self.damages:
+            if held and (damage.segment != held[-1].segment or damage.begin > held[-1].end):
+                yield tuple(held)
+                held = []
+            held.append(damage)
+        if held:
+            yield tuple(held)
+
+    def twin_of(self, batch: Batch) -> Batch | None:
+        """Another sound batch with the same bytes, where there is one."""
+        rows = np.flatnonzero((self.columns["base_offset"] == batch.base_offset) & (self.columns["size"] == batch.size))
+        wanted = self.bytes_of(batch)
+        return next((found for row in rows.tolist() if self.bytes_of(found := self.batch(row)) == wanted), None)
+
+
+_FIRST = ("segment", "position", "size", "magic", "base_offset", "last_offset")
+_REST = ("partition_leader_epoch", "attributes", "max_timestamp", "producer_id", "producer_epoch", "base_sequence")
+
+
+def _batch(segment: int, headers: Headers, row: int) -> Batch:
+    """The header of a row."""
+    return Batch(
+        segment,
+        int(headers.position[row]),
+        int(headers.size[row]),
+        int(headers.magic[row]),
+        int(headers["base_offset"][row]),
+        int(headers["last_offset"][row]),
+        *(int(headers[name][row]) for name in _REST),
+    )
+
+
+def _place(segment: int, position: int) -> int:
+    return segment << 32 | position

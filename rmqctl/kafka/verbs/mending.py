@@ -1,0 +1,258 @@
+"""`rebuild` and `repair` of a log directory: what a plan would do, and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.answer import Proposal, Row, Section, staging
+from rmqctl.errors import Refused, WrongUsage
+from rmqctl.files.new_files import Ownership, check_new_directory, making
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.repair.preconditions import POINTER
+from rmqctl.repair.rendering import step_row
+from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from rmqctl.kafka.repair.plan import Repair
+
+_WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replace": "wrong", "remove": "of nothing"}
+
+
+def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
+    """The one local log directory that is to be changed.
+
+    Raises:
+        Refused: there are several, or it is elsewhere.
+    """
+    directories, root = replicas.directories, replicas.place.root
+    if len(directories) != 1:
+        raise Refused(f"{verb} works on one log directory at a time; give one of {root}")
+    if not isinstance(directories[0].tree, LocalTree):
+        raise Refused(f"{root} is not on this machine; copy it here to {verb} it")
+    return directories[0]
+
+
+# --- rebuild ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildQuestion:
+    """What is to be made again, and where it goes; see `rmqctl.store.Store.rebuild`."""
+
+    parts: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    into: Path | None = None
+    owner: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise WrongUsage(f"--{part}", "is for RocketMQ: a log directory has --index and --checkpoint.")
+
+    def options(self) -> RebuildOptions:
+        """The same for the library."""
+        fresh = self.into is not None
+        return RebuildOptions(self.parts, self.topics, self.settings, fresh=fresh, processes=self.processes)
+
+
+def plan_rebuild(replicas: Replicas, asked: RebuildQuestion, answer: Proposal) -> Proposal:
+    """Make derived files from the logs and compare them with those that are there.
+
+    Raises:
+        Refused: the files cannot go where they are wanted.
+    """
+    if asked.into is not None:
+        _rebuild_into(replicas, asked, asked.into, answer)
+        return answer
+    directory = only_directory(replicas, "rebuild")
+    answer.make = lambda: _rebuild_in_place(replicas, directory, asked, answer)
+    return answer
+
+
+def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: RebuildQuestion, answer: Proposal) -> None:
+    found = rebuild(replicas, directory, asked.options())
+    _show(found, answer)
+    plan = found.plan(directory)
+    if asked.topics and not found.partitions:
+        answer.hints = [f"no partition of {', '.join(asked.topics)} is there; rmqctl topics lists those that are"]
+        answer.is_no = True
+    elif answer.intent.is_real:
+        answer.plan, answer.check = plan, lambda: _unlike(directory, asked)
+    elif plan.steps:
+        answer.hints = [
+            "nothing was changed; give --apply to put the new files in place, or --into DIR to have them there"
+        ]
+    answer.is_no = answer.is_no or bool(plan.steps or found.left)
+    answer.is_no_after = bool(found.left)
+
+
+def _unlike(before: LogDirectory, asked: RebuildQuestion) -> list[str]:
+    """What a second rebuild would still change."""
+    replicas = opened_again(before)
+    again = rebuild(replicas, replicas.directories[0], asked.options())
+    return [f"{step.file}: {step.why}" for step in again.steps(replicas.directories[0])]
+
+
+def opened_again(before: LogDirectory) -> Replicas:
+    """A directory as it is now, without what the run that asks has put there."""
+    directory = read_directory(before.tree)
+    directory.others = [name for name in directory.others if name != POINTER]
+    return Replicas(LogDirectories([directory]))
+
+
+def _rebuild_into(replicas: Replicas, asked: RebuildQuestion, into: Path, answer: Proposal) -> None:
+    directories = replicas.directories
+    check_new_directory(into, [d.root for d in directories if isinstance(d.tree, LocalTree)])
+    owner = Ownership.like(directories[0].tree, asked.owner)
+
+    def make() -> None:
+        with making(into, owner):
+            found = Rebuilt(replicas.place.root)
+            for directory in directories:
+                made = rebuild(replicas, directory, asked.options())
+                write_into(made, into)
+                found.changes += made.changes
+                found.left |= made.left
+                found.damage += made.damage
+                found.partitions += made.partitions
+            _show(found, answer)
+            answer.is_no = bool(found.left)
+
+    answer.make = make
+
+
+def _show(found: Rebuilt, answer: Proposal) -> None:
+    rows: list[Row] = [change.row() for change in found.changes]
+    rows += [{"file": name, "change": "left", "bytes": 0, "why": why} for name, why in sorted(found.left.items())]
+    summary = found.summary()
+    shown = [row for row in rows if row["change"] not in {"equal", "keep"}]
+    answer.rows = rows
+    answer.document = lambda: {"summary": summary, "changes": rows}
+    answer.summary = lambda: {"kind": "summary", **summary}
+    answer.sections = lambda: [
+        Section(rows=shown, columns=("change", "file", "bytes", "why"), is_optional=True),
+        Section(lines=_sentences(found, summary)),
+    ]
+
+
+def _sentences(found: Rebuilt, summary: Mapping[str, Any]) -> Iterator[str]:
+    files = ", ".join(f"{n:,} {_WORDS[change]}" for change, n in summary["files"].items() if n) or "no files"
+    yield f"derived files of {number_of(summary['partitions'], 'partition')}: {files}"
+    if found.damage:
+        places = number_of(len(found.damage), "place")
+        yield f"the logs are damaged in {places}, which leave no trace in derived files: rmqctl repair mends logs first"
+
+
+# --- repair -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RepairQuestion:
+    """What is to be mended, and how; see `rmqctl.store.Store.repair`.
+
+    Attributes:
+        abort: transactions to be ended: ``topic-0:4000``, a partition and a producer id.
+    """
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    replicas: tuple[Replicas, ...] = ()
+    abort: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    processes: int = 1
+
+    def transactions(self) -> tuple[tuple[str, int], ...]:
+        """The transactions to be ended: partition and producer id.
+
+        Raises:
+            WrongUsage: one is not written as a partition and a number.
+        """
+        found = []
+        for text in self.abort:
+            label, colon, producer = text.rpartition(":")
+            if not colon or not producer.isascii() or not producer.isdigit():
+                raise WrongUsage(
+                    "--abort-transaction", f"{text!r} is not PARTITION:PRODUCER-ID, such as orders-0:4000."
+                )
+            found.append((label, int(producer)))
+        return tuple(found)
+
+
+def plan_to_mend(replicas: Replicas, asked: RepairQuestion, answer: Proposal) -> Proposal:
+    """Plan how to mend what verify finds with the least loss.
+
+    Raises:
+        Refused: there is not one local log directory.
+        WrongUsage: a transaction is not named as it should be.
+    """
+    directory = only_directory(replicas, "repair")
+    asked.transactions()
+    staged = ExitStack()
+    answer.make = lambda: _plan_repair(replicas, directory, asked, answer, staged)
+    answer.close = staged.close
+    return answer
+
+
+def _plan_repair(
+    replicas: Replicas, directory: LogDirectory, asked: RepairQuestion, answer: Proposal, staged: ExitStack
+) -> None:
+    from rmqctl.kafka.repair.plan import RepairOptions, complaints, plan_repair
+
+    options = RepairOptions(
+        release_shown(replicas), asked.only, asked.skip, asked.replicas, asked.transactions(), asked.settings,
+        asked.processes,
+    )  # fmt: skip
+    found = plan_repair(directory, options, staged.enter_context(staging(directory.root, answer.intent)))
+    steps, kept = found.plan.steps, found.left
+    answer.plan = found.plan if steps else None
+    answer.shown = replace(found.plan, steps=(*steps, *kept))
+    answer.rows = [step_row(step) for step in answer.shown.steps]
+    summary = _repair_summary(found)
+    answer.document = lambda: {
+        "summary": summary,
+        "steps": [step_row(step) for step in steps],
+        "left": [step_row(step) for step in kept],
+    }
+    answer.summary = lambda: {"kind": "summary", **summary}
+    answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
+    answer.closing = [_repair_sentence(summary)]
+    answer.check = lambda: complaints(opened_again(directory).directories[0], found)
+    answer.is_no_after = bool(found.after or found.refusal)
+    answer.is_no = answer.is_no_after or bool(steps)
+    given_up = sum(step.loses for step in steps)
+    if given_up and not asked.replicas:
+        answer.hints.append(f"{number_of(given_up, 'record')} would be given up: --from DIR takes them from a replica")
+
+
+def _repair_summary(found: Repair) -> dict[str, Any]:
+    return {
+        "steps": len(found.plan.steps),
+        "left": len(found.left),
+        "loses": sum(step.loses for step in found.plan.steps),
+        "before": len(found.before),
+        "after": len(found.after),
+        "remaining": [finding.row() for finding in found.after],
+        "refusal": found.refusal,
+    }
+
+
+def _repair_sentence(s: Mapping[str, Any]) -> str:
+    if not s["before"] and not s["steps"]:
+        return "nothing is wrong"
+    steps = f"{number_of(s['steps'], 'step')}"
+    found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
+    loses = f"{number_of(s['loses'], 'record')} given up" if s["loses"] else "no record given up"
+    after = f"{s['after']:,} would be left" if s["after"] else "none would be left"
+    refusal = f"; {s['refusal']}" if s["refusal"] else ""
+    return f"{steps} for {found}; {loses}; {after}{refusal}"

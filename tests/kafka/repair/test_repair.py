@@ -1,0 +1,130 @@
+"""Repairs of log directories: what brokers were started on is mended, nothing sound is lost, and all can be taken back."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.release import Release
+from rmqctl.repair import apply, undo
+from tests.conftest import Rmqctl
+from tests.kafka.repair.judged import RELEASES, batches, damaged, judge, opened, undamaged, variants
+from tests.repair.stores import state_of
+
+FEW = ("crash/zero-hole-64", "crash/middle-log-deleted", "crash/only-swap-of-older")
+RELEASE = Release(3, 9, 2)
+
+
+def cases() -> list[object]:
+    found = []
+    for release in RELEASES:
+        for variant in variants(release):
+            is_slow = release != "3.9.2" or variant not in FEW
+            found.append(pytest.param(release, variant, marks=[pytest.mark.slow] if is_slow else []))
+    return found
+
+
+@pytest.mark.parametrize(("release", "variant"), cases())
+def test_what_brokers_were_started_on_is_mended(release: str, variant: str, tmp_path: Path) -> None:
+    found = judge(release, variant, tmp_path)
+    assert not found.errors
+    assert not found.repair.refusal, "a broker starts and cuts nothing"
+    assert found.lost == 0, "every batch whose own bytes were not destroyed is there"
+
+
+def _overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_undo_gives_back_every_byte_and_time(tmp_path: Path) -> None:
+    root = damaged("3.9.2", "crash/zero-insert-200-between-batches", tmp_path)
+    _overwrite(root / "txn-a-0/00000000000000000103.log", 600, bytes(300))
+    (root / "plain-none-0/leader-epoch-checkpoint").write_text("garbage")
+    (root / "lost+found").mkdir()
+    before = state_of(root)
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    found = plan_repair(opened(root), RepairOptions(RELEASE), staged)
+    done = apply(found.plan, lock=".lock")
+    assert not found.refusal
+    assert {f.kind.id for f in found.after} == set()
+    start = recover(Replicas(LogDirectories([opened(root)])), RELEASE)
+    assert start.is_harmless
+    assert done.journal is not None
+    undo(done.journal)
+    assert state_of(root) == before
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_damage_in_derived_files_leaves_the_logs_alone(seed: int, tmp_path: Path) -> None:
+    root, draw = golden.unpack("3.9.2-crash", tmp_path), random.Random(seed)
+    endings = (".index", ".timeindex", ".txnindex", ".snapshot", "-checkpoint", "partition.metadata")
+    derived = [p for p in sorted(root.rglob("*")) if p.name.endswith(endings) and p.stat().st_size]
+    for path in draw.sample(derived, 40):
+        data = bytearray(path.read_bytes())
+        for _ in range(draw.randrange(1, 4)):
+            data[draw.randrange(min(len(data), 200))] ^= 1 << draw.randrange(8)
+        path.write_bytes(bytes(data[: draw.choice([len(data), max(len(data) - draw.randrange(30), 0)])]))
+    logs = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in root.rglob("*.log")}
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    apply(plan_repair(opened(root), RepairOptions(RELEASE), staged).plan, lock=".lock")
+    assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in root.rglob("*.log")} == logs
+
+
+def test_a_replica_gives_back_what_was_destroyed(tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-crash", tmp_path)
+    place = root / "plain-none-0"
+    _overwrite(place / "00000000000000000047.log", 300, bytes(700))
+    (place / "00000000000000000091.log").unlink()
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    other = Replicas(LogDirectories([opened(golden.pristine("3.9.2-crash"))]))
+    found = plan_repair(opened(root), RepairOptions(RELEASE, replicas=(other,)), staged)
+    assert sum(step.loses for step in found.plan.steps) == 0
+    apply(found.plan, lock=".lock")
+    assert batches(opened(root)) == undamaged("3.9.2-crash")
+    for log in place.glob("*.log"):
+        assert log.read_bytes() == (golden.pristine("3.9.2-crash") / "plain-none-0" / log.name).read_bytes()
+
+
+def test_another_history_is_no_replica(tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-crash", tmp_path)
+    _overwrite(root / "plain-none-0/00000000000000000047.log", 300, bytes(700))
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    other = Replicas(LogDirectories([opened(golden.pristine("4.3.1-crash"))]))
+    found = plan_repair(opened(root), RepairOptions(RELEASE, replicas=(other,)), staged)
+    assert not any("restore" in step.what for step in found.plan.steps)
+
+
+def test_a_hanging_transaction_is_ended_on_request(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("3.9.2-crash", tmp_path)
+
+    def rows(*line: object) -> list[dict[str, Any]]:
+        return [json.loads(text) for text in rmqctl(*line, "-o", "jsonl").stdout.splitlines()]
+
+    shown = rows("producers", root, "txn-a/0")
+    hanging = next(row for row in shown if row["current_txn_first_offset"] >= 0)
+    wanted = f"txn-a-0:{hanging['producer_id']}"
+    end = {row["partition"]: row for row in rows("topics", root, "--topic", "txn-a")}[0]
+    assert rmqctl("repair", root, "--abort-transaction", wanted, "--apply").exit_code == 0
+    after = rows("producers", root, "txn-a/0")
+    row = next(row for row in after if row["producer_id"] == hanging["producer_id"])
+    assert row["current_txn_first_offset"] == -1
+    now = {row["partition"]: row for row in rows("topics", root, "--topic", "txn-a")}[0]
+    assert now["log_end_offset"] == end["log_end_offset"] + 1
+    assert rmqctl("verify", root).exit_code == 0
+    assert rmqctl("repair", root, "--abort-transaction", wanted).exit_code == 13, "it is ended already"
+    assert rmqctl("repair", root, "--abort-transaction", "txn-a-0").exit_code == 2
