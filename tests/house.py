@@ -11,7 +11,7 @@ from statistics import median
 
 ROOT = Path(__file__).parent.parent
 FAMILIES = ("rmqctl.rocketmq", "rmqctl.kafka")
-ABOVE = (*FAMILIES, "rmqctl.pipeline")
+ABOVE = (*FAMILIES, "rmqctl.pipeline", "rmqctl.convert")
 
 
 @cache
