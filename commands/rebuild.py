@@ -69,8 +69,9 @@ def command(
     Without --queues, --index and --checkpoint: queues and index. Files are made as a broker's dispatch
     makes them, byte for byte; what differs is listed. Queues whose messages have all expired keep their
     files, and so their next offset. --apply puts the new files in the place of the old, which move to
-    quarantine beside the journal; `rmqctl undo JOURNAL` takes that back. A store with RocksDB queues gets
-    queue files with --into. Exits 1 when something differs and nothing was written.
+    quarantine beside the journal; `rmqctl undo JOURNAL` takes that back. RocksDB databases of queues and
+    index are made new as a whole (not with --topic); with --into a store whose queues lie in RocksDB
+    gets queue files. Exits 1 when something differs and nothing was written.
 
     In a Kafka log directory it is all that derives from the logs, and partition.metadata from the metadata
     log. A file with other bytes that answers alike stays: index entries depend on when a broker was started.

@@ -113,13 +113,15 @@ def test_too_little_room(rmqctl: Rmqctl, tmp_path: Path, monkeypatch: pytest.Mon
     assert rmqctl("rebuild", golden.pristine("4.9.8-clean"), "--into", target, "--force").exit_code == 0
 
 
-def test_rocksdb_queues_are_not_written_in_place(rmqctl: Rmqctl, tmp_path: Path) -> None:
+def test_rocksdb_queues_become_files_elsewhere(rmqctl: Rmqctl, tmp_path: Path) -> None:
     root = golden.unpack("5.5.0-rocksdb-clean", tmp_path)
-    result = rmqctl("rebuild", root, "--queues", "--apply")
+    result = rmqctl("rebuild", root, "--queues", "--topic", "RocksA", "--apply")
     assert result.exit_code == 13
-    assert "--into" in result.stderr
+    assert "--topic" in result.stderr
+    assert rmqctl("rebuild", root, "--queues", "--apply", "--yes").exit_code == 0
     assert rmqctl("rebuild", root, "--into", tmp_path / "files").exit_code == 0
     assert (tmp_path / "files" / "consumequeue" / "RocksA").is_dir()
+    assert not (tmp_path / "files" / "consumequeue" / "CURRENT").exists()
 
 
 def test_without_a_record_in_the_log_nothing_goes(rmqctl: Rmqctl, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ a half message was checked, which timers were delivered. A database is never wri
 from __future__ import annotations
 
 import re
-import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,7 @@ from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
-from rmqctl.rocketmq.store.databases import MESSAGES, Row, write_database
+from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, Row, open_database, write_database
 from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
 
 _UNIT, _END = plan_of(QueueUnitValue).runs[0].packer, plan_of(QueueEnd).runs[0].packer
@@ -80,6 +80,19 @@ class OldDatabase:
     def rows(self, family: str) -> Rows:
         """Rows of a family; none of one that is not there."""
         return self.families.get(family, {})
+
+
+def read_old(store: RocketMQStore, path: str) -> OldDatabase:
+    """What can be read of a database.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+    """
+    try:
+        with open_database(store, path, "mending a database") as database:
+            return OldDatabase(path, {family: dict(database.rows(family)) for family in database.families})
+    except DatabaseDamaged:
+        return OldDatabase(path, {}, is_whole=False)
 
 
 @dataclass(slots=True)
@@ -123,9 +136,11 @@ class NewDatabase:
             OSError: it cannot be written.
         """
         place = directory / self.path
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        write_database(place, self.families)
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as new:
+            write_database(Path(new), self.families)
+            for file in Path(new).iterdir():
+                file.rename(place / file.name)
         return place
 
 
@@ -142,7 +157,7 @@ def replacement(store: RocketMQStore, path: str, built: Path | None) -> tuple[Ed
     """
     old = [e.name for e in store.tree.entries(path) if not e.is_directory and is_database_file(e.name)]
     gone: list[Edit] = [Quarantine(f"{path}/{name}") for name in old]
-    names = sorted(file.name for file in built.iterdir()) if built is not None else []
+    names = sorted(f.name for f in built.iterdir() if is_database_file(f.name)) if built is not None else []
     return (*gone, *(Create(f"{path}/{name}", source=built / name) for name in names if built is not None))
 
 
@@ -328,7 +343,7 @@ def message_database(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
     for record in records_from(store.log_files, begin, 1 << 63, crashed=store.has_abort):
         rows.add(record)
         end, last = record["physical_offset"] + record["total_size"], max(last, record["store_timestamp"])
-    marks = marks_in(store, old.rows, is_whole=old.is_whole) if old.families else Marks()
+    marks = marks_in(store, old.rows, is_whole=old.is_whole)
     if not old.is_whole:
         marks = _guessed(store, marks, rows)
     index, timers, halves = (old.rows(family) for family in (INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY))

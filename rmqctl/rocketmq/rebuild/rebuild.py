@@ -23,6 +23,7 @@ from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTi
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, shown_delays
+from rmqctl.rocketmq.index.rocksdb import files_are_written, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.queues.files import UNIT
@@ -35,6 +36,7 @@ from rmqctl.rocketmq.rebuild.compare import (
     index_entries,
     rocksdb_changes,
 )
+from rmqctl.rocketmq.rebuild.databases import NewDatabase, message_database, queue_database, read_old, replacement
 from rmqctl.rocketmq.rebuild.unlogged import (
     Bitmaps,
     checkpoint_bytes,
@@ -46,6 +48,7 @@ from rmqctl.rocketmq.rebuild.unlogged import (
     set_queue_times,
 )
 from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
+from rmqctl.rocketmq.store.databases import MESSAGES
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.store.geometry import ENTRY, SLOT_SIZE, Geometry, IndexGeometry, geometry_of
 
@@ -152,6 +155,7 @@ class RebuildOptions:
         topics: only queues of these topics; None for all. The index cannot be rebuilt in part.
         as_release: dispatch as this release does; default: the latest that the store shows.
         processes: 1 works in this process; more share the log.
+        databases: RocksDB databases of the parts, too; never for some topics only.
     """
 
     queues: bool = True
@@ -160,6 +164,7 @@ class RebuildOptions:
     topics: frozenset[bytes] | None = None
     as_release: Release | None = None
     processes: int = 1
+    databases: bool = False
 
 
 @dataclass(slots=True)
@@ -171,6 +176,7 @@ class Rebuilt:
         counts: files by change, the equal ones as well.
         counters: next offsets of queues without records and files, kept because consumers committed them.
         checkpoint: content of the new checkpoint, None if it is not wanted.
+        databases: RocksDB databases as they must be.
     """
 
     release: Release
@@ -179,6 +185,7 @@ class Rebuilt:
     counts: Counter[Change] = field(default_factory=Counter)
     counters: dict[tuple[bytes, int], int] = field(default_factory=dict)
     checkpoint: bytes | None = None
+    databases: list[NewDatabase] = field(default_factory=list)
 
     @property
     def is_equal(self) -> bool:
@@ -240,7 +247,27 @@ class Rebuild:
             with LogReader(self.store.log_files) as log:
                 set_queue_times(built, log)
         self._compare(found)
+        if options.databases and options.topics is None:
+            self._add_databases(found)
         return found
+
+    def _add_databases(self, found: Rebuilt) -> None:
+        """Make new databases where the rows that are there are not those of the log.
+
+        Raises:
+            MissingExtra: the package rocksdict is not installed.
+        """
+        store, made = self.store, list[NewDatabase]()
+        if self.options.queues and store.queue_database is not None:
+            made.append(queue_database(store, read_old(store, store.queue_database)))
+        if self.options.index and is_written(store) is not False:
+            made.append(message_database(store, read_old(store, MESSAGES)))
+        for new in made:
+            change = Change.EQUAL if new.is_equal else Change.REPLACE
+            found.counts[change] += 1
+            if not new.is_equal:
+                found.changes.append(FileChange(new.path, change, new.what()))
+        found.databases = made
 
     def _keep_counters(self, found: Rebuilt) -> None:
         """Make files for queues that are known by their consumers only; lengthen those whose end is destroyed."""
@@ -277,7 +304,7 @@ class Rebuild:
             yield from queues.changes(KINDS, self.options.topics)
             if self.store.is_rocksdb:
                 yield from rocksdb_changes(self.store, found.built, begin, self.options.topics)
-        if self.options.index:
+        if self.options.index and files_are_written(self.store):
             there = [e.name for e in index_entries(self.store)]
             yield from index_changes(self.store, found.built, index_names(found.built.index, there))
 
@@ -333,15 +360,12 @@ class Rebuild:
         """Hold the store to what a plan may change.
 
         Raises:
-            Refused: the queues are in RocksDB, or the store is not on this machine.
+            Refused: the store is not on this machine, or queues of some topics lie in RocksDB with those of others.
         """
         if not isinstance(self.store.tree, LocalTree):
             raise Refused(f"{self.store.root} is not on this machine; give --into DIR to rebuild into a directory here")
-        if self.store.is_rocksdb and self.options.queues:
-            raise Refused(
-                f"{self.store.root} keeps its queues in RocksDB, which only its broker may write; give --into DIR to "
-                "make queue files of them there, or --index for the index alone"
-            )
+        if self.store.is_rocksdb and self.options.topics is not None:
+            raise Refused(f"{self.store.root} keeps the queues of all topics in one database; leave --topic out")
 
     def plan(self, found: Rebuilt) -> Plan:
         """The changes as edits of the store itself.
@@ -354,10 +378,20 @@ class Rebuild:
         if not found.built.records and any(c.change is Change.REMOVE for c in found.changes):
             advice = "queues and index are left as they are; bring the log back first"
             raise TooDamaged(self.store.root, "its log holds no record to rebuild from", advice)
-        steps = tuple(self._step(found, c) for c in found.changes if c.change is not Change.KEEP)
+        steps = tuple(
+            self._step(found, c) for c in found.changes if c.change is not Change.KEEP and not self._inside(c)
+        )
         return Plan(Path(self.store.root), "rebuild from the log", steps)
 
+    def _inside(self, change: FileChange) -> bool:
+        """Whether the change is one of a queue that is a part of a database."""
+        return self.store.is_rocksdb and change.file.startswith(f"{QUEUES}/")
+
     def _step(self, found: Rebuilt, change: FileChange) -> Step:
+        new = next((new for new in found.databases if new.path == change.file), None)
+        if new is not None:
+            replaced = replacement(self.store, new.path, new.write(found.built.root))
+            return Step("rebuild.database", new.path, str(change.change), change.why, replaced)
         kind = "rebuild.index" if change.file.startswith("index/") else "rebuild.queue"
         edits: tuple[Edit, ...] = ()
         if change.file == CHECKPOINT:
@@ -395,11 +429,21 @@ class Rebuild:
                 target = root / change.file
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(self.store.tree.full(change.file), target)
+        self._complete_databases(found)
         if found.checkpoint is not None:
             (root / CHECKPOINT).write_bytes(found.checkpoint)
         if not self.options.queues:
             for kind in KINDS:
                 shutil.rmtree(root / kind, ignore_errors=True)
+
+    def _complete_databases(self, found: Rebuilt) -> None:
+        """Write the databases; light queues that lie in one are no files, where all queues do they become files."""
+        for new in found.databases:
+            if not (self.store.is_rocksdb and new.path == self.store.queue_database):
+                new.write(found.built.root)
+        for topic, _ in found.built.queues.simple:
+            if self.store.has_light_database and self.store.in_database(os.fsdecode(topic)):
+                shutil.rmtree(found.built.root / QUEUES / os.fsdecode(topic), ignore_errors=True)
 
 
 def _has_files(store: RocketMQStore) -> bool:

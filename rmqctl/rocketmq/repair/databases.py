@@ -20,10 +20,11 @@ from rmqctl.rocketmq.rebuild.databases import (
     OldDatabase,
     message_database,
     queue_database,
+    read_old,
     replacement,
 )
 from rmqctl.rocketmq.repair.derived import topic_of
-from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read, open_database
+from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 
@@ -86,19 +87,6 @@ def _reach(store: RocketMQStore, path: str) -> int:
             return database.dispatched_end()
     except DatabaseDamaged:
         return -1
-
-
-def read_old(store: RocketMQStore, path: str) -> OldDatabase:
-    """What can be read of a database.
-
-    Raises:
-        MissingExtra: the package rocksdict is not installed.
-    """
-    try:
-        with open_database(store, path, "mending a database") as database:
-            return OldDatabase(path, {family: dict(database.rows(family)) for family in database.families})
-    except DatabaseDamaged:
-        return OldDatabase(path, {}, is_whole=False)
 
 
 def made_new(store: RocketMQStore, old: OldDatabase) -> NewDatabase:

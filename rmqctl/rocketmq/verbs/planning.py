@@ -272,6 +272,7 @@ class RebuildQuestion:
             frozenset(map(os.fsencode, self.topics)) if self.topics else None,
             self.release,
             self.processes or processes_for(size),
+            databases=True,
         )
 
 
@@ -314,9 +315,8 @@ def _rebuild_in_place(work: Rebuild, directory: Path, answer: Proposal) -> None:
     elif answer.intent.is_real:
         answer.plan = work.plan(found)
     elif not found.is_equal:
-        is_kept = work.store.is_rocksdb and work.options.queues
-        in_place = "" if is_kept else "give --apply to put the new files in place, or "
-        answer.hints = [f"nothing was changed; {in_place}give --into DIR to have them there"]
+        in_place = "give --apply to put the new files in place, or give --into DIR to have them there"
+        answer.hints = [f"nothing was changed; {in_place}"]
         answer.is_no = True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,22 +94,21 @@ def half_rows(database: Any) -> None:
     rows[b"\xff" * 5] = b""
 
 
-@pytest.mark.parametrize(
-    ("name", "path", "damage"),
-    [
-        (CQ, SEPARATE, wrong_unit),
-        (CQ, SEPARATE, strange_units),
-        (LITE, SEPARATE, no_units),
-        (MIX, QUEUES, wrong_unit),
-        (CFG, QUEUES, no_units),
-        (CFG, QUEUES, wrong_end),
-        (CFG, QUEUES, checkpoint_beyond),
-        (MSG, MESSAGES, index_rows),
-        (MSG, MESSAGES, timer_rows),
-        (MSG, MESSAGES, half_rows),
-    ],
-    ids=lambda value: getattr(value, "__name__", value),
-)
+DAMAGES: list[tuple[str, str, Damage]] = [
+    (CQ, SEPARATE, wrong_unit),
+    (CQ, SEPARATE, strange_units),
+    (LITE, SEPARATE, no_units),
+    (MIX, QUEUES, wrong_unit),
+    (CFG, QUEUES, no_units),
+    (CFG, QUEUES, wrong_end),
+    (CFG, QUEUES, checkpoint_beyond),
+    (MSG, MESSAGES, index_rows),
+    (MSG, MESSAGES, timer_rows),
+    (MSG, MESSAGES, half_rows),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "damage"), DAMAGES, ids=lambda value: getattr(value, "__name__", value))
 def test_rows_are_as_before(name: str, path: str, damage: Damage, golden: Golden, rmqctl: Any) -> None:
     root = golden(name)
     before = content(root, path)
@@ -147,12 +147,14 @@ def test_queues_of_a_database_that_cannot_be_opened(
     assert rmqctl("verify", root).exit_code == 0
 
 
-def test_messages_of_a_database_that_cannot_be_opened(golden: Golden, rmqctl: Any) -> None:
+@pytest.mark.parametrize("told", [True, False], ids=["with broker.conf", "without"])
+def test_messages_of_a_database_that_cannot_be_opened(told: bool, golden: Golden, rmqctl: Any) -> None:
     root = golden(MSG)
+    conf = stores.write_broker_conf(MSG, root.with_name("broker.conf"))
     before = content(root, MESSAGES)
     for file in (root / MESSAGES).glob("*"):
         file.write_bytes(b"\xa5" * file.stat().st_size)
-    result = rmqctl("repair", root, "--apply", "--yes")
+    result = rmqctl("repair", root, *(["--broker-conf", conf] if told else []), "--apply", "--yes")
     assert result.exit_code == 0, result.stdout + result.stderr
     after = content(root, MESSAGES)
     assert after["default"] == before["default"]
@@ -186,3 +188,44 @@ def test_of_two_databases_the_one_that_lags_goes(golden: Golden, rmqctl: Any) ->
 def test_sound_stores_are_left_alone(name: str, rmqctl: Any) -> None:
     found = json.loads(rmqctl("repair", stores.pristine(name), "-o", "json").stdout)
     assert (found["steps"], found["left"]) == ([], [])
+
+
+# --- rebuild ----------------------------------------------------------------------------------------
+
+
+def changes(rmqctl: Any, root: Path, *words: object) -> dict[str, str]:
+    found = json.loads(rmqctl("rebuild", root, "-o", "json", *words).stdout)["changes"]
+    return {change["file"]: change["change"] for change in found}
+
+
+@pytest.mark.parametrize("name", [CQ, MIX, CFG, LITE, MSG, POP])
+def test_rebuild_of_a_sound_store_finds_nothing(name: str, rmqctl: Any) -> None:
+    assert changes(rmqctl, stores.pristine(name)) == {}
+
+
+def test_rebuild_makes_what_a_kill_kept_from_the_databases(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbcq-crash")
+    assert changes(rmqctl, root, "--queues")[SEPARATE] == "replace"
+    assert rmqctl("rebuild", root, "--queues", "--apply", "--yes").exit_code == 0
+    assert changes(rmqctl, root, "--queues") == {}
+    root = golden("5.5.0-rdbmsg-crash")
+    assert changes(rmqctl, root, "--index") == {MESSAGES: "replace"}
+    assert rmqctl("rebuild", root, "--index", "--apply", "--yes").exit_code == 0
+    broker, rows = stores.oracle("5.5.0-rdbmsg-crash")["broker"], content(root, MESSAGES)
+    assert len(rows["default"]) - 2 == 1397
+    assert sum(len(key) > 40 for key in rows["timer"]) == len(broker["timerPending"])
+    halves = {int.from_bytes(key[:8], "big") for key in rows["trans"] if len(key) > 40}
+    assert halves == {half["phy"] for half in broker["halfPending"]}
+
+
+def test_rebuild_into_a_directory_has_the_databases_beside_files(tmp_path: Path, rmqctl: Any) -> None:
+    into = tmp_path / "into"
+    assert rmqctl("rebuild", stores.pristine(LITE), "--queues", "--into", into).exit_code == 0
+    assert not [entry for entry in (into / QUEUES).iterdir() if entry.name.startswith("%LMQ%")]
+    assert content(into, SEPARATE)["default"] == content(stores.pristine(LITE), SEPARATE)["default"]
+
+
+def test_rebuild_without_the_extra(rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    assert rmqctl("rebuild", stores.pristine(CQ)).exit_code == 14
+    assert rmqctl("rebuild", stores.pristine(MSG), "--index").exit_code == 14

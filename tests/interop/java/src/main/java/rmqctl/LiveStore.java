@@ -266,8 +266,10 @@ final class LiveStore {
 
     private static DefaultMessageStore open(MessageStoreConfig config, BrokerConfig broker, ConcurrentHashMap<String, TopicConfig> topics)
         throws Exception {
-        Constructor<?> maker = DefaultMessageStore.class.getConstructors()[0];
-        for (Constructor<?> other : DefaultMessageStore.class.getConstructors()) {
+        boolean inDatabase = "defaultRocksDB".equals(storeType(config));
+        Class<?> kind = inDatabase ? Class.forName("org.apache.rocketmq.store.RocksDBMessageStore") : DefaultMessageStore.class;
+        Constructor<?> maker = kind.getConstructors()[0];
+        for (Constructor<?> other : kind.getConstructors()) {
             maker = other.getParameterCount() >= maker.getParameterCount() ? other : maker;
         }
         List<Object> values = new ArrayList<>();
@@ -285,6 +287,15 @@ final class LiveStore {
             }
         }
         return (DefaultMessageStore) maker.newInstance(values.toArray());
+    }
+
+    /** Where the queues lie; releases before 5.2 have no such setting. */
+    private static Object storeType(MessageStoreConfig config) throws Exception {
+        try {
+            return MessageStoreConfig.class.getMethod("getStoreType").invoke(config);
+        } catch (NoSuchMethodException older) {
+            return "default";
+        }
     }
 
     /** Counters of a broker; 4.5 makes them from a name alone. */
