@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from rmqctl.text import number_of
 
 _LOST = ("topic", "queue_id", "queue_offset", "message")
 _FINDING = ("severity", "id", "file", "offset", "size", "message")
-_SPARE = 1.5
-"""Bytes that are written for each byte read, about: properties and headers take more room than before."""
 
 
 def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
@@ -36,9 +33,7 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
         Refused: something is there, it lies in the source, or too little room is free.
         WrongUsage: the store is of another kind.
     """
-    trees = _trees(store)
-    check_new_directory(into, [tree for tree in trees if isinstance(LocalTree(tree), LocalTree)])
-    _check_room(into, int(store.size * _SPARE))
+    check_new_directory(into, _trees(store))
     to = "kafka-log-directory" if isinstance(store, RocketMQ) else "rocketmq-store"
     answer = Answer(work="convert", total=2 * store.size)
     if store.is_running:
@@ -67,20 +62,16 @@ def _trees(store: Store) -> list[str]:
     """The local directories that the store lies in.
 
     Raises:
+        Refused: its log cannot be converted.
         WrongUsage: it is of a kind that nothing is made of.
     """
     if isinstance(store, RocketMQ):
+        if any(file.lead for file in store.files.log_files):
+            raise Refused(f"{store.root} has a DLedger log; export its messages instead")
         return [store.root] if isinstance(store.files.tree, LocalTree) else []
     if isinstance(store, KafkaStore):
         return [d.root for d in store.logs.directories if isinstance(d.tree, LocalTree)]
     refuse_verb(store, "convert")
-
-
-def _check_room(into: Path, needed: int) -> None:
-    parent = next(p for p in (into, *into.resolve().parents) if p.exists())
-    free = shutil.disk_usage(parent).free
-    if free < needed:
-        raise Refused(f"{into} needs about {needed:,} bytes, but {free:,} are free on that disk; give another place")
 
 
 def _sections(result: Conversion) -> Iterator[Section]:

@@ -246,3 +246,23 @@ def kafka_topic(topic: str) -> str:
 def rocketmq_topic(topic: str) -> str:
     """The way back; other dots are written ``%2E``."""
     return _TO_ROCKETMQ.sub(lambda m: chr(int(m[0][1:], 16)) if len(m[0]) == 3 else f"%{ord(m[0]):02X}", topic)
+
+
+_GROUP_ESCAPE = re.compile(rb"%([0-9A-F]{2})")
+_OF_GROUPS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-%|")
+
+
+def rocketmq_group(group: str) -> str:
+    """A consumer group's name in RocketMQ, which knows few characters: others are written ``%2E``, as in URLs."""
+    data = group.encode("utf-8", "surrogateescape")
+    return "".join(chr(byte) if byte in _OF_GROUPS else f"%{byte:02X}" for byte in data)
+
+
+def kafka_group(group: str) -> str:
+    """The way back."""
+
+    def meant(match: re.Match[bytes]) -> bytes:
+        byte = int(match[1], 16)
+        return match[0] if byte in _OF_GROUPS else bytes([byte])
+
+    return _GROUP_ESCAPE.sub(meant, group.encode("utf-8", "surrogateescape")).decode("utf-8", "replace")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmqctl.errors import Refused
 from rmqctl.files.new_files import Ownership
 from rmqctl.findings import Finding
 from rmqctl.release import Release
 
 Advance = Callable[[int], object]
+_SPARE = 1.5
+"""Bytes that are written for each byte read, about: what one side has no place for gets headers or properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +126,14 @@ class Conversion:
             "left_out": len(self.lost),
             "findings": len(self.findings),
         }
+
+
+def check_room(into: Path, size: int) -> None:
+    """Hold the bytes that are converted to the room there is.
+
+    Raises:
+        Refused: too little is free.
+    """
+    needed, free = int(size * _SPARE), shutil.disk_usage(into).free
+    if free < needed:
+        raise Refused(f"{into} needs about {needed:,} bytes, but {free:,} are free on that disk; give another place")

@@ -13,8 +13,8 @@ from formats.kafka.group_messages import OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE
 from formats.kafka.internal_records import CONSUMER_OFFSETS
 from formats.kafka.messages import encode
 from formats.rocketmq.message import decode_record
-from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_topic, record_of
-from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions
+from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_group, kafka_topic, record_of
+from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.errors import Refused
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
@@ -64,6 +64,7 @@ def to_kafka(store: RocketMQStore, result: Conversion, options: ConvertOptions, 
     names = Names()
     found = gather(store, 0, names, stale=False, advance=advance)
     merged = merge([found.records])
+    check_room(result.into, int(found.records["size"].sum()))
     log = LogConfig.small() if options.small else LogConfig()
     with KafkaEngine.open(result.into, EngineConfig(options.release, log)) as engine:
         writer = _Writer(engine, store, result, options, advance)
@@ -258,7 +259,7 @@ def _write_offsets(engine: KafkaEngine, store: RocketMQStore, result: Conversion
     now = time.time_ns() // 1_000_000
     by_partition: dict[int, list[Record]] = {}
     for commit in sorted(commits, key=lambda o: (o.group, o.topic, o.queue_id)):
-        records = by_partition.setdefault(partition_of_name(commit.group, options.offsets_partitions), [])
+        records = by_partition.setdefault(partition_of_name(kafka_group(commit.group), options.offsets_partitions), [])
         records.append(_commit(commit, now, len(records)))
         result.groups.add(commit.group)
     for number, records in by_partition.items():
@@ -274,7 +275,7 @@ def _delays(store: RocketMQStore) -> Iterable[ConsumerOffset]:
 
 
 def _commit(commit: ConsumerOffset, now: int, offset: int) -> Record:
-    key = {"group": commit.group, "topic": kafka_topic(commit.topic), "partition": commit.queue_id}
+    key = {"group": kafka_group(commit.group), "topic": kafka_topic(commit.topic), "partition": commit.queue_id}
     value = {"offset": max(commit.offset, 0), "leaderEpoch": -1, "metadata": "", "commitTimestamp": now}
     packed = b"\0\1" + encode(OFFSET_COMMIT_KEY, 1, key), b"\0\3" + encode(OFFSET_COMMIT_VALUE, 3, value)
     return Record(offset, now, -1, *packed, ())

@@ -11,8 +11,8 @@ import numpy as np
 
 from formats.kafka.internal_records import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from formats.kafka.record_batch import Attributes
-from rmqctl.convert.mapping import NoTwin, kafka_topic, message_of, rocketmq_topic
-from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions
+from rmqctl.convert.mapping import NoTwin, kafka_topic, message_of, rocketmq_group, rocketmq_topic
+from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.convert.to_kafka import DELAY_GROUP, SCHEDULE_TOPIC
 from rmqctl.files.writing import Disk
 from rmqctl.findings import Finding, Severity
@@ -65,6 +65,7 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
     config = StoreConfig.small(commit_log_file_size=_SMALL_LOG) if options.small else StoreConfig()
     release = options.release or config.release
     config = replace(config, release=release, services=False, max_message_size=_MOST_BODY)
+    check_room(result.into, sum(max(f.size, 0) for log in replicas.served for f in log.partition.logs))
     sources = list(_sources(replicas, result, config, advance))
     with StoreEngine.open(result.into, config) as engine:
         for topic in dict.fromkeys(source.queue.target for source in sources):
@@ -218,7 +219,7 @@ def _write_groups(replicas: Replicas, sources: list[_Source], result: Conversion
     stray = noted = 0
     for (group, topic, number), commit in sorted(found.commits.items()):
         target = made.get((topic, number))
-        if target is None or "@" in group:
+        if target is None:
             stray += 1
             continue
         noted += bool(commit.metadata)
@@ -226,7 +227,7 @@ def _write_groups(replicas: Replicas, sources: list[_Source], result: Conversion
         if group == DELAY_GROUP and topic == SCHEDULE_TOPIC:
             delays[str(number + 1)] = commit.offset
         else:
-            offsets.setdefault(f"{target}@{group}", {})[str(number)] = commit.offset
+            offsets.setdefault(f"{target}@{rocketmq_group(group)}", {})[str(number)] = commit.offset
     result.count("offsets-without-queue", stray, "offsets of groups in partitions that are not here")
     result.count("commit-metadata", noted, "texts that consumers commit with an offset have no twin in RocketMQ")
     result.count("pending-commits", len(found.pending), "offsets inside open transactions stay out")

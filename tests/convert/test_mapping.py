@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from formats.rocketmq.message import decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.convert import convert
-from rmqctl.convert.mapping import kafka_topic, message_of, record_of, rocketmq_topic
+from rmqctl.convert.mapping import kafka_group, kafka_topic, message_of, record_of, rocketmq_group, rocketmq_topic
 from rmqctl.convert.report import ConvertOptions
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig
@@ -96,6 +97,13 @@ def test_names_come_back(ours: str, theirs: str) -> None:
     assert kafka_topic("%RETRY%group") == ".25RETRY.25group"
 
 
+@given(st.text("a.@%-\u20ac /", max_size=9))
+def test_groups_come_back(group: str) -> None:
+    ours = rocketmq_group(group)
+    assert re.fullmatch("[%|a-zA-Z0-9_-]*", ours)
+    assert kafka_group(ours) == group or "%" in group
+
+
 PARTITIONS = st.lists(st.lists(st.tuples(st.integers(0, 3), RECORDS), max_size=8), min_size=1, max_size=3)
 
 
@@ -122,6 +130,7 @@ def test_small_random_log_directories(
         answer = convert.convert(open_store(str(root / source)), root / into, options)
         answer.prepare()
         assert not answer.is_no
+        assert list(open_store(str(root / into)).verify(notes=False)) == []
     found = {}
     store: Any = open_store(str(root / "c"))
     for log in store.replicas.of("t.x"):
