@@ -41,8 +41,7 @@ def plan_lines(plan: Plan, annotate: Annotate | None = None) -> Iterator[str]:
 
 
 def _unannotated(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
-    from rmqctl.hexview.annotation import View
-    from rmqctl.hexview.gaps import gap
+    from rmqctl.hexview.annotation import View, gap
 
     return gap(View(source, name, source.size()), begin, end)
 

@@ -33,7 +33,7 @@ from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import MessageRefused, check_topic
 from rmqctl.rocketmq.engine.record import prepare
 from rmqctl.rocketmq.engine.topic_table import save_config, versioned
-from rmqctl.rocketmq.salvage.write import MOST_PLACEHOLDERS, Writer
+from rmqctl.rocketmq.salvage.salvage import MOST_PLACEHOLDERS, Writer
 from rmqctl.rocketmq.state.config import CONFIG
 
 _WINDOW, _LEAST_WINDOW, _MEMORY = 8 << 20, 256 << 10, 256 << 20

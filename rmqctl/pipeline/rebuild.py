@@ -22,8 +22,7 @@ import pyarrow as pa
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import tasks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key
-from rmqctl.rocketmq.dispatch.index_series import IndexSeries
-from rmqctl.rocketmq.dispatch.series import Bitmap, QueueSeries, QueueSizes
+from rmqctl.rocketmq.dispatch.series import Bitmap, IndexSeries, QueueSeries, QueueSizes
 from rmqctl.rocketmq.rebuild.build import (
     SPLIT_SIZE,
     Builder,

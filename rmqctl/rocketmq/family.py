@@ -223,7 +223,7 @@ class RocketMQ(Store):
         as_release: Release | None = None,
         as_found: bool = False,
     ) -> Answer:
-        from rmqctl.rocketmq.verbs import queues
+        from rmqctl.rocketmq.verbs import lookups as queues
 
         if isinstance(time, str):
             raise WrongUsage("TIME", f"{time!r} is for Kafka; give a time.")
@@ -252,7 +252,7 @@ class RocketMQ(Store):
         as_release: Release | None = None,
         as_found: bool = False,
     ) -> Answer:
-        from rmqctl.rocketmq.verbs import queues
+        from rmqctl.rocketmq.verbs import lookups as queues
 
         if read_committed:
             raise WrongUsage("--read-committed", "is for Kafka: RocketMQ keeps uncommitted messages out of queues.")

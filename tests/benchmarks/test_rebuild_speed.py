@@ -19,8 +19,8 @@ import pytest
 from fixtures import bulk
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
-from rmqctl.rocketmq.dispatch.index_series import IndexSeries
 from rmqctl.rocketmq.dispatch.keys import hash_codes, index_hashes
+from rmqctl.rocketmq.dispatch.series import IndexSeries
 from rmqctl.rocketmq.rebuild.build import IndexFilesWriter
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.store.geometry import IndexGeometry

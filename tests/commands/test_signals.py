@@ -98,7 +98,7 @@ def test_a_signal_that_code_of_others_swallows_is_not_lost(number: int, code: in
 SLOW = """
     import sys, time
     from rmqctl.rocketmq.rebuild import rebuild
-    from rmqctl.rocketmq.salvage import write
+    from rmqctl.rocketmq.salvage import salvage as write
     def slow(*args, **kwargs):
         print("at work", flush=True)
         time.sleep(30)

@@ -12,9 +12,9 @@ import pytest
 from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
+from rmqctl.rocketmq.query.index_walk import open_index
 from rmqctl.rocketmq.query.key import KeyQuery, by_key
 from rmqctl.rocketmq.query.lag import progress_of
-from rmqctl.rocketmq.query.message_index import open_index
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Trace

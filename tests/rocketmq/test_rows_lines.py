@@ -14,9 +14,9 @@ from fixtures import golden
 from formats.rocketmq.message import Magic
 from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.dump import lines, property_json
-from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.lines import MessageLines
+from rmqctl.rocketmq.dump import dump as lines
+from rmqctl.rocketmq.dump import property_json
+from rmqctl.rocketmq.dump.dump import Dump, MessageLines
 from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
 from rmqctl.rocketmq.dump.property_json import PropertyTexts
 from rmqctl.rocketmq.dump.rendering import Show

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_QUEUE_OFFSET
 from rmqctl.rocketmq.log.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, pairs_of, properties_of, run_starts, signed

@@ -1,7 +1,7 @@
 """What a stretch of log dispatches, column by column: units by queue and hashes of keys.
 
 The result can be pickled: it is what a process that works on a split hands back. The rules are those of
-`rmqctl.rocketmq.dispatch.request`, applied to all records of a block at once; records of batch queues, which are few,
+`rmqctl.rocketmq.dispatch.rules`, applied to all records of a block at once; records of batch queues, which are few,
 take that module's own path.
 """
 
@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 from formats.rocketmq.tags_code import delivery_time
 from rmqctl.rocketmq.dispatch.keys import KeyHashes, delayed, tags_codes
-from rmqctl.rocketmq.dispatch.request import (
+from rmqctl.rocketmq.dispatch.rules import (
     INNER_BATCH,
     TRANSACTION,
     UNQUEUED,
     DispatchRequest,
+    DispatchRules,
     request_of_fields,
     split_extra,
 )
-from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_GAP, LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block, Ints

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from formats.layout import plan_of
 from formats.rocketmq.index import IndexEntry, IndexHeader
 from formats.rocketmq.rocksdb_messages import HOUR_MS, MARK, message_index_prefix
-from rmqctl.rocketmq.dispatch.request import TRANSACTION
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION
 from rmqctl.rocketmq.store.geometry import SLOT_SIZE, IndexGeometry
 
 HEADER_SIZE = plan_of(IndexHeader).runs[0].packer.size

@@ -17,7 +17,7 @@ import numpy as np
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.log.reader import LogReader

@@ -19,7 +19,7 @@ from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
 from formats.rocketmq.consumequeue_ext import END_BLANK_SIZE, END_OF_FILE, HEAD_SIZE, ConsumeQueueExtUnit
-from rmqctl.rocketmq.dispatch.request import DispatchRequest
+from rmqctl.rocketmq.dispatch.rules import DispatchRequest
 from rmqctl.rocketmq.queues.files import UNIT, Units
 
 UNIT_SIZE = UNIT.itemsize

@@ -23,10 +23,8 @@ from rmqctl.repair.execute import Applied
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.engine.commit_log import CommitLog, QueueOffsets
 from rmqctl.rocketmq.engine.config import StoreConfig, dispatch_rules
-from rmqctl.rocketmq.engine.flush import FLUSH, Pauses, Service, most_undispatched, services_of
-from rmqctl.rocketmq.engine.group_commit import GroupCommit
+from rmqctl.rocketmq.engine.flush import FLUSH, GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS, Expired, Housekeeping, expire_index, expire_log, expire_queues
-from rmqctl.rocketmq.engine.index_writer import Checkpoint, IndexWriter
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import Message, PutResult, check_topic
 from rmqctl.rocketmq.engine.opening import (
@@ -44,7 +42,7 @@ from rmqctl.rocketmq.engine.opening import (
 )
 from rmqctl.rocketmq.engine.putting import Puts
 from rmqctl.rocketmq.engine.reading import Reading, Reads
-from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Reput
+from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Checkpoint, IndexWriter, Reput
 from rmqctl.rocketmq.engine.routing import system_queues
 from rmqctl.rocketmq.engine.system_topics import Half, SystemTopics
 from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable

@@ -1,15 +1,344 @@
-"""Flush and commit services: intervals for async flush, commit for the pool, dispatch beside writers (spec 7)."""
+"""Group commit: many writers wait, one sync answers all whose bytes it made safe (GroupCommitService; spec 7).
+
+A writer that finds no sync running does it itself, so a single writer needs no other thread. Who comes meanwhile is the
+next group, and a thread of its own goes on syncing as long as such groups form: it answers one group and starts the
+next sync before the answered writers have run, so the disk does not wait for them.
+
+Asynchronous writers (:meth:`GroupCommit.submit`) leave all syncs to that thread. A thread of Python that never blocks
+would keep it from the interpreter for 5 ms at the end of each sync. So a writer that comes when a sync should
+have ended by what earlier ones took waits for that end, and the disk does not wait for it.
+
+Flush and commit services: intervals for asynchronous flush, commit for the pool, dispatch beside writers.
+
+Who waits for a flush: a thread that blocks in `put`, or the future of an asynchronous one (spec 7).
+
+Sources: CommitLog.GroupCommitRequest, whose future the flush completes; FlushDiskWatcher, which gives up in the end.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import monotonic
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from math import inf
+from time import monotonic, sleep
+from typing import Any, TypeVar
 
-from rmqctl.errors import IOFailure, RmqctlError
+from rmqctl.errors import IOFailure, Refused, RmqctlError
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.reput import Reput
+
+T = TypeVar("T")
+_PENDING, _FINISHED = "PENDING", "FINISHED"
+_MAKING = threading.Lock()
+
+
+class Waiter:
+    """A thread that waits until the log is flushed to ``end``.
+
+    Attributes:
+        deadline: when somebody else has to say that it took too long, in seconds of `time.monotonic`; never here.
+        error: why the flush failed.
+    """
+
+    __slots__ = ("_answered", "end", "error")
+    deadline = inf
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.error: RmqctlError | None = None
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the answer; False when that took longer."""
+        return self._answered.acquire(timeout=seconds)
+
+    def answer(self, failure: RmqctlError | None, *, in_time: bool = True) -> None:
+        """Let the thread go on."""
+        self.error = failure
+        with suppress(RuntimeError):  # it was, by somebody who was interrupted
+            self._answered.release()
+
+
+class Answer(Future[T]):
+    """The future of an asynchronous put; it cannot be cancelled, since the message is in the log already.
+
+    It looks at the log itself, so who flushes has nothing to do for it unless somebody waits or wants to be called.
+    Only then it has a condition, too, which takes longer to make than all the rest of a future.
+
+    Attributes:
+        deadline: when it took too long, in seconds of `time.monotonic`.
+    """
+
+    _waiters: list[Any]
+    _done_callbacks: list[Callable[[Future[T]], object]]
+
+    def __init__(self, log: CommitLog, end: int, result: T, late: Callable[[T], T], deadline: float = inf) -> None:
+        """
+        Args:
+            result: what it says when the log is flushed to ``end``.
+            late: makes of that what it says at the deadline.
+        """
+        self.end, self.deadline, self._log, self._late = end, deadline, log, late
+        self._made: threading.Condition | None = None
+        self._state = _PENDING
+        self._result: Any = result
+        self._exception: BaseException | None = None
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # asked for, never set
+        """Who waits or looks asks for it first, who flushes looks for it behind the flush: one sees the other."""
+        with _MAKING:
+            if self._made is None:
+                self._waiters, self._done_callbacks = [], []  # nobody touches them without the condition
+                self._made = threading.Condition()
+                self._look()
+            return self._made
+
+    def _look(self) -> bool:
+        """Take notice of the flush; without a condition nobody needs to be told."""
+        if self._state == _PENDING and self._log.flushed >= self.end:
+            self._state = _FINISHED
+        return self._state == _FINISHED
+
+    def answer(self, failure: RmqctlError | None, *, in_time: bool = True) -> None:
+        """Say that the log is flushed, that it never will be, or that it took too long; the first one counts."""
+        if self._made is None and failure is None and in_time:
+            return  # who makes it now sees the flush, which came first
+        with suppress(InvalidStateError):  # it has seen the flush meanwhile
+            if failure is not None:
+                self.set_exception(failure)
+            else:
+                is_late = not in_time and self._log.flushed < self.end
+                self.set_result(self._late(self._result) if is_late else self._result)
+
+    def cancel(self) -> bool:
+        """Always False."""
+        return False
+
+    def done(self) -> bool:
+        """As that of every future."""
+        return self._is_quick() or super().done()
+
+    def result(self, timeout: float | None = None) -> T:
+        """As that of every future."""
+        return self._result if self._is_quick() else super().result(timeout)
+
+    def _is_quick(self) -> bool:
+        """It is flushed, and nobody can have said anything else, for which the condition is made.
+
+        In this order: who makes it behind the first look sees the flush, too.
+        """
+        return self._log.flushed >= self.end and self._made is None
+
+
+# --- group commit -----------------------------------------------------------------------------------
+
+
+_FIRST, _SHORTEST = 300e-6, 20e-6
+"""How long the first sync is thought to take, and the shortest, seconds."""
+_GROWTH, _DECAY = 1.05, 1.01
+"""By how much the next one is thought to take longer, at most, or less long."""
+_AT_ONCE = 60e-6
+"""In what time a thread has the interpreter when another gives it up, seconds at most."""
+_MOMENT = 0.001
+
+
+class GroupCommit:
+    """Answers writers when their bytes are on the disk."""
+
+    def __init__(self, log: CommitLog, timeout_ms: int) -> None:
+        """
+        Args:
+            timeout_ms: after how long writers are told that it took too long (syncFlushTimeout).
+        """
+        self._log, self._timeout = log, max(timeout_ms, 1) / 1000
+        self._lock = threading.Lock()
+        self._waiters: list[Waiter | Answer[Any]] = []
+        self._syncing = self._leading = False
+        self._refusal: Refused | None = None
+        self._threads: list[threading.Thread] = []
+        self._own: set[int | None] = set()
+        self._work, self._closed = threading.Semaphore(0), threading.Event()
+        self._turns: list[threading.Lock] = []
+        self._ends_at, self._usual, self._stopped_at = 0.0, _FIRST, 0.0
+
+    def wait(self, end: int) -> bool:
+        """Wait until the log is flushed to ``end``; False when that took too long.
+
+        Raises:
+            IOFailure: the disk failed, so nobody knows whether the bytes are down.
+            Refused: the engine was closed before it.
+        """
+        waiter, leads, failure = None, False, None
+        try:
+            with self._lock:
+                if self._is_flushed(end):
+                    return True
+                if self._syncing:
+                    waiter = Waiter(end)
+                    self._waiters.append(waiter)
+                else:
+                    leads = self._syncing = self._leading = True
+            if leads:  # one sync by a writer; those that come meanwhile are left to the thread
+                self._sync()
+        except RmqctlError as error:
+            failure = error
+            raise
+        finally:
+            if leads:
+                self._leading = False
+                if self._answer(failure):
+                    self._wake()
+        if waiter is not None and waiter.wait(self._timeout) and waiter.error is not None:
+            raise waiter.error
+        return self._log.flushed >= end
+
+    def submit(self, end: int, result: T, late: Callable[[T], T]) -> Answer[T]:
+        """A future that says ``result`` when the log is flushed to ``end``.
+
+        Args:
+            late: makes of that what it says when the flush takes too long.
+
+        Raises:
+            IOFailure: the disk failed before.
+            Refused: the engine was closed before.
+        """
+        now = monotonic()
+        answer = Answer(self._log, end, result, late, now + self._timeout)
+        turn = None
+        with self._lock:
+            if self._is_flushed(end):
+                return answer
+            self._waiters.append(answer)
+            syncing, self._syncing = self._syncing, True
+            if syncing and now >= self._ends_at and threading.get_ident() not in self._own:
+                turn = threading.Lock()
+                turn.acquire()
+                self._turns.append(turn)
+                self._stopped_at = now
+        if not syncing:
+            self._wake()
+        if turn is not None and not turn.acquire(timeout=2 * self._usual):
+            self._ends_at = inf  # a slow one: nobody else waits for it
+        return answer
+
+    def _is_flushed(self, end: int) -> bool:
+        if self._log.flushed >= end:
+            return True
+        if (refusal := self._log.failure or self._refusal) is not None:
+            raise refusal.with_traceback(None)
+        return False
+
+    def _sync(self) -> None:
+        begin = monotonic()
+        self._ends_at = begin + self._usual
+        self._let_go()
+        self._log.commit(through=True)
+        self._log.flush()
+        end = monotonic()
+        was_over = end - self._stopped_at < _AT_ONCE  # when the writer stopped, and waited for the interpreter
+        took = self._usual / _DECAY if was_over else min(end - begin, self._usual * _GROWTH)
+        self._usual = max(took, _SHORTEST)
+
+    def _let_go(self) -> None:
+        """Those who waited for this turn go on while the disk works."""
+        with self._lock:
+            turns, self._turns = self._turns, []
+        for turn in turns:
+            turn.release()
+
+    def _answer(self, failure: RmqctlError | None) -> bool:
+        """Answer the writers whose bytes are down, or all where the disk failed; whether others wait."""
+        with self._lock:
+            flushed, waiters = self._log.flushed, self._waiters
+            self._waiters = [] if failure is not None else [w for w in waiters if w.end > flushed]
+            left = self._syncing = bool(self._waiters)
+        pending = waiters[::-1]
+        try:
+            while pending:
+                waiter = pending[-1]
+                if waiter.end <= flushed:
+                    waiter.answer(None)
+                elif failure is not None:
+                    waiter.answer(failure)
+                pending.pop()
+        except BaseException:  # an interrupt, or the end that a callback wanted for its thread
+            self._put_back(pending[::-1])
+            raise
+        if not left:
+            self._let_go()
+        return left
+
+    def _put_back(self, waiters: list[Waiter | Answer[Any]]) -> None:
+        """Those that are not answered yet, or perhaps not, wait for the thread."""
+        with self._lock:
+            self._waiters += [waiter for waiter in waiters if waiter not in self._waiters]
+            self._syncing = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the thread go on; it is started, with the one that watches deadlines, when it is first needed."""
+        if not self._threads:
+            with self._lock:  # who closes joins threads that run
+                if not self._threads and self._refusal is None:
+                    for name, work in (("group-commit", self._run), ("flush-watcher", self._watch)):
+                        self._threads.append(threading.Thread(target=work, name=f"rmqctl-{name}", daemon=True))
+                        self._threads[-1].start()
+                    self._own = {thread.ident for thread in self._threads}
+        self._work.release()
+
+    def _run(self) -> None:
+        while self._work.acquire() and not self._closed.is_set():
+            left = True
+            while left:
+                failure: RmqctlError | None = None
+                try:
+                    self._sync()
+                except RmqctlError as error:
+                    failure = error
+                except Exception as error:  # noqa: BLE001 - whatever it was, its writers have to be told
+                    failure = IOFailure("cannot flush", f"{type(error).__name__} {error}")
+                with suppress(BaseException):  # of a callback: no other one waits for ever because of it
+                    left = self._answer(failure)
+
+    def _watch(self) -> None:
+        """Answer futures at their deadlines; who comes while it sleeps has a later one than its next look."""
+        pause = self._timeout
+        while not self._closed.wait(pause):
+            now = monotonic()
+            with self._lock:
+                late = [w for w in self._waiters if w.deadline <= now]
+                self._waiters = [w for w in self._waiters if w.deadline > now]
+                pause = max(min((w.deadline for w in self._waiters), default=inf) - now, 0.001)
+            for waiter in late:
+                waiter.answer(None, in_time=False)
+            pause = min(pause, self._timeout)
+
+    def close(self) -> None:
+        """End the threads, after the sync that runs; futures that it did not answer are told of the end.
+
+        A callback that runs in one of these threads may call it.
+        """
+        refusal = Refused("the engine was closed before the message was flushed; open the store and look for it")
+        with self._lock:
+            self._refusal = refusal
+        while self._leading:  # a writer is at the files
+            sleep(_MOMENT)
+        self._closed.set()
+        self._work.release()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._answer(None)
+        self._answer(refusal)
+
+
+# --- flush and commit services -------------------------------------------------------------------------
+
 
 PAGE, FLUSH = 4096, "flush"
 MUCH, LONG_SECONDS = 32 << 20, 0.5

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
-from rmqctl.rocketmq.engine.group_commit import Answer, GroupCommit
+from rmqctl.rocketmq.engine.flush import Answer, GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus, check_batch, check_topic

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, parse_delay_levels
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 

@@ -15,8 +15,7 @@ from formats.rocketmq.abort_lock import LOCK_TEXT, abort_pid
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.epoch import parse_epochs
 from rmqctl.files.local import ByteSource
-from rmqctl.hexview.annotation import RAW_LIMIT, Annotation, Group, View
-from rmqctl.hexview.gaps import ZERO_RUN, gap
+from rmqctl.hexview.annotation import RAW_LIMIT, ZERO_RUN, Annotation, Group, View, gap
 from rmqctl.rocketmq.hexview import units
 from rmqctl.rocketmq.hexview.log import walk_dledger, walk_log
 from rmqctl.rocketmq.hexview.meanings import text

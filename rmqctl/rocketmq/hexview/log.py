@@ -16,8 +16,7 @@ from formats.rocketmq.properties import PAIR_END, split_properties
 from formats.rocketmq.property_crc import SIZE as CRC_SIZE
 from formats.rocketmq.property_crc import property_crc, stored_property_crc
 from formats.rocketmq.tags_code import tags_code
-from rmqctl.hexview.annotation import Annotation, Group, View
-from rmqctl.hexview.gaps import gap
+from rmqctl.hexview.annotation import Annotation, Group, View, gap
 from rmqctl.hexview.leaves import Layout, Leaf, layout_of, layout_of_plan
 from rmqctl.rocketmq.hexview.meanings import (
     BATCH_ITEM,

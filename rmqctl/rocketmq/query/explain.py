@@ -27,10 +27,9 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.ids import IdAnswer, MessageId, NotAMessageId, clock_ahead, parse_message_id
-from rmqctl.rocketmq.query.index_walk import Chain, End, Walk
+from rmqctl.rocketmq.query.index_walk import Chain, DatabaseWalk, End, Walk, open_index, row_keys
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery
 from rmqctl.rocketmq.query.log_search import Progress, Search, search_log
-from rmqctl.rocketmq.query.message_index import DatabaseWalk, open_index, row_keys
 from rmqctl.rocketmq.query.messages import RecordUnit, unit_of
 from rmqctl.rocketmq.query.records import ENCODING, KEYS, UNIQUE_KEY, Absence, Record
 from rmqctl.rocketmq.query.steps import Step, Trace

@@ -14,8 +14,7 @@ from ipaddress import ip_address
 
 from formats.errors import DecodeError
 from formats.rocketmq.message_id import decode_grpc_id, decode_offset_message_id, decode_unique_key, is_grpc_id
-from rmqctl.rocketmq.index.files import IndexFile, index_files
-from rmqctl.rocketmq.index.rocksdb import is_asked
+from rmqctl.rocketmq.index.files import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key_in, by_key_in_database
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
@@ -256,7 +255,7 @@ def _by_unique_key(
     answer = IdAnswer()
     queries = (KeyQuery(topic, wanted.text, unique=True, strict=strict) for topic in topics)
     if is_asked(store):
-        from rmqctl.rocketmq.query.message_index import open_index  # with NumPy
+        from rmqctl.rocketmq.query.index_walk import open_index  # with NumPy
 
         with open_index(store) as index:
             for query in queries:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from formats.rocketmq.index import index_key, tag_index_key
-from rmqctl.rocketmq.index.files import IndexFile, index_files
-from rmqctl.rocketmq.index.rocksdb import is_asked
+from rmqctl.rocketmq.index.files import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
 from rmqctl.rocketmq.query.records import ENCODING, Absence, Record, RecordReader
@@ -20,7 +19,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import index_geometry, integer
 
 if TYPE_CHECKING:
-    from rmqctl.rocketmq.query.message_index import MessageIndex
+    from rmqctl.rocketmq.query.index_walk import MessageIndex
 
 FOREVER = (1 << 63) - 1
 UNIQUE_MAX = 32
@@ -124,7 +123,7 @@ def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) ->
     trace = trace or Trace(on=False)
     batch = integer(store.settings, "maxMsgsNumBatch") or MAX_BATCH
     if is_asked(store):
-        from rmqctl.rocketmq.query.message_index import open_index  # with NumPy
+        from rmqctl.rocketmq.query.index_walk import open_index  # with NumPy
 
         with LogReader(store.log_files) as log, open_index(store) as index:
             return by_key_in_database(index, log, query, trace, batch)

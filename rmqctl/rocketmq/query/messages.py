@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.files.local import BytesSource
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.dump.record import RecordRows
 from rmqctl.rocketmq.dump.rendering import Show
 from rmqctl.rocketmq.log.filters import Filter

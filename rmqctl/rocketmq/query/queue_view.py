@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
+from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
+from rmqctl.rocketmq.recovery.images import FileImage, QueueImage, RocksQueueImage
+from rmqctl.rocketmq.recovery.queue_ends import image_of
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, QueueFiles, RocketMQStore
 
 RELEASE_5 = Release(5, 0, 0)
 _RECOVERED_FILES = 3
@@ -164,7 +168,7 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     view = queue_on_disk(started, topic, queue_id)
     if not started.replays:
         return view
-    from rmqctl.rocketmq.query.views import queue_after_start
+    from rmqctl.rocketmq.query.queue_view import queue_after_start
 
     recovered = queue_after_start(view)
     if recovered is None:
@@ -182,7 +186,7 @@ def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView
     """
     view = QueueView(started, topic, queue_id, log_end=started.log.max_offset)
     if started.store.in_database(topic):
-        from rmqctl.rocketmq.query.views import fill_from_database
+        from rmqctl.rocketmq.query.queue_view import fill_from_database
 
         fill_from_database(view)
     else:
@@ -261,3 +265,136 @@ def _batch_minimum(first: UnitFile, log_begin: int) -> int:
             break
         minimum = unit.queue_offset + unit.count
     return minimum
+
+
+# --- a queue in RocksDB ----------------------------------------------------------------------------------
+
+
+_NO_UNIT = -1
+
+
+@dataclass(slots=True)
+class DatabaseUnits(UnitFile):
+    """The units of a queue in the database, as one file without an end."""
+
+    database: QueueDatabase | None = None
+    topic: str = ""
+    queue_id: int = 0
+
+    def unit(self, number: int) -> Unit:
+        """Unit ``number`` from the queue's first on; one that is not there has size 0."""
+        assert self.database is not None
+        offset = self.base // UNIT_SIZE + number
+        found = self.database.unit(self.topic, self.queue_id, offset)
+        if found is None:
+            return Unit(offset, _NO_UNIT, 0, 0)
+        return Unit(offset, found.physical_offset, found.size, found.tags_code, found.store_timestamp)
+
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the records that the units from a number on stand for."""
+        return sum(self.unit(n).size for n in range(number, len(self)))
+
+    def close(self) -> None:
+        """The database stays open; it belongs to the store."""
+
+
+def fill_from_database(view: QueueView) -> None:
+    """The queue as it lies in the database.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+    """
+    database = view.started.database
+    first = next(database.units_of(view.topic, view.queue_id), None)
+    last = database.last_unit(view.topic, view.queue_id)
+    if first is None or last is None:
+        return
+    count = last.queue_offset - first.queue_offset + 1
+    file = DatabaseUnits(
+        f"{view.store.queue_database} (RocksDB)", first.queue_offset * UNIT_SIZE, count, count, 0,
+        database=database, topic=view.topic, queue_id=view.queue_id,
+    )  # fmt: skip
+    view.files, view.max_offset = [file], last.queue_offset + 1
+    live = _first_live(file, view.log_begin)
+    view.min_offset = view.max_offset if live is None else first.queue_offset + live
+
+
+def _first_live(file: DatabaseUnits, log_begin: int) -> int | None:
+    """Number of the first unit that is not before the log (binarySearchInCQ)."""
+    low, high, found = 0, len(file) - 1, None
+    while high >= low:
+        middle = (low + high) // 2
+        if file.unit(middle).physical_offset >= log_begin:
+            high, found = middle - 1, middle
+        else:
+            low = middle + 1
+    return found
+
+
+# --- a queue after a start -------------------------------------------------------------------------------
+
+
+def queue_after_start(disk: QueueView) -> QueueView | None:
+    """The queue after a start; None where the broker does not start.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    found = disk.started.recovery
+    if not found.starts or found.end is None:
+        return None
+    image = image_of(found.images, disk.topic, disk.queue_id)
+    view = QueueView(disk.started, disk.topic, disk.queue_id, log_end=found.end, is_sound=False)
+    if image is not None:
+        view.is_sound = not (image.removed or image.appended or image.lost or image.refused)
+        view.is_batch = image.key[0] == BATCH_QUEUES
+        view.files = _database_units(view, image) if isinstance(image, RocksQueueImage) else _image_files(image)
+        view.min_offset, view.max_offset = image.min_offset, image.max_offset
+    return view
+
+
+def _image_files(image: QueueImage) -> list[UnitFile]:
+    return [_file(image, file) for file in image.files]
+
+
+def _file(image: QueueImage, file: FileImage) -> UnitFile:
+    """A file as it is on disk, or with what the start writes into it; that makes its modification time new."""
+    size, count = image.unit_size, file.wrote // image.unit_size
+    is_batch = image.key[0] == BATCH_QUEUES
+    if file.file is not None and not file.overlay:
+        found = UnitFile.of(file.file, is_batch=is_batch)
+        found.stored = count
+        return found
+    name = file.file.name if file.file is not None else f"{image.directory}/{file.base:0{OFFSET_DIGITS}d}"
+    content = BytesSource(file.units(image.dtype).tobytes(), name)
+    return UnitFile(name, file.base, file.size // size, count, None, is_batch, content)
+
+
+@dataclass(slots=True)
+class RecoveredUnits(UnitFile):
+    """The units of a RocksDB queue after a start, as one file without an end."""
+
+    view: QueueView | None = None
+    units: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def unit(self, number: int) -> Unit:
+        """Unit ``number`` from the queue's first on; one that is not there has size 0."""
+        offset = self.base // UNIT_SIZE + number
+        physical, size = self.units.get(offset, (-1, 0))
+        stored = self.view.log.store_timestamp(physical) if self.view is not None and size else None
+        return Unit(offset, physical, size, None, stored)
+
+    def bytes_from(self, number: int) -> int:
+        """Bytes of the records that the units from a number on stand for."""
+        first = self.base // UNIT_SIZE + number
+        return sum(size for offset, (_, size) in self.units.items() if offset >= first)
+
+
+def _database_units(view: QueueView, image: RocksQueueImage) -> list[UnitFile]:
+    if not image.units:
+        return []
+    first = min(image.units)
+    count = image.max_offset - first
+    name = f"{view.store.queue_database} (RocksDB, after the start of a broker)"
+    return [RecoveredUnits(name, first * UNIT_SIZE, count, count, None, view=view, units=image.units)]

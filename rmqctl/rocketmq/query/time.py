@@ -50,9 +50,7 @@ def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOW
     """
     trace = trace or Trace(on=False)
     if view.store.in_database(view.topic):
-        from rmqctl.rocketmq.query.views import offset_by_time_in_database
-
-        return offset_by_time_in_database(view, time, boundary, trace)
+        return _offset_in_database(view, time, boundary, trace)
     if view.is_batch:
         found = batch_offset_by_time(view, time, boundary, trace)
     elif view.release < BOUNDARIES_SINCE:
@@ -377,3 +375,85 @@ def unit_at(view: QueueView, offset: int) -> Unit | None:
 def _stored(view: QueueView, unit: Unit) -> int | None:
     stored = view.store_time(unit)
     return stored if stored >= 0 else None
+
+
+# --- in RocksDB ----------------------------------------------------------------------------------------
+
+
+_DATABASE_BOUNDARIES_SINCE = Release(5, 3, 0)
+"""First release whose RocksDB queues know boundary types; 5.2.0 answers with the nearer neighbour."""
+
+
+def _offset_in_database(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> int:
+    """What a broker with RocksDB queues answers (``binarySearchInCQByTime``); not limited to [min, max].
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+    """
+    if not view.files or not view.max_offset:
+        return 0
+    file = view.files[0]
+    floor, ceiling = view.min_offset - file.base // UNIT_SIZE, len(file) - 1
+    nearest = view.release < _DATABASE_BOUNDARIES_SINCE
+    edge = None if nearest else _beyond_database_edges(file, (floor, ceiling), time, boundary)
+    if edge is not None:
+        trace.add(file.name, f"offset {edge}", f"{time} lies outside the times of the queue")
+        return edge
+    return _search_database(view, file, (floor, ceiling), time, boundary, trace, nearest=nearest)
+
+
+def _beyond_database_edges(file: UnitFile, edges: tuple[int, int], time: int, boundary: Boundary) -> int | None:
+    floor, ceiling = edges
+    last = file.unit(ceiling)
+    if last.size and (last.store_timestamp or 0) < time:
+        return last.queue_offset + (1 if boundary is Boundary.LOWER else 0)
+    first = file.unit(floor) if floor <= ceiling else last
+    if floor <= ceiling and first.size and (first.store_timestamp or 0) > time:
+        return first.queue_offset if boundary is Boundary.LOWER else 0
+    return None
+
+
+def _search_database(
+    view: QueueView,
+    file: UnitFile,
+    edges: tuple[int, int],
+    time: int,
+    boundary: Boundary,
+    trace: Trace,
+    *,
+    nearest: bool,
+) -> int:
+    (low, high), left, right = edges, None, None
+    while high >= low:
+        unit = file.unit((low + high) // 2)
+        middle, stored = (low + high) // 2, unit.store_timestamp
+        trace.add(file.name, f"unit {unit.queue_offset}", f"stored at {stored}" if unit.size else "is not there")
+        if not unit.size or unit.physical_offset < view.log_begin:
+            low, left = middle + 1, unit if unit.size else left
+        elif stored is None or stored < 0:
+            return 0
+        elif stored == time:
+            return unit.queue_offset if nearest else _last_equal_in_database(file, middle, edges, time, boundary)
+        elif stored > time:
+            high, right = middle - 1, unit
+        else:
+            low, left = middle + 1, unit
+    if nearest:
+        return _nearer(left, right, time)
+    chosen = right if boundary is Boundary.LOWER else left
+    return -1 if chosen is None else chosen.queue_offset
+
+
+def _nearer(left: Unit | None, right: Unit | None, time: int) -> int:
+    if left is None or right is None:
+        only = left or right
+        return -1 if only is None else only.queue_offset
+    nearer = right if time - (left.store_timestamp or 0) > (right.store_timestamp or 0) - time else left
+    return nearer.queue_offset
+
+
+def _last_equal_in_database(file: UnitFile, found: int, edges: tuple[int, int], time: int, boundary: Boundary) -> int:
+    step = -1 if boundary is Boundary.LOWER else 1
+    while edges[0] <= found + step <= edges[1] and file.unit(found + step).store_timestamp == time:
+        found += step
+    return file.unit(found).queue_offset

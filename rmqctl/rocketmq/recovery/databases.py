@@ -13,7 +13,7 @@ from typing import Any
 from formats.rocketmq.rocksdb_messages import HALF_FAMILY, TIMER_DELIVERED, TIMER_FAMILY, TIMER_SCANNED
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, Marks, MessageRows, marks_in, records_from
-from rmqctl.rocketmq.index.rocksdb import may_have_rows
+from rmqctl.rocketmq.index.files import may_have_rows
 from rmqctl.rocketmq.store.databases import (
     CONFIG_V2,
     GROUPS_V1,

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from rmqctl.repair.edits import Create, Edit, Extend, changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
-from rmqctl.rocketmq.dispatch.index_series import Entries, IndexSeries, Slots
-from rmqctl.rocketmq.dispatch.request import DispatchRequest
+from rmqctl.rocketmq.dispatch.rules import DispatchRequest
+from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, QueueState
 from rmqctl.rocketmq.index.files import IndexFile, next_name
 from rmqctl.rocketmq.log.block import Ints

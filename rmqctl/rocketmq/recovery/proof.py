@@ -16,8 +16,7 @@ import numpy as np
 
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED, DispatchRules
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BODY_CRC
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.columns import TextIds

@@ -13,10 +13,9 @@ from formats.rocketmq.rocksdb import UNIT_FAMILY
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.database_rows import Marks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.index_series import not_yet
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
-from rmqctl.rocketmq.index.files import IndexFile, index_entries
-from rmqctl.rocketmq.index.rocksdb import files_are_written
+from rmqctl.rocketmq.dispatch.series import not_yet
+from rmqctl.rocketmq.index.files import IndexFile, files_are_written, index_entries
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.recovery.databases import SINCE, DatabaseStart, marks_of, message_starts, refused_database

@@ -15,7 +15,7 @@ from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding
 from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.findings.log import (
     LOG_BAD_RECORD,
     LOG_BLANK,

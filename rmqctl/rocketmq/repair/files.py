@@ -25,8 +25,7 @@ from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DIRECTORY, Q
 from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP, LOG_MISSING, LOG_PHYSICAL_OFFSET
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
 from rmqctl.rocketmq.index.files import index_entries
-from rmqctl.rocketmq.log.commitlog import CommitLog, has_data
-from rmqctl.rocketmq.log.misplaced import STRAY, Misplaced, homecoming, misplaced_files
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data, homecoming, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of

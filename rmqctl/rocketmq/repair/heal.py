@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, Crc, Diagnosis, diagnose, span_of
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
 from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, SMALLEST, why_not_inflated

@@ -18,7 +18,7 @@ from formats.rocketmq.properties import is_closed, split_properties
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Edit, Step, changes, zeroed
-from rmqctl.rocketmq.dispatch.request import inner_batch
+from rmqctl.rocketmq.dispatch.rules import inner_batch
 from rmqctl.rocketmq.findings.derived import QUEUE_UNIT_MISMATCH
 from rmqctl.rocketmq.findings.log import (
     LOG_BODY_CRC,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
-from rmqctl.rocketmq.dispatch.index_series import Entries
+from rmqctl.rocketmq.dispatch.series import Entries
 from rmqctl.rocketmq.dump.queues import chunks, used
 from rmqctl.rocketmq.index.files import IndexFile
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank

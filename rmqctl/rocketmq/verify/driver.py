@@ -14,10 +14,8 @@ from rmqctl.files.forgiving import Refusals
 from rmqctl.findings import Finding, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
-from rmqctl.rocketmq.index.files import index_entries
-from rmqctl.rocketmq.index.rocksdb import is_written
-from rmqctl.rocketmq.log.commitlog import CommitLog
-from rmqctl.rocketmq.log.misplaced import STRAY, homecoming, misnamed, misplaced_files
+from rmqctl.rocketmq.index.files import index_entries, is_written
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile

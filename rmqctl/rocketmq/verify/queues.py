@@ -19,7 +19,7 @@ from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dispatch.keys import DelayLevels, delayed, tags_codes
-from rmqctl.rocketmq.dispatch.request import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, run_starts, signed
 from rmqctl.rocketmq.log.commitlog import LogBlock

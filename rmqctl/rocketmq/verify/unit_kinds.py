@@ -22,7 +22,7 @@ from formats.rocketmq.tags_code import tags_code
 from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq.dispatch.keys import tags_codes
-from rmqctl.rocketmq.dispatch.request import INNER_BATCH, inner_batch
+from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, inner_batch
 from rmqctl.rocketmq.findings.derived import (
     QUEUE_AHEAD,
     QUEUE_EXT,

@@ -17,8 +17,7 @@ from formats.rocketmq.index import key_hash
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.request import DispatchRequest, request_of, request_of_fields
-from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.dispatch.rules import DispatchRequest, DispatchRules, request_of, request_of_fields
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import RocketMQStore

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.rocketmq.dispatch import index_series
+from rmqctl.rocketmq.dispatch import series
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead, put_key
-from rmqctl.rocketmq.dispatch.index_series import IndexSeries, chain
+from rmqctl.rocketmq.dispatch.series import IndexSeries, chain
 from rmqctl.rocketmq.rebuild.build import IndexFilesWriter
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
@@ -73,7 +73,7 @@ def test_batches_equal_single_puts(
 ) -> None:
     geometry = IndexGeometry(slots, entries)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_series, "BATCH", batch)
+        patch.setattr(series, "BATCH", batch)
         writer = IndexFilesWriter(tmp_path_factory.mktemp("index"), geometry)
         series = IndexSeries(geometry, counts_slots=counts, sink=writer)
         for start in range(0, len(log), 7):

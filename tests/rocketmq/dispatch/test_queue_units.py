@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Piece
-from rmqctl.rocketmq.dispatch.request import DispatchRequest
+from rmqctl.rocketmq.dispatch.rules import DispatchRequest
 from rmqctl.rocketmq.dispatch.series import MAX_HOLE, QueueSeries, QueueSizes
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, ExtState, QueueState, units_of
 

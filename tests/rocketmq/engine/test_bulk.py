@@ -23,9 +23,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.flush import Pauses
 from rmqctl.rocketmq.producer import bulk as bulk_module
-from rmqctl.rocketmq.producer import bulk_encode
-from rmqctl.rocketmq.producer.bulk import can_bulk, produce_bulk
-from rmqctl.rocketmq.producer.bulk_encode import Encoder
+from rmqctl.rocketmq.producer.bulk import Encoder, can_bulk, produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template, counted
 from rmqctl.rocketmq.producer.produce import ProduceOptions, produce
 from tests.rocketmq.engine.test_engine import START, complaints
@@ -65,7 +63,7 @@ def test_the_bytes_of_single_puts(
 ) -> None:
     options, found = replace(options, seed=template.seed), []
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk_encode, "CHUNK", 61)  # both buffers in turn, many times
+        patch.setattr(bulk, "CHUNK", 61)  # both buffers in turn, many times
         for name in ("bulk", "single"):
             root = Path(directory) / name
             for _ in range(2):  # the second run goes on in a store that is there
@@ -117,7 +115,7 @@ def test_topics_that_are_made_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_several_runs_and_single_puts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_encode, "CHUNK", 300)
+    monkeypatch.setattr(bulk, "CHUNK", 300)
     with StoreEngine.open(tmp_path, StoreConfig.small(commit_log_file_size=1 << 18)) as engine, Pool(6) as pool:
 
         def bulk(number: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.rocketmq.log.misplaced import homecoming, misplaced_files
+from rmqctl.rocketmq.log.commitlog import homecoming, misplaced_files
 from rmqctl.rocketmq.store.locate import open_store_at
 
 NAME = "4.9.8-clean"
