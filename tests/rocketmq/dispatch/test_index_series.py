@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.rocketmq.dispatch import series
+from rmqctl.rocketmq.dispatch import series as series_module
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead, put_key
 from rmqctl.rocketmq.dispatch.series import IndexSeries, chain
@@ -73,7 +73,7 @@ def test_batches_equal_single_puts(
 ) -> None:
     geometry = IndexGeometry(slots, entries)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(series, "BATCH", batch)
+        patch.setattr(series_module, "BATCH", batch)
         writer = IndexFilesWriter(tmp_path_factory.mktemp("index"), geometry)
         series = IndexSeries(geometry, counts_slots=counts, sink=writer)
         for start in range(0, len(log), 7):

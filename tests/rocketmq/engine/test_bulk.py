@@ -63,7 +63,7 @@ def test_the_bytes_of_single_puts(
 ) -> None:
     options, found = replace(options, seed=template.seed), []
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "CHUNK", 61)  # both buffers in turn, many times
+        patch.setattr(bulk_module, "CHUNK", 61)  # both buffers in turn, many times
         for name in ("bulk", "single"):
             root = Path(directory) / name
             for _ in range(2):  # the second run goes on in a store that is there
@@ -115,7 +115,7 @@ def test_topics_that_are_made_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_several_runs_and_single_puts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "CHUNK", 300)
+    monkeypatch.setattr(bulk_module, "CHUNK", 300)
     with StoreEngine.open(tmp_path, StoreConfig.small(commit_log_file_size=1 << 18)) as engine, Pool(6) as pool:
 
         def bulk(number: int) -> int:
