@@ -23,7 +23,7 @@ from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTi
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, shown_delays
-from rmqctl.rocketmq.index.rocksdb import files_are_written, is_written
+from rmqctl.rocketmq.index.files import files_are_written, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.queues.files import UNIT
