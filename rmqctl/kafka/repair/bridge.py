@@ -7,7 +7,9 @@ broker's recovery, replication and the cleaner, and end where a strict reader ex
 
 from __future__ import annotations
 
-from formats.kafka.record_batch import HEADER_SIZE, ControlRecordKey
+from crc32c import crc32c
+
+from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, ControlRecordKey
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.engine.batch import BatchHead, build_batch, varint
 from rmqctl.kafka.reference import Record
@@ -18,7 +20,6 @@ UNKNOWN_TYPE = 32767
 MOST = 1 << 20
 """Bytes of one batch, where there are enough offsets for several: what a consumer fetches at once."""
 _KEY = ControlRecordKey.build({"version": 0, "type": UNKNOWN_TYPE})
-_TIME_STEPS = (0, 64, 8192, 1 << 20, 1 << 27)
 
 
 def empty_batch(first: int, last: int, epoch: int, timestamp: int, producer: Batch | None = None) -> bytes:
@@ -48,17 +49,34 @@ def filler(first: int, last: int, epoch: int, timestamp: int, size: int) -> byte
     """A batch of these offsets and exactly so many bytes that clients pass over; None where so few do not do."""
     if size == HEADER_SIZE:
         return empty_batch(first, last, epoch, timestamp)
-    for step in _TIME_STEPS:
-        value = _value_size(size - HEADER_SIZE, last - first, step)
-        if value is not None:
-            head = BatchHead(first, last, epoch, base_timestamp=timestamp - step, max_timestamp=timestamp, control=True)
-            return build_batch(head, [Record(last, timestamp, -1, _KEY, bytes(value))])
-    return None
+    value = _value_size(size - HEADER_SIZE)
+    if value is None:  # one byte more than a length of so many bytes can say, and one less than the next longer one
+        value = _value_size(size - HEADER_SIZE - 1)
+    if value is None:
+        return None
+    head = BatchHead(first, last, epoch, max_timestamp=timestamp, control=True)
+    made = build_batch(head, [Record(first, timestamp, -1, _KEY, bytes(value))])
+    return made if len(made) == size else _lengthened(made)
 
 
-def _value_size(room: int, offset_delta: int, time_delta: int) -> int | None:
+def _lengthened(batch: bytes) -> bytes:
+    """A batch whose first number of a record takes one byte more than it needs, which every reader takes."""
+    at = next(n for n in range(HEADER_SIZE, len(batch)) if batch[n] < 0x80)
+    payload = batch[HEADER_SIZE:at] + bytes([batch[at] | 0x80, 0]) + batch[at + 1 :]
+    covered = batch[CRC_FROM:HEADER_SIZE] + payload
+    length = (len(batch) + 1 - FRAME_HEAD).to_bytes(4, "big")
+    return (
+        batch[: FRAME_HEAD - 4]
+        + length
+        + batch[FRAME_HEAD : CRC_FROM - 4]
+        + crc32c(covered).to_bytes(4, "big")
+        + covered
+    )
+
+
+def _value_size(room: int) -> int | None:
     """Bytes of value with which a record fills some room, None where no number of them does."""
-    fixed = 1 + len(varint(time_delta)) + len(varint(offset_delta)) + len(varint(len(_KEY))) + len(_KEY) + 1
+    fixed = 3 + len(varint(len(_KEY))) + len(_KEY) + 1  # attributes, two deltas of 0, key, no headers
     for length in range(1, 6):
         body = room - length
         for sizes in range(1, 6):

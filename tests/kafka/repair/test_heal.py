@@ -1,0 +1,95 @@
+"""Flipped bits and bursts in real batches: each comes back as it was, or is not touched; never as something else."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directory import Partition, read_directory
+from rmqctl.kafka.repair.heal import Healer
+from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.repair.edits import Overwrite
+
+SEGMENT = "00000000000000000091.log"
+PLACES = {"plain-none-0": SEGMENT, "z-gzip-0": "00000000000000000060.log", "txn-a-0": "00000000000000000103.log"}
+
+
+class Bench:
+    """One segment of a golden directory, alone in its partition."""
+
+    def __init__(self, topic: str, room: Path) -> None:
+        self.name = PLACES[topic]
+        self.data = (golden.pristine("3.9.2-crash") / topic / self.name).read_bytes()
+        self.root = room
+        self.path = room / topic / self.name
+        self.path.parent.mkdir(parents=True)
+        self.path.write_bytes(self.data)
+        (room / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
+        survey = Survey(self._partition())
+        self.batches = [(survey.batch(row).position, survey.batch(row).end) for row in range(len(survey))]
+
+    def _partition(self) -> Partition:
+        return read_directory(LocalTree(str(self.root))).partitions[0]
+
+    def healed(self, damaged: bytes) -> bytes:
+        """What healing makes of the segment."""
+        self.path.write_bytes(damaged)
+        directory = read_directory(LocalTree(str(self.root)))
+        found = Verification(directory, VerifyOptions("structure", cross=False)).findings()
+        survey = Survey(directory.partitions[0], [f for f in found if f.kind in LOG_KINDS])
+        out = bytearray(damaged)
+        for step in Healer(survey, (), compacted=False).steps(lambda _, edits: tuple(edits)):
+            for edit in step.edits:
+                assert isinstance(edit, Overwrite)
+                out[edit.offset : edit.offset + len(edit.after)] = edit.after
+        return bytes(out)
+
+    def flipped(self, bit: int, pattern: int = 1) -> bytes:
+        """The segment with bits exclusive-ored, ``bit`` bits from its end."""
+        return (int.from_bytes(self.data, "big") ^ pattern << bit).to_bytes(len(self.data), "big")
+
+
+def _bits(bench: Bench, step: int) -> range:
+    """Bits of a batch in the middle, as distances from the end of the segment."""
+    begin, end = bench.batches[len(bench.batches) // 2]
+    return range(8 * (len(bench.data) - end), 8 * (len(bench.data) - begin), step)
+
+
+@pytest.mark.parametrize(
+    ("topic", "step"),
+    [("plain-none-0", 13), *(pytest.param(topic, 1, marks=pytest.mark.slow) for topic in PLACES)],
+)
+def test_single_bits(topic: str, step: int, tmp_path: Path) -> None:
+    bench = Bench(topic, tmp_path)
+    exact = untouched = 0
+    for bit in _bits(bench, step):
+        damaged = bench.flipped(bit)
+        healed = bench.healed(damaged)
+        assert healed in (bench.data, damaged), f"bit {bit} became something else"
+        exact += healed == bench.data
+        untouched += healed == damaged
+    assert untouched <= 0.05 * exact, "few flips leave no trace: an epoch that fits between its neighbours"
+
+
+@pytest.mark.parametrize("topic", ["plain-none-0", pytest.param("z-gzip-0", marks=pytest.mark.slow)])
+def test_bursts(topic: str, tmp_path: Path) -> None:
+    bench, draw = Bench(topic, tmp_path), random.Random(topic)
+    exact, bits = 0, _bits(bench, 1)
+    for number in range(40):
+        length = 2 + number % 15
+        pattern = 1 | 1 << length - 1 | draw.getrandbits(length)
+        damaged = bench.flipped(draw.choice(bits), pattern)
+        healed = bench.healed(damaged)
+        assert healed in (bench.data, damaged) or _differs_in_one_batch(bench, healed)
+        exact += healed == bench.data
+    assert exact >= 20
+
+
+def _differs_in_one_batch(bench: Bench, healed: bytes) -> bool:
+    """A burst over the edge of two batches may leave one of them damaged; the other is as it was."""
+    return sum(healed[a:b] != bench.data[a:b] for a, b in bench.batches) == 1
