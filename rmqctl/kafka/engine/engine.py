@@ -81,7 +81,6 @@ class KafkaEngine:
         self._epochs: dict[Key, int] = {}
         self._metadata: MetadataWriter | None = None
         self._lock = threading.RLock()
-        self._random = random.Random(config.seed) if config.seed is not None else random.SystemRandom()  # noqa: S311
         self._is_closed = False
         self._producer_ids = -1
         disk.make_directory(root)
@@ -125,7 +124,7 @@ class KafkaEngine:
     def _create(self) -> None:
         if not self.config.cluster:
             return
-        ids = [self._new_id() for _ in range(2)]
+        ids = [self._new_id(what) for what in ("cluster", "directory")]
         if self.release < OLDEST:
             self._disk.write_file(self.root / META_PROPERTIES, format_meta_properties(0, _NODE, ids[0]))
             return
@@ -230,7 +229,7 @@ class KafkaEngine:
         if partitions == has:
             return
         with self._lock:
-            topic_id = self._ids.setdefault(topic, self._new_id())
+            topic_id = self._ids.setdefault(topic, self._new_id(f"topic {topic}"))
             if not has and settings:
                 self._settings[topic] = dict(settings)
             added = range(has, partitions)
@@ -243,11 +242,14 @@ class KafkaEngine:
                 self._disk.write_file(directory / PARTITION_METADATA, format_partition_metadata(topic_id))
                 self.logs[topic, number] = self._opened((topic, number))
 
-    def _new_id(self) -> str:
+    def _new_id(self, what: str) -> str:
+        """An id that nothing here has; with a seed the same for the same thing."""
+        seed = self.config.seed
+        draw = random.SystemRandom() if seed is None else random.Random(f"{seed} {what}")  # noqa: S311 - no secret
+        taken = set(self._ids.values())
         while True:
-            raw = self._random.getrandbits(128).to_bytes(16, "big")
-            text = base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
-            if not text.startswith("-"):
+            text = base64.urlsafe_b64encode(draw.randbytes(16)).decode("ascii").rstrip("=")
+            if not text.startswith("-") and text not in taken:
                 return text
 
     def log(self, topic: str, partition: int) -> WritableLog:

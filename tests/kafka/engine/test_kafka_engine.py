@@ -318,3 +318,11 @@ def check_kills(path: Path, runs: int, seed: int) -> None:
 @pytest.mark.parametrize("runs", [2, pytest.param(25, marks=pytest.mark.slow)])
 def test_what_was_flushed_survives_a_kill(tmp_path: Path, runs: int) -> None:
     check_kills(tmp_path / "d", runs, 7)
+
+
+def test_topics_made_in_several_runs_have_ids_of_their_own(tmp_path: Path) -> None:
+    for topic in ("a", "b", "c"):
+        with KafkaEngine.open(tmp_path, SMALL) as engine:
+            engine.make_topic(topic, 1)
+    ids = {(tmp_path / f"{topic}-0" / "partition.metadata").read_bytes() for topic in "abc"}
+    assert len(ids) == 3

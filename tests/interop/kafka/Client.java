@@ -1,0 +1,103 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Reads and writes through a broker; one command a line, answers are JSON lines up to one with a dot. */
+public final class Client {
+    private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+
+    public static void main(String[] words) throws Exception {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] asked = line.split(" ");
+            switch (asked[0]) {
+                case "read" -> read(words[0], asked[1], asked[2]);
+                case "write" -> write(words[0], asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
+                default -> throw new IllegalArgumentException(line);
+            }
+            OUT.println(".");
+            OUT.flush();
+        }
+    }
+
+    /** All records of a topic, partition by partition. */
+    private static void read(String server, String isolation, String topic) {
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        given.put("isolation.level", isolation);
+        given.put("auto.offset.reset", "earliest");
+        given.put("max.poll.records", "5000");
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            List<TopicPartition> all = new ArrayList<>();
+            consumer.partitionsFor(topic).forEach(p -> all.add(new TopicPartition(topic, p.partition())));
+            consumer.assign(all);
+            consumer.seekToBeginning(all);
+            Map<TopicPartition, Long> ends = consumer.endOffsets(all);
+            while (ends.entrySet().stream().anyMatch(e -> consumer.position(e.getKey()) < e.getValue())) {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
+                    show(record);
+                }
+            }
+        }
+    }
+
+    private static void show(ConsumerRecord<byte[], byte[]> record) {
+        StringBuilder headers = new StringBuilder();
+        for (Header header : record.headers()) {
+            headers.append(headers.length() > 0 ? "," : "");
+            headers.append("[").append(text(header.key().getBytes(StandardCharsets.UTF_8)));
+            headers.append(",").append(text(header.value())).append("]");
+        }
+        OUT.printf("[%d,%d,%d,%s,%s,[%s]]%n", record.partition(), record.offset(), record.timestamp(),
+                text(record.key()), text(record.value()), headers);
+    }
+
+    private static String text(byte[] data) {
+        return data == null ? "null" : '"' + Base64.getEncoder().encodeToString(data) + '"';
+    }
+
+    /** Some records; with a transactional id as one transaction. */
+    private static void write(String server, String topic, int count, String id) throws Exception {
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        if (!id.isEmpty()) {
+            given.put("transactional.id", id);
+        }
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(given, new ByteArraySerializer(), new ByteArraySerializer())) {
+            if (!id.isEmpty()) {
+                producer.initTransactions();
+                producer.beginTransaction();
+            }
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (int number = 0; number < count; number++) {
+                byte[] text = ("java-" + number).getBytes(StandardCharsets.UTF_8);
+                sent.add(producer.send(new ProducerRecord<>(topic, text, text)));
+            }
+            if (!id.isEmpty()) {
+                producer.commitTransaction();
+            }
+            for (Future<RecordMetadata> each : sent) {
+                OUT.printf("[%d,%d]%n", each.get().partition(), each.get().offset());
+            }
+        }
+    }
+}
