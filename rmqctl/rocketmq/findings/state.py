@@ -209,7 +209,11 @@ TIMER_LOG = declare(
     "timer.log",
     _E,
     "A unit of the timer log, or a slot of the timer wheel, is damaged or points nowhere.",
-    "Delete timerlog/ and timerwheel on a stopped store: brokers rebuild them from the queue of rmq_sys_wheel_timer.",
-    broker="Recovery cuts the timer log at the first bad unit.",
+    "Units for messages that the log has lost: `rmqctl repair` points them in front of the log, where no broker finds "
+    "anything. Other damage: delete timerlog/, timerwheel and config/timercheck together on a stopped store; brokers fill "
+    "them again from the queue of rmq_sys_wheel_timer, and deliver again what they had delivered of it. Where timercheck "
+    "stays, they go on where it says, and pending messages never come.",
+    broker="Recovery cuts the timer log at the first bad unit. A unit for a lost message is passed over, until another "
+    "message lies in the place: the broker reads that, fails on it, and delivers no timer message any more.",
     see="spec 11.4; #10668: references behind a cut log",
 )

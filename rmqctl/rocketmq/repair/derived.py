@@ -7,24 +7,33 @@ that differ are written, so that nothing else of a queue moves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from formats.layout import plan_of
+from formats.rocketmq.timer import UNIT_SIZE, TimerLogUnit
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
+from rmqctl.rocketmq.findings.state import TIMER_LOG
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.repair.damage import Break, survey
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
+from rmqctl.rocketmq.verify.context import LogContext
+from rmqctl.rocketmq.verify.state import stale_timers, timer_files
+from rmqctl.text import number_of
 
 _CHUNK = 20 * 46 << 10
 _LARGEST_HOLE = 10_000_000
 _NAMES = {INDEX_FILE_NAME.id}
 _KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
+_REFERENCE = next(f.offset for f in plan_of(TimerLogUnit).runs[0].fields if f.name == "physical_offset")
+_NOWHERE = (-1).to_bytes(8, "big", signed=True)
 
 
 def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
@@ -95,6 +104,38 @@ def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
         if edits:
             kind = _kind_at(wrong, change.file) or wrong[0].kind.id
             yield Step(kind, change.file, _what(change), "the keys of the log's records, in log order", edits)
+
+
+def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Put timers of lost messages out of reach: their units point in front of the log, where a broker finds nothing.
+
+    A broker passes a unit over whose message it does not find. But it writes its next messages where the lost ones
+    were, reads one of those for the unit, fails on it and tries again for ever (apache/rocketmq#10668). Taking units
+    out is not safe: a start makes the wheel's slots again from all units of the last files.
+
+    Args:
+        store: with the log as it will be.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    named = {f.file for f in findings if f.kind is TIMER_LOG}
+    files = [file for file in timer_files(store) if file.name in named]
+    if not files:
+        return
+    damage = survey(store)
+    ranges = tuple((gap.begin, gap.end) for gap in damage.gaps)
+    context = replace(LogContext.of(store), end=damage.end, damaged=ranges)
+    for file in files:
+        units, rows = stale_timers(file, context)
+        edits = []
+        for row, physical in zip(rows.tolist(), units["physical_offset"][rows].tolist(), strict=True):
+            at, before = row * UNIT_SIZE + _REFERENCE, physical.to_bytes(8, "big", signed=True)
+            edits.append(Overwrite(file.name, at, before, _NOWHERE))
+        if edits:
+            what = f"put {number_of(len(edits), 'timer')} of lost messages out of reach"
+            why = f"the log, which ends at {damage.end}, does not hold them, and others will lie in their place"
+            yield Step(TIMER_LOG.id, file.name, what, why, tuple(edits))
 
 
 def topic_of(finding: Finding) -> str:

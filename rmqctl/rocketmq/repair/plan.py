@@ -26,7 +26,7 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
 from rmqctl.rocketmq.repair.damage import survey
 from rmqctl.rocketmq.repair.databases import database_steps
-from rmqctl.rocketmq.repair.derived import index_steps, queue_steps, topic_of
+from rmqctl.rocketmq.repair.derived import index_steps, queue_steps, timer_steps, topic_of
 from rmqctl.rocketmq.repair.files import (
     expired_steps,
     hollow_steps,
@@ -274,6 +274,7 @@ class _Planner:
         self._take(queue_steps(self.store, [*found, *self._undispatched], self._room(), cut))
         self._take(database_steps(self.store, found, self._room()))
         self._take(hollow_steps(self.store))
+        self._take(timer_steps(self.store, found))
         self._take(index_steps(self.store, found, self._room()))
         before, found = found, self._findings("checkpoint and configuration")
         if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet

@@ -46,6 +46,7 @@ from rmqctl.rocketmq.findings.state import (
     TIMER_CHECK,
     TIMER_LOG,
 )
+from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.queues.files import Queue, Units
 from rmqctl.rocketmq.state.config import (
@@ -328,7 +329,7 @@ def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     Raises:
         OSError: a file cannot be read.
     """
-    files, _ = sequence(store.tree, "timerlog", "timerlog")
+    files = timer_files(store)
     end = files[0].base if files else 0
     for file in files:
         end, problem, units = _units(file)
@@ -339,15 +340,31 @@ def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
     yield from _progress(store, end, context)
 
 
-def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[Finding]:
+def timer_files(store: RocketMQStore) -> list[StoreFile]:
+    """The files of the timer log, ascending."""
+    return sequence(store.tree, "timerlog", "timerlog")[0]
+
+
+def stale_timers(file: StoreFile, context: LogContext) -> tuple[Units, Ints]:
+    """The units of a file of the timer log, and the rows of those for messages that the log does not hold.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    units = _units(file)[2]
+    return units, _stale(units, context)
+
+
+def _stale(units: Units, context: LogContext) -> Ints:
     """Units whose message lies behind the end of the log, or is not there any more: the log was cut (#10668).
 
-    Of the others the last are looked up in the log: those that a cut leaves.
+    Of the others the last are looked up in the log: those that a cut leaves. What points in front of the log has
+    expired, or was put out of reach.
     """
     if context.end is None or not len(units):
-        return
+        return np.zeros(0, np.int64)
     physical = units["physical_offset"].astype(np.int64)
-    wrong = physical + units["message_size"] > context.end
+    wrong = (physical >= context.min_offset) & (physical + units["message_size"] > context.end)
     with LogReader(context.log_files) as log:
         for row in range(max(len(units) - _LOOKED_UP, 0), len(units)):
             begin, size = int(physical[row]), int(units["message_size"][row])
@@ -355,14 +372,18 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
                 continue
             head = log.head(begin)
             wrong[row] = head is None or int.from_bytes(head[1][:4], "big", signed=True) != size
-    rows = np.flatnonzero(wrong)
+    return np.flatnonzero(wrong)
+
+
+def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[Finding]:
+    rows = _stale(units, context)
     if len(rows):
-        first = int(rows[0])
+        first, physical = int(rows[0]), int(units["physical_offset"][rows[0]])
         message = (
             f"{number_of(len(rows), 'unit')} of the timer log for messages that the log does not hold, the first of "
-            f"{int(units['message_size'][first])} bytes at {int(physical[first])}; the log ends at {context.end}"
+            f"{int(units['message_size'][first])} bytes at {physical}; the log ends at {context.end}"
         )
-        yield Finding(TIMER_LOG, file.name, first * UNIT_SIZE, UNIT_SIZE, message, physical_offset=int(physical[first]))
+        yield Finding(TIMER_LOG, file.name, first * UNIT_SIZE, UNIT_SIZE, message, physical_offset=physical)
 
 
 def _progress(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
