@@ -24,4 +24,4 @@ def test_a_file_deleted_and_one_cut(cut: int, tmp_path: Path) -> None:
     apply(repair.plan, journal_dir=tmp_path / "journal")
     found = Verification(open_store_at(str(root)), VerifyOptions()).findings()
     left = [f.kind.id for f in found if f.level is not Severity.NOTE]
-    assert left == (["timer.log"] if cut == 393216 else [])  # timers of messages that are lost; the plan says so
+    assert left == []
