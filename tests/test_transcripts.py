@@ -2,7 +2,7 @@
 
 A line ``$ rmqctl ...`` runs a command; what follows is its output, stdout and stderr as they came, then
 ``[exit N]`` where N is not 0. ``$ store NAME`` unpacks a golden store into the directory that commands run in,
-``$ mkdir NAME`` makes an empty one, ``$ write FILE TEXT`` a small file. Lines with ``#`` at the start are comments.
+``$ mkdir NAME`` makes an empty one, ``$ write FILE TEXT`` a small file, ``$ damage FILE OFFSET HEX`` overwrites bytes. Lines with ``#`` at the start are comments.
 `pytest --update-golden` rewrites the files.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import cli
 from fixtures import golden as golden_stores
 from tests.conftest import Rmqctl
 
@@ -44,7 +45,14 @@ def test_transcript(
     assert actual == expected or update_golden
 
 
+def test_every_command_has_a_transcript() -> None:
+    lines = [line for file in DIRECTORY.glob("*.transcript") for line in file.read_text("utf-8").splitlines()]
+    shown = {line.split()[2] for line in lines if line.startswith("$ rmqctl ") and len(line.split()) > 2}
+    assert not cli.commands.keys() - shown
+
+
 _ALLOCATED = re.compile(r"(bytes_allocated\"?:?,? +)[0-9][0-9.]*( [KMG]?i?B)?")
+_TIMES = re.compile(r"\([0-9.]+ s(?:, (?:[0-9,]+ a second|nothing to do))?\)|(?<=\"seconds\":)[0-9.]+")
 
 
 def _played(text: str, rmqctl: Rmqctl) -> Iterator[str]:
@@ -62,11 +70,16 @@ def _output(words: list[str], rmqctl: Rmqctl) -> str:
             result = rmqctl(*args)
             text = result.output if result.output.endswith("\n") or not result.output else f"{result.output}\n"
             text = _ALLOCATED.sub(r"\1(as the file system likes)", text)
+            text = _TIMES.sub("(as long as it took)", text).replace(f"{Path.cwd().resolve()}/", "")
             return text + (f"[exit {result.exit_code}]\n" if result.exit_code else "")
         case ["store", name]:
             golden_stores.unpack(name, Path())
         case ["mkdir", name]:
             Path(name).mkdir(parents=True)
+        case ["damage", name, offset, data]:
+            with Path(name).open("r+b") as file:
+                file.seek(int(offset))
+                file.write(bytes.fromhex(data))
         case ["write", name, content]:
             Path(name).write_bytes(os.fsencode(content))
         case _:
