@@ -7,9 +7,20 @@ The marks stay out of the value; building writes them. Numbers are ASCII digits,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from construct import Construct, ExprAdapter, GreedyBytes, MappingError, NullTerminated
+from construct import (
+    Construct,
+    ConstructError,
+    Container,
+    ExprAdapter,
+    GreedyBytes,
+    MappingError,
+    NullTerminated,
+    Struct,
+)
 
 _NUMBER = re.compile(rb"-?[0-9]{1,19}\r?")
 
@@ -22,6 +33,24 @@ def until(mark: bytes, *, required: bool = True) -> Construct[bytes, bytes]:
 def decimal_until(mark: bytes, *, required: bool = True) -> Construct[int, int]:
     """A decimal number up to ``mark``; a carriage return before that belongs to the line's end."""
     return ExprAdapter(until(mark, required=required), _number, _digits) * "in decimal"
+
+
+def marks_of(entry: Struct) -> tuple[bytes, ...]:
+    """The marks that end the fields of a text entry, in order: what a reader of many entries at a time splits by."""
+    found = []
+    for part in entry.subcons:
+        while not isinstance(part, NullTerminated) and hasattr(part, "subcon"):
+            part = part.subcon
+        if isinstance(part, NullTerminated):
+            found.append(part.term)
+    return tuple(found)
+
+
+def entries(entry: Struct, data: bytes) -> Iterator[Container[Any]]:
+    """The entries of a text one after the other; what cannot be read is passed over, up to the mark of its end."""
+    for piece in data.split(marks_of(entry)[-1]):
+        with suppress(ConstructError):
+            yield entry.parse(piece)
 
 
 def _number(text: bytes, _: Any) -> int:

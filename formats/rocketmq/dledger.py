@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from construct import Int32sb, Int64sb, Struct
 
-from formats.text import decimal_until, until
+from formats.text import decimal_until, entries, marks_of, until
 
 DLedgerEntry = Struct(
     "magic" / Int32sb * "1 a record follows, 2 empty, 3 a change of members",
@@ -33,7 +33,7 @@ INDEX_UNIT_SIZE = 32
 """Unit i lies at byte ``32 * i`` of the index files."""
 
 
-LINE_END = b"\n"
+LINE_END, COMMENT = b"\n", "#"
 
 DLedgerCheckpointLine = Struct(
     "name" / until(b"=") * "endIndex: last entry on the disk; committedIndex: last entry that a majority has",
@@ -45,7 +45,15 @@ DLedgerTermLine = Struct(
 )
 
 
-def parse_text(text: str) -> dict[str, str]:
-    """Names and values of ``checkpoint`` and ``currterm`` (Java properties text)."""
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    return {name.strip(): value.strip() for name, _, value in pairs}
+def parse_lines(line: Struct, data: bytes) -> dict[str, int | str]:
+    """Names and values of ``checkpoint`` or ``currterm`` (Java properties text) by the schema of a line.
+
+    A line without a mark is passed over, and so are comments; a value that should be a number and is none stays text.
+    """
+    found: dict[str, int | str] = {}
+    for own in entries(DLedgerTermLine, data):
+        name = own.name.decode("utf-8", "replace").strip()
+        if not name.startswith(COMMENT):
+            value = next(entries(line, own.name + marks_of(line)[0] + own.value.strip()), own).value
+            found[name] = value if isinstance(value, int) else value.decode("utf-8", "replace").strip()
+    return found

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 
 from construct import Struct
 
-from formats.text import until
-
-NAME_END = b"\x01"
-PAIR_END = b"\x02"
+from formats.text import marks_of, until
 
 PropertyPair = Struct(
-    "name" / until(NAME_END) * "KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, ... or the user's own",
-    "value" / until(PAIR_END, required=False) * "from 4.9.1 to 5.1.4 the last one has no 0x02 behind it",
+    "name" / until(b"\x01") * "KEYS, TAGS, UNIQ_KEY, WAIT, DELAY, ... or the user's own",
+    "value" / until(b"\x02", required=False) * "from 4.9.1 to 5.1.4 the last one has no 0x02 behind it",
 )
+NAME_END, PAIR_END = marks_of(PropertyPair)
 _MIN_PIECE = 3
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from formats.catalogue import find
 from formats.rocketmq.compaction import PositionEntry
 from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit, PreBlankUnit
-from formats.rocketmq.dledger import DLedgerCheckpointLine, DLedgerTermLine, parse_text
-from formats.rocketmq.properties import PropertyPair, join_properties, split_properties
+from formats.rocketmq.dledger import DLedgerCheckpointLine, DLedgerTermLine, parse_lines
+from formats.rocketmq.properties import NAME_END, PAIR_END, PropertyPair, join_properties, split_properties
+from formats.text import entries, marks_of
 
 _WORD = st.binary(min_size=1, max_size=9).filter(lambda b: not {1, 2} & set(b))
 
@@ -40,7 +41,28 @@ def test_dledger_texts() -> None:
     }
     term = b"currTerm=3\nvoteLeader=n0\n"
     found = {f.name.decode(): f.value.decode() for f in GreedyRange(DLedgerTermLine).parse(term)}
-    assert found == parse_text(term.decode())
+    assert found == parse_lines(DLedgerTermLine, term) == {"currTerm": "3", "voteLeader": "n0"}
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"endIndex=41\ncommittedIndex=40\n", {"endIndex": 41, "committedIndex": 40}),
+        (b"#Sun Nov 22\r\nendIndex=41\r\ncommittedIndex=-1", {"endIndex": 41, "committedIndex": -1}),
+        (b"endIndex = 41 \n\nnothing\ncommittedIndex=x1\nendIndex=42\n", {"endIndex": 42, "committedIndex": "x1"}),
+        (b"\xff=\xfe\n=\n", {"\ufffd": "\ufffd", "": ""}),
+        (b"endIndex=99999999999999999999\n", {"endIndex": "99999999999999999999"}),
+        (b"", {}),
+    ],
+)
+def test_lines_that_are_damaged_or_odd(data: bytes, expected: dict[str, object]) -> None:
+    assert parse_lines(DLedgerCheckpointLine, data) == expected
+
+
+def test_marks_come_from_the_schema() -> None:
+    assert marks_of(PropertyPair) == (NAME_END, PAIR_END) == (b"\1", b"\2")
+    assert marks_of(PositionEntry) == (b'"', b",")
+    assert [e.queue for e in entries(PositionEntry, b'"a_0":7,"b_1":x,"c_2":9')] == [b"a_0", b"c_2"]
 
 
 def test_compaction_positions() -> None:

@@ -21,7 +21,7 @@ from formats.layout import plan_of
 from formats.rocketmq.abort_lock import abort_pid
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
-from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit, parse_text
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit, parse_lines
 from formats.rocketmq.epoch import parse_epochs, parse_identity
 from formats.rocketmq.index import IndexSlot
 from formats.rocketmq.timer import (
@@ -288,9 +288,13 @@ def config_rows(data: bytes, file: str) -> Iterator[Row]:
         yield _finding(CONFIG_UNREADABLE, file, len(data), str(error), error.offset)
 
 
-def text_rows(data: bytes, file: str, kind: str) -> Iterator[Row]:
-    """A file of ``name=value`` lines; whole numbers become integers."""
-    pairs = parse_text(data.decode("utf-8", "replace"))
+def text_rows(data: bytes, file: str, kind: str, line: Any) -> Iterator[Row]:
+    """A file of ``name=value`` lines; whole numbers become integers.
+
+    Args:
+        line: schema of a line.
+    """
+    pairs = parse_lines(line, data)
     yield {"kind": kind, "file": file, "content": {name: _number(value) for name, value in pairs.items()}}
 
 
@@ -299,8 +303,8 @@ def unknown_rows(data: bytes, size: int, file: str) -> Iterator[Row]:
     yield {"kind": "file", "file": file, "size": size, "head": text_or_base64(data[:64])}
 
 
-def _number(text: str) -> Any:
-    digits = text.removeprefix("-")
+def _number(text: int | str) -> Any:
+    digits = str(text).removeprefix("-")
     return int(text) if digits.isascii() and digits.isdigit() else text
 
 

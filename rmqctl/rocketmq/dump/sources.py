@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from formats.rocketmq.dledger import ENTRY_SIZE
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerCheckpointLine, DLedgerTermLine
 from rmqctl.errors import NotAStore
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
@@ -183,8 +183,10 @@ _ROWS: dict[FileKind, Callable[[StoreFile, Request], Iterator[Row]]] = {
     FileKind.TIMER_LOG: lambda file, _: files.timer_log_rows(file),
     FileKind.TIMER_CHECK: _whole(files.check_rows),
     FileKind.DLEDGER_INDEX: _entry_index,
-    FileKind.DLEDGER_CHECKPOINT: _whole(lambda data, name: files.text_rows(data, name, "dledger_checkpoint")),
-    FileKind.DLEDGER_TERM: _whole(lambda data, name: files.text_rows(data, name, "dledger_term")),
+    FileKind.DLEDGER_CHECKPOINT: _whole(
+        partial(files.text_rows, kind="dledger_checkpoint", line=DLedgerCheckpointLine)
+    ),
+    FileKind.DLEDGER_TERM: _whole(partial(files.text_rows, kind="dledger_term", line=DLedgerTermLine)),
 }
 
 
