@@ -50,6 +50,8 @@ from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
+from rmqctl.rocketmq.store.database_files import salvaged_rows
+from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, Row, open_database, write_database
 from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
 
@@ -71,11 +73,13 @@ class OldDatabase:
     Attributes:
         families: rows by key for each column family that is there.
         is_whole: every row was read; else some may be missing, and what is there may be outdated.
+        lost: what could not be read, a clause each.
     """
 
     path: str
     families: Mapping[str, Rows]
     is_whole: bool = True
+    lost: tuple[str, ...] = ()
 
     def rows(self, family: str) -> Rows:
         """Rows of a family; none of one that is not there."""
@@ -83,16 +87,18 @@ class OldDatabase:
 
 
 def read_old(store: RocketMQStore, path: str) -> OldDatabase:
-    """What can be read of a database.
+    """What can be read of a database; where the library opens it not, block by block.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
+        OSError: a file cannot be read.
     """
     try:
         with open_database(store, path, "mending a database") as database:
             return OldDatabase(path, {family: dict(database.rows(family)) for family in database.families})
     except DatabaseDamaged:
-        return OldDatabase(path, {}, is_whole=False)
+        found = salvaged_rows(store, path, lambda family, key, value: fits(path, family, key, value))
+        return OldDatabase(path, found.families, is_whole=False, lost=tuple(found.lost))
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ def _topics(store: RocketMQStore) -> dict[str, Any]:
     for kind in (QUEUES, BATCH_QUEUES):
         for queue in store.queues(kind):
             most[queue.topic] = max(most.get(queue.topic, 0), queue.queue_id + 1)
-    table = {topic: _topic(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
+    table = {topic: topic_settings(topic, count, batch=topic in batch) for topic, count in sorted(most.items())}
     return {"dataVersion": {"counter": 1, "timestamp": 0}, "topicConfigTable": table}
 
 
@@ -129,7 +129,8 @@ def topic_steps(store: RocketMQStore) -> Iterator[Step]:
         yield Step(kind.id, TOPICS, what, why, tuple(replaced(store, TOPICS, content)))
 
 
-def _topic(topic: str, count: int, *, batch: bool) -> dict[str, Any]:
+def topic_settings(topic: str, count: int, *, batch: bool = False) -> dict[str, Any]:
+    """The settings of a topic that is known by its queues only."""
     attributes = {"attributes": {"queue.type": "BatchCQ"}} if batch else {}
     return {
         **attributes, "order": False, "perm": 6, "readQueueNums": count, "topicFilterType": "SINGLE_TAG",

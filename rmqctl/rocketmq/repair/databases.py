@@ -6,12 +6,16 @@ them is kept, rows that fit no format are left out. The old database goes to qua
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from formats.rocketmq.rocksdb import TOPIC_DATA
+from rmqctl.errors import RmqctlError
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Step
-from rmqctl.rocketmq.dump.databases import fits
+from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import QUEUE_DATABASE, QUEUE_ORPHAN
 from rmqctl.rocketmq.findings.state import DATABASE_TWO_PLACES
 from rmqctl.rocketmq.queues.rocksdb import open_queues
@@ -23,12 +27,15 @@ from rmqctl.rocketmq.rebuild.databases import (
     read_old,
     replacement,
 )
+from rmqctl.rocketmq.repair.config import topic_settings
 from rmqctl.rocketmq.repair.derived import topic_of
-from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read
+from rmqctl.rocketmq.store.database_rows import fits
+from rmqctl.rocketmq.store.databases import CONFIG_V2, MESSAGES, METADATA, TOPICS_V1, DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 
 _AREA = "database."
+_LONGEST_TOPIC = 127
 
 
 def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
@@ -101,8 +108,29 @@ def made_new(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
         return message_database(store, old)
     made = NewDatabase(old.path)
     for family, rows in old.families.items():
-        made.put(family, dict(rows), {key: value for key, value in rows.items() if fits(old.path, family, key, value)})
+        right = {key: value for key, value in rows.items() if fits(old.path, family, key, value)}
+        for key in rows.keys() - right.keys():
+            value = _topic_row(store, old.path, family, key)
+            if value is not None:
+                right[key] = value
+                made.notes.append(f"topic {key[-_LONGEST_TOPIC:]!r} gets the default settings for the queues it has")
+        made.put(family, dict(rows), right)
     return made
+
+
+def _topic_row(store: RocketMQStore, path: str, family: str, key: bytes) -> bytes | None:
+    """The row of a topic whose settings are damaged: without one a broker deletes the topic's queues in RocksDB."""
+    name, start = key, b""
+    if path == CONFIG_V2 and key.startswith(TOPIC_DATA):
+        name, start = key[len(TOPIC_DATA) + 2 :], b"\x01"
+    elif (path, family) not in ((METADATA, "topic"), (TOPICS_V1, "default")):
+        return None
+    topic = name.decode("utf-8", "replace")
+    with suppress(RmqctlError, OSError):
+        count = max((row.queue_id + 1 for row in queue_rows(store, as_found=True) if row.topic == topic), default=0)
+        value = start + json.dumps(topic_settings(topic, count), separators=(",", ":"), ensure_ascii=False).encode()
+        return value if count and fits(path, family, key, value) else None
+    return None
 
 
 def _mended(store: RocketMQStore, path: str, finding: Finding, directory: Path) -> Step:
@@ -120,5 +148,7 @@ def _mended(store: RocketMQStore, path: str, finding: Finding, directory: Path) 
         return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)
     what = f"make the database new: {made.what()}"
     why = "what the records of the log dispatch to it" if in_log else "the rows that can be read"
+    if old.lost:
+        made.notes.append(f"of the old one cannot be read: {', '.join(old.lost)}")
     why = "; ".join([why, *made.notes])
     return Step(finding.kind.id, path, what, why, replacement(store, path, made.write(directory)))

@@ -27,6 +27,7 @@ from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.findings.state import (
     DATABASE_MISSING_ROWS,
     DATABASE_REACH,
+    DATABASE_ROW,
     DATABASE_TWIN,
     DATABASE_TWO_PLACES,
     DATABASE_UNREADABLE,
@@ -36,6 +37,7 @@ from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.queues.files import UNIT, Queue
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
+from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import (
     MESSAGES,
     POP,
@@ -71,11 +73,24 @@ def check_databases(store: RocketMQStore, context: LogContext, *, cross: bool) -
     for path in databases_of(store) if can_read() else ():
         try:
             with open_database(store, path, "checking a database") as database:
+                if cross and path not in (MESSAGES, POP):
+                    yield from _strange(database)
                 if cross and store.log_files:
                     yield from _checked(store, database, context)
         except DatabaseDamaged as error:
             if path != store.queue_database or not cross:  # the checks of queues say it
                 yield Finding(DATABASE_UNREADABLE, path, 0, 0, f"the database cannot be read: {error.reason}")
+
+
+def _strange(database: Database) -> Iterator[Finding]:
+    """Rows that have not the format of their column family, one finding a family."""
+    for family in database.families:
+        odd = [key for key, value in database.rows(family) if not fits(database.path, family, key, value)]
+        if odd:
+            message = (
+                f"family {family}: {number_of(len(odd), 'row')} fit no format, the first has the key {odd[0][:40]!r}"
+            )
+            yield Finding(DATABASE_ROW, database.path, 0, 0, message)
 
 
 def _checked(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:

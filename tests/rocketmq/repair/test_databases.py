@@ -190,6 +190,57 @@ def test_sound_stores_are_left_alone(name: str, rmqctl: Any) -> None:
     assert (found["steps"], found["left"]) == ([], [])
 
 
+# --- what no log holds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [(POP, "kvStore"), (CFG, "config/metadata"), ("5.5.0-rdbcfgv2-crash", "config/rdb")]
+)
+@pytest.mark.parametrize("gone", ["MANIFEST-*", "CURRENT"])
+def test_rows_that_only_the_database_has(name: str, path: str, gone: str, golden: Golden, rmqctl: Any) -> None:
+    root = golden(name)
+    before = content(root, path)
+    for file in (root / path).glob(gone):
+        file.write_bytes(b"\xa5" * file.stat().st_size)
+    result = rmqctl("repair", root, "--apply", "--yes")
+    assert result.exit_code == 0, result.stdout + result.stderr
+    after = content(root, path)
+    assert {family: before[family].items() - after[family].items() for family in before} == {f: set() for f in before}
+    assert rmqctl("verify", root).exit_code == 0
+    assert rmqctl("undo", root, "--yes").exit_code == 0
+
+
+def strange_config(database: Any) -> None:
+    rows = database.get_column_family("topic")
+    rows[b"CfgOrders"] = b"\xff{"
+    rows[b"nobody"] = b"[]"
+    offsets = database.get_column_family("consumerOffset")
+    offsets[b"no separator"] = b"{}"
+
+
+def test_strange_rows_of_configuration(golden: Golden, rmqctl: Any) -> None:
+    """They go, and a topic that has queues gets settings, as a broker would delete the queues of one without."""
+    root = golden(CFG)
+    before = content(root, "config/metadata")
+    edit(root / "config" / "metadata", strange_config)
+    found = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    assert [(f["id"], f["file"]) for f in found if f["severity"] != "note"] == [("database.row", "config/metadata")] * 2
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    after = content(root, "config/metadata")
+    assert json.loads(after["topic"].pop(b"CfgOrders"))["writeQueueNums"] == 4
+    assert before["topic"].pop(b"CfgOrders")
+    assert after == before
+
+
+def test_nothing_can_be_read(golden: Golden, rmqctl: Any) -> None:
+    root = golden(POP)
+    for file in (root / "kvStore").iterdir():
+        file.write_bytes(b"\xa5" * file.stat().st_size)
+    found = json.loads(rmqctl("repair", root, "-o", "json").stdout)
+    assert found["steps"] == []
+    assert "from a copy" in found["left"][0]["why"]
+
+
 # --- rebuild ----------------------------------------------------------------------------------------
 
 

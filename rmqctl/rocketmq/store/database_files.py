@@ -1,0 +1,511 @@
+"""Rows of a RocksDB database whose files the library refuses, block by block: tables, write-ahead log, manifest.
+
+Each block and each record of a log has a checksum of its own, so damage costs what lies in it and nothing else. Nothing
+here raises on bytes: what cannot be read is counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from construct import ConstructError
+from crc32c import crc32c
+
+from formats.layout import plan_of
+from formats.rocketmq.rocksdb_files import (
+    CHECKSUM_DELTA,
+    CRC32C,
+    FAMILY_NAME,
+    INDEX_DELTAS,
+    LOG_BLOCK,
+    PROPERTIES,
+    RANGE_DELETIONS,
+    BlockTrailer,
+    LogPiece,
+    ManifestTag,
+    TableFooter,
+    WriteBatchHeader,
+)
+from rmqctl.files.tree import read_all
+from rmqctl.rocketmq.store.files import RocketMQStore
+
+_TRAILER, _PIECE = plan_of(BlockTrailer).runs[0].packer, plan_of(LogPiece).runs[0].packer
+_FOOTER = TableFooter.sizeof()
+_LARGEST_BLOCK = 64 << 20
+_HASHED = 1 << 31
+"""In the last number of a data block: a table of hashes follows the restart points."""
+_DELETION, _VALUE, _SINGLE_DELETION, _RANGE_DELETION = 0, 1, 7, 15
+_FAMILY_KINDS = {5: _VALUE, 4: _DELETION, 8: _SINGLE_DELETION, 14: _RANGE_DELETION}
+_LOG_DATA, _NOOP = 3, 13
+_SNAPPY, _LZ4, _ZSTD = 1, (4, 5), 7
+_NUMBERED = re.compile(r"(\d+)\.(sst|log)")
+_WITH_LOG_NUMBER = 4
+"""Bytes that the pieces of a log used again have more."""
+Rows = dict[bytes, bytes]
+Fits = Callable[[str, bytes, bytes], bool]
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What could be read.
+
+    Attributes:
+        families: rows by key of each column family.
+        lost: what could not be read, a clause each.
+    """
+
+    families: dict[str, Rows] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+
+
+class _Cut(Exception):
+    """A structure runs over the end of its bytes."""
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends."""
+    value = shift = 0
+    while shift < 70:
+        if at >= len(data):
+            raise _Cut
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+    raise _Cut
+
+
+def _text(data: bytes, at: int) -> tuple[bytes, int]:
+    """Bytes with their length in front, and where they end."""
+    size, at = _varint(data, at)
+    if at + size > len(data):
+        raise _Cut
+    return data[at : at + size], at + size
+
+
+def _masked(crc: int) -> int:
+    return ((crc >> 15 | crc << 17) + CHECKSUM_DELTA) & 0xFFFFFFFF
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+class _Table:
+    """One table; what it holds comes with the sequence number and the kind of each write."""
+
+    def __init__(self, name: str, data: bytes, lost: list[str]) -> None:
+        self.name, self.data, self.lost = name, data, lost
+        self.family: str | None = None
+        self._checked = True
+
+    def entries(self) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """Key, sequence number, kind and value of all entries that can be read."""
+        meta, index = self._handles()
+        names = dict(self._entries(meta)) if meta is not None else {}
+        properties = dict(self._entries(self._handle(names.get(PROPERTIES))))
+        name = properties.get(FAMILY_NAME)
+        self.family = name.decode("utf-8", "replace") if name is not None else None
+        deltas = properties.get(INDEX_DELTAS, b"\x01") != b"\x00"
+        bad = 0
+        for handle in self._data_blocks(index, deltas=deltas):
+            block = self._block(handle)
+            if block is None:
+                bad += 1
+                continue
+            yield from self._internal(block)
+        if bad:
+            self.lost.append(f"{bad} blocks of {self.name}")
+        removed = self._block(self._handle(names.get(RANGE_DELETIONS)))
+        if removed is not None:
+            yield from self._internal(removed)
+
+    def _handles(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """Where the block of names and the index lie."""
+        end = self.data[-_FOOTER:]
+        try:
+            footer = TableFooter.parse(end)
+            self._checked = footer.checksum_type == CRC32C
+            meta, at = self._read_handle(end, 1)
+            index, _ = self._read_handle(end, at)
+        except (ConstructError, _Cut):
+            return None, None
+        return meta, index
+
+    @staticmethod
+    def _read_handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+        offset, at = _varint(data, at)
+        size, at = _varint(data, at)
+        return (offset, size), at
+
+    def _handle(self, value: bytes | None) -> tuple[int, int] | None:
+        try:
+            return None if value is None else self._read_handle(value, 0)[0]
+        except _Cut:
+            return None
+
+    def _data_blocks(self, index: tuple[int, int] | None, *, deltas: bool) -> Iterator[tuple[int, int]]:
+        block = self._block(index)
+        if block is None:
+            self.lost.append(f"the index of {self.name}")
+            yield from self._found_blocks()
+            return
+        size = 0
+        offset = -1
+        for value in _index_values(block, deltas=deltas):
+            try:
+                if offset < 0 or len(value) > 1 or not deltas:
+                    (offset, size), _ = self._read_handle(value, 0)
+            except _Cut:
+                return
+            yield offset, size
+
+    def _found_blocks(self) -> Iterator[tuple[int, int]]:
+        """Blocks from the start of the file on, each found by the checksum that follows it."""
+        at = 0
+        while at + _TRAILER.size < len(self.data):
+            crc, size = 0, 0
+            limit = min(len(self.data) - at - _TRAILER.size, _LARGEST_BLOCK)
+            while size <= limit:
+                kind, stored = _TRAILER.unpack_from(self.data, at + size)
+                if kind <= 7 and size and _masked(crc32c(bytes([kind]), crc)) == stored:
+                    break
+                crc = crc32c(self.data[at + size : at + size + 1], crc)
+                size += 1
+            else:
+                return
+            block = self._block((at, size))
+            if block is None or not any(kind in (0, 1, 7) for _, _, kind, _ in self._internal(block)):
+                return  # the blocks of the table's own come after those of its data
+            yield at, size
+            at += size + _TRAILER.size
+
+    def _block(self, handle: tuple[int, int] | None) -> bytes | None:
+        """The content of a block; None where it is not what was written."""
+        if handle is None or handle[0] + handle[1] + _TRAILER.size > len(self.data):
+            return None
+        offset, size = handle
+        content = self.data[offset : offset + size]
+        kind, stored = _TRAILER.unpack_from(self.data, offset + size)
+        if self._checked and _masked(crc32c(bytes([kind]), crc32c(content))) != stored:
+            return None
+        return _inflated(kind, content)
+
+    def _entries(self, handle: tuple[int, int] | None) -> Iterator[tuple[bytes, bytes]]:
+        block = self._block(handle)
+        return iter(()) if block is None else _entries_of(block)
+
+    def _internal(self, block: bytes) -> Iterator[tuple[bytes, int, int, bytes]]:
+        for key, value in _entries_of(block):
+            if len(key) >= 8:
+                end = int.from_bytes(key[-8:], "little")
+                yield key[:-8], end >> 8, end & 0xFF, value
+
+
+def _inflated(kind: int, content: bytes) -> bytes | None:
+    """A block decompressed; in front of the data its size stands, but for Snappy, which has it itself."""
+    if kind == 0:
+        return content
+    try:
+        size, at = _varint(content, 0)
+        if size <= _LARGEST_BLOCK and kind == _SNAPPY:
+            from pyarrow import Codec
+
+            return bytes(Codec("snappy").decompress(content, size))
+        if size <= _LARGEST_BLOCK and kind in _LZ4:
+            from lz4.block import decompress
+
+            return bytes(decompress(content[at:], uncompressed_size=size))
+        if size <= _LARGEST_BLOCK and kind == _ZSTD:
+            from zstandard import ZstdDecompressor
+
+            return ZstdDecompressor().decompress(content[at:], max_output_size=size)
+    except Exception:  # noqa: BLE001, S110 -- each library has errors of its own
+        pass
+    return None
+
+
+def _end_of_entries(block: bytes) -> int:
+    """Where the restart points of a block begin."""
+    if len(block) < 4:
+        return 0
+    last = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4
+    if last & _HASHED and end >= 2:
+        end -= 2 + int.from_bytes(block[end - 2 : end], "little")
+    return max(end - 4 * (last & ~_HASHED), 0)
+
+
+def _entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a block, up to where it does not hold together."""
+    at, end, key = 0, _end_of_entries(block), b""
+    try:
+        while at < end:
+            shared, at = _varint(block, at)
+            unshared, at = _varint(block, at)
+            size, at = _varint(block, at)
+            if shared > len(key) or at + unshared + size > end:
+                return
+            key = key[:shared] + block[at : at + unshared]
+            at += unshared
+            yield key, block[at : at + size]
+            at += size
+    except _Cut:
+        return
+
+
+def _index_values(block: bytes, *, deltas: bool) -> Iterator[bytes]:
+    """Handles of an index block; with deltas no size stands in front of a value."""
+    if not deltas:
+        yield from (value for _, value in _entries_of(block))
+        return
+    at, end = 0, _end_of_entries(block)
+    try:
+        while at < end:
+            _, at = _varint(block, at)
+            unshared, at = _varint(block, at)
+            at += unshared
+            start = at
+            _, at = _varint(block, at)
+            _, at = _varint(block, at)
+            yield block[start:at]
+    except _Cut:
+        return
+
+
+# --- logs ---------------------------------------------------------------------------------------------
+
+
+def _log_records(data: bytes, damage: list[int]) -> Iterator[bytes]:
+    """Records of a write-ahead log or a manifest; after damage, whose place is noted, those of the next block."""
+    parts: list[bytes] = []
+    for base in range(0, len(data), LOG_BLOCK):
+        block, at = data[base : base + LOG_BLOCK], 0
+        while at + _PIECE.size <= len(block):
+            stored, size, kind = _PIECE.unpack_from(block, at)
+            if kind == 0 and size == 0:
+                break  # room that was made and not used
+            more = _WITH_LOG_NUMBER if 5 <= kind <= 8 else 0
+            content = block[at + _PIECE.size : at + _PIECE.size + more + size]
+            if len(content) < more + size or _masked(crc32c(bytes([kind]) + content)) != stored:
+                parts = []
+                damage.append(base + at)
+                break
+            at += _PIECE.size + more + size
+            kind = kind - 4 if more else kind
+            if kind in (1, 2):
+                parts = []
+            parts.append(content[more:])
+            if kind in (1, 4):
+                yield b"".join(parts)
+                parts = []
+
+
+def _writes(record: bytes) -> Iterator[tuple[int, bytes, int, int, bytes]]:
+    """Family, key, sequence number, kind and value of the writes of a record."""
+    try:
+        head = WriteBatchHeader.parse(record)
+    except ConstructError:
+        return
+    data, at, sequence = head.writes, 0, head.sequence
+    try:
+        while at < len(data):
+            kind, at, family = data[at], at + 1, 0
+            if kind in _FAMILY_KINDS:
+                family, at = _varint(data, at)
+                kind = _FAMILY_KINDS[kind]
+            if kind == _NOOP:
+                continue
+            key, at = _text(data, at)
+            if kind == _LOG_DATA:
+                continue
+            value = b""
+            if kind in (_VALUE, _RANGE_DELETION):
+                value, at = _text(data, at)
+            elif kind not in (_DELETION, _SINGLE_DELETION):
+                return
+            yield family, key, sequence, kind, value
+            sequence += 1
+    except _Cut:
+        return
+
+
+@dataclass(slots=True)
+class _Manifest:
+    """What a manifest says: names of families, tables that count, and the first log that each family still needs."""
+
+    families: dict[int, str] = field(default_factory=lambda: {0: "default"})
+    tables: dict[int, int] = field(default_factory=dict)
+    logs: dict[int, int] = field(default_factory=dict)
+    is_whole: bool = False
+
+    def add(self, record: bytes) -> None:
+        """Take one edit.
+
+        Raises:
+            _Cut: it does not hold together.
+        """
+        fields = list(_fields(record))
+        last = {tag: values[-1] for tag, values in fields}
+        family = int(last.get(ManifestTag.FAMILY, 0))
+        if ManifestTag.FAMILY_ADD in last:
+            self.families[family] = bytes(last[ManifestTag.FAMILY_ADD]).decode("utf-8", "replace")
+        if ManifestTag.FAMILY_DROP in {tag for tag, _ in fields}:
+            self.families.pop(family, None)
+        if ManifestTag.LOG_NUMBER in last:
+            self.logs[family] = max(int(last[ManifestTag.LOG_NUMBER]), self.logs.get(family, 0))
+        for tag, values in fields:
+            if tag == ManifestTag.DELETED_FILE:
+                self.tables.pop(values[1], None)
+        self.tables |= {values[1]: family for tag, values in fields if tag == ManifestTag.NEW_FILE}
+
+
+_SHAPES = {
+    ManifestTag.COMPARATOR: "t",
+    ManifestTag.FAMILY_ADD: "t",
+    ManifestTag.LOG_NUMBER: "n",
+    ManifestTag.NEXT_FILE: "n",
+    ManifestTag.LAST_SEQUENCE: "n",
+    ManifestTag.PREVIOUS_LOG: "n",
+    ManifestTag.LEAST_LOG: "n",
+    ManifestTag.MOST_FAMILY: "n",
+    ManifestTag.ATOMIC_GROUP: "n",
+    ManifestTag.FAMILY: "n",
+    ManifestTag.FAMILY_DROP: "",
+    ManifestTag.COMPACT_CURSOR: "nt",
+    ManifestTag.DELETED_FILE: "nn",
+    ManifestTag.NEW_FILE: "nnnttnn",
+}
+"""What follows a tag: numbers (n) and texts (t); a new file has a list of further fields, too."""
+
+
+def _fields(record: bytes) -> Iterator[tuple[int, list[Any]]]:
+    """Tags of an edit of the manifest with their values."""
+    at = 0
+    while at < len(record):
+        tag, at = _varint(record, at)
+        shape = _SHAPES.get(tag, "t" if tag & ManifestTag.SAFE_TO_SKIP else None)
+        if shape is None:
+            raise _Cut
+        values: list[Any] = [tag]
+        for kind in shape:
+            value, at = (_varint if kind == "n" else _text)(record, at)
+            values.append(value)
+        if tag == ManifestTag.NEW_FILE:
+            further, at = _varint(record, at)
+            while further != 1:
+                _, at = _text(record, at)
+                further, at = _varint(record, at)
+        yield tag, values[1:] or values
+
+
+def _manifest(store: RocketMQStore, path: str) -> _Manifest:
+    names = sorted((e.name for e in store.tree.entries(path) if e.name.startswith("MANIFEST-")), reverse=True)
+    for name in names:
+        found, damage = _Manifest(), list[int]()
+        try:
+            for record in _log_records(read_all(store.tree, f"{path}/{name}") or b"", damage):
+                found.add(record)
+        except _Cut:
+            damage.append(1)
+        found.is_whole = not damage and bool(found.logs)
+        if found.is_whole or len(found.families) > 1:
+            return found
+    return _Manifest()
+
+
+# --- all of a database --------------------------------------------------------------------------------
+
+
+class _Newest:
+    """Writes of all files, of which the newest of each key counts."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[bytes, tuple[int, int, bytes]]] = {}
+        self._ranges: list[tuple[str, bytes, bytes, int]] = []
+
+    def take(self, family: str, key: bytes, sequence: int, kind: int, value: bytes) -> None:
+        """Take one write."""
+        if kind == _RANGE_DELETION:
+            self._ranges.append((family, key, value, sequence))
+        elif kind in (_DELETION, _VALUE, _SINGLE_DELETION):
+            rows = self._rows.setdefault(family, {})
+            if key not in rows or rows[key][0] <= sequence:
+                rows[key] = sequence, kind, value
+
+    def families(self) -> dict[str, Rows]:
+        """Rows that are not deleted."""
+        return {
+            family: {
+                key: value
+                for key, (sequence, kind, value) in rows.items()
+                if kind == _VALUE and not self._is_in_range(family, key, sequence)
+            }
+            for family, rows in self._rows.items()
+        }
+
+    def _is_in_range(self, family: str, key: bytes, sequence: int) -> bool:
+        return any(f == family and b <= key < e and s > sequence for f, b, e, s in self._ranges)
+
+
+def salvaged_rows(store: RocketMQStore, path: str, fits: Fits) -> Salvaged:
+    """Every row that can be read of a database, with what counts of it as far as sequence numbers tell.
+
+    Args:
+        fits: whether a row has the format of a family: for tables that do not tell theirs any more.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    manifest, found, newest = _manifest(store, path), Salvaged(), _Newest()
+    if not manifest.is_whole:
+        found.lost.append("the manifest, so rows that were deleted may be among those read")
+    there = _numbered(store, path)
+    for name, number, suffix in there:
+        data = read_all(store.tree, f"{path}/{name}") or b""
+        if suffix == "log":
+            _take_log(manifest, number, name, data, found, newest.take)
+        elif not manifest.is_whole or number in manifest.tables:
+            table = _Table(name, data, found.lost)
+            entries = list(table.entries())
+            own = table.family or manifest.families.get(manifest.tables.get(number, -1), "")
+            family = own or _family_of(entries, [*manifest.families.values(), *_OTHERS], fits)
+            for entry in entries:
+                newest.take(family, *entry)
+    missing = manifest.tables.keys() - {number for _, number, suffix in there if suffix == "sst"}
+    found.lost += [f"{number:06d}.sst, which is gone" for number in sorted(missing)]
+    found.families = newest.families()
+    return found
+
+
+_OTHERS = ("offset", "timer", "trans", "popState", "topic", "subscriptionGroup", "consumerOffset", "forbidden")
+"""Families of brokers, for a database whose manifest is lost."""
+
+
+def _take_log(
+    manifest: _Manifest, number: int, name: str, data: bytes, found: Salvaged, take: Callable[..., None]
+) -> None:
+    damage: list[int] = []
+    for record in _log_records(data, damage):
+        for family, key, sequence, kind, value in _writes(record):
+            known = manifest.families.get(family)
+            if known is not None and number >= manifest.logs.get(family, 0):
+                take(known, key, sequence, kind, value)
+    if damage:
+        found.lost.append(f"parts of the write-ahead log {name}")
+
+
+def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:
+    """Tables and logs by number."""
+    names = (_NUMBERED.fullmatch(e.name) for e in store.tree.entries(path) if not e.is_directory)
+    return sorted(((m[0], int(m[1]), m[2]) for m in names if m is not None), key=lambda item: item[1])
+
+
+def _family_of(entries: list[tuple[bytes, int, int, bytes]], families: list[str], fits: Fits) -> str:
+    """The family whose format most rows have."""
+    rows = [(key, value) for key, _, kind, value in entries if kind == _VALUE]
+    scores: dict[str, Any] = {family: sum(fits(family, *row) for row in rows[:100]) for family in families}
+    return max(scores, key=lambda family: scores[family]) if rows else "default"
