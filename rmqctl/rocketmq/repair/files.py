@@ -68,7 +68,10 @@ def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
         elif finding.kind in _LENGTHS:
             yield _length(store, finding, _size(finding.file, geometry))
         elif finding.kind is TIMER_LOG:
-            why = "brokers build timerlog/ and timerwheel again from their queue when both are moved away"
+            why = (
+                "brokers build them again from their queue where timerlog/, timerwheel and config/timercheck are moved "
+                "away together, and deliver again what was due; where timercheck stays, pending messages never come"
+            )
             yield Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 

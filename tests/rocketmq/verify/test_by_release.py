@@ -14,6 +14,7 @@ from rmqctl.findings import Finding
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial
@@ -87,6 +88,20 @@ def test_a_reference_that_leads_nowhere(value: int, root: Path) -> None:
     assert "1 unit of the timer log" in found.message
 
 
+@pytest.mark.parametrize(("time", "behind", "count", "wrong"), [
+    (1, 0, 1, True), (1, 52, 1, True), (1, -52, 1, False), (0, 0, 1, False), (1, 0, 0, False),
+])  # fmt: skip
+def test_a_slot_of_the_wheel(time: int, behind: int, count: int, wrong: bool, root: Path) -> None:
+    """The end of the timer log is no place of a unit; a slot without a time or without messages is empty."""
+    data = timer_log(root).read_bytes()
+    end = next(at for at in range(0, len(data), 52) if not any(data[at : at + 52]))
+    slot = struct.pack(">qqqii", time, 0, end + behind, count, 0)
+    with (root / "timerwheel").open("r+b") as file:
+        file.seek(5 * 32)
+        file.write(slot)
+    assert loud(root) == ([("timer.log", "timerwheel", 5 * 32)] if wrong else [])
+
+
 def test_progress_after_a_kill(tmp_path: Path) -> None:
     """The file may be ahead of what reached the disk; a negative number is damage all the same."""
     root = golden.unpack("5.5.0-crash", tmp_path)
@@ -144,6 +159,16 @@ def test_v2_records(as_release: Release | None, written_by: Release | None, leve
     join.add(LogPartial(v2=("log", 7, 9), v2_count=3))
     (found,) = join.findings(as_release, written_by)
     assert (found.kind.id, found.level, found.offset, found.physical_offset) == ("log.v2-record", level, 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("release", "level"), [(Release(5, 3, 1), "warning"), (FIRST_WITH_EMPTY_BODIES, "note"), (None, "note")]
+)
+def test_messages_without_a_body(release: Release | None, level: str) -> None:
+    join = LogJoin()
+    join.add(LogPartial(empty=("log", 7, 9), empty_count=2))
+    (found,) = join.findings(release)
+    assert (found.kind.id, found.level, found.offset, found.physical_offset) == ("log.empty-body", level, 7, 9)
 
 
 LIGHT = b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x010\x02"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from rmqctl.findings import Finding
 from rmqctl.rocketmq.index.files import IndexFile, index_files
 from rmqctl.rocketmq.store.geometry import IndexGeometry, index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify import index
+from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.index_file import FileTimes, WrongRun, compare_times
 
@@ -159,3 +162,12 @@ def test_runs_of_two_splits_that_meet() -> None:
     times = FileTimes(5, 2, [WrongRun(100, 2, 7, 8, 0, 1)])
     times.add(FileTimes(5, 3, [WrongRun(140, 1, 9, 9, 0, 2), WrongRun(180, 2, 11, 12, 0, 2)], {4}))
     assert times == FileTimes(10, 5, [WrongRun(100, 3, 7, 9, 0, 1), WrongRun(180, 2, 11, 12, 0, 2)], {4})
+
+
+@pytest.mark.parametrize(("physical", "named"), [(99, True), (100, False), (199, False), (200, True)])
+def test_entries_into_a_damaged_range_are_its_own(physical: int, named: bool, root: Path) -> None:
+    context = replace(LogContext.of(open_store_at(str(root))), damaged=((100, 200),))  # type: ignore[arg-type]
+    found = list(index._strangers([index.Stranger("index/1", 60, physical)], context))
+    assert [(f.kind.id, f.offset, f.size, f.physical_offset) for f in found] == (
+        [("index.entry-mismatch", 60, 20, physical)] if named else []
+    )
