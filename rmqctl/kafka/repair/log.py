@@ -20,6 +20,7 @@ from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.repair.bridge import bridge, empty_batch
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
+from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
 
 _PIECE = 8 << 20
@@ -84,12 +85,21 @@ class LogMender:
         root: the log directory, for the times of its files.
         room: makes a path at which a file can be built.
         compacted: offsets may be missing between batches.
+        endings: what is known of transactions that ended in what was destroyed; None: nothing.
     """
 
     def __init__(
-        self, survey: Survey, sources: Sequence[Source], root: Path, room: Callable[[], Path], *, compacted: bool
+        self,
+        survey: Survey,
+        sources: Sequence[Source],
+        root: Path,
+        room: Callable[[], Path],
+        *,
+        compacted: bool,
+        endings: Endings | None = None,
     ) -> None:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
+        self.endings = endings
 
     def steps(self, findings: Iterable[Finding], *, keeps_room: bool) -> Iterator[Step]:
         """What to do about every range and every segment that is gone, by segment.
@@ -108,6 +118,8 @@ class LogMender:
             if is_room and lost.segment == last and keeps_room:
                 continue
             filling = self._filling(lost)
+            if self.endings is not None and not lost.is_tail:
+                self.endings.pass_over(lost, filling.data)
             if lost.is_tail and not filling.data and cut_from is None:
                 cut_from = lost.segment
             by_segment.setdefault(lost.segment, []).append(filling)
@@ -147,6 +159,16 @@ class LogMender:
 
     def _bridged(self, lost: Range) -> Filling:
         epoch, timestamp = self._epoch(lost), self._timestamp(lost)
+        markers = {} if self.endings is None else self.endings.of(lost)
+        data = with_markers(lost, markers, epoch, timestamp) if markers else None
+        if data is not None:
+            how = {True: "COMMIT", False: "ABORT"}
+            told = ", ".join(
+                f"{how[e.commit]} of producer {e.producer_id} at {at}" for at, e in sorted(markers.items())
+            )
+            what = f"write the markers at {lost.begin} again: {told}"
+            why = f"{lost.parts[0].message}; a producer snapshot and the transaction index say how they ended"
+            return Filling(lost, data, what, why, lost.count - len(markers))
         data = bridge(lost.first, lost.beyond, epoch, timestamp, lost.size, self._producer(lost))
         if data is None:
             data = empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)

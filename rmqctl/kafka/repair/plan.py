@@ -26,6 +26,7 @@ from rmqctl.kafka.repair.files import appended, identity_steps, name_steps, swap
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
+from rmqctl.kafka.repair.transactions import Endings
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
@@ -110,10 +111,11 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
+    _known: list[Finding] = field(default_factory=list)
     _mended: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> Repair:
-        before = self._findings("verify")
+        before = self._known = self._findings("verify")
         if before or self.options.abort:
             self._names(before)
             self._logs(before)
@@ -204,7 +206,7 @@ class _Planner:
             return
         survey = Survey(partition, findings)
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
-        mender = self._mender(survey, (), compacted=compacted)
+        mender = LogMender(survey, (), Path(self.below.root), self._room, compacted=compacted)
         yield from Healer(survey, epochs, compacted=compacted).steps(mender.timed)
 
     def _filled(self, name: str) -> Iterator[Step]:
@@ -219,17 +221,18 @@ class _Planner:
         beyond = max((r.beyond if r.beyond >= 0 else 1 << 63 for r in survey.ranges()), default=1 << 63)
         self._mended[name] = max(beyond, self._mended.get(name, 0))
         sources = [*self._sources(partition), *leftover_sources(partition)]
-        keeps_room = all(f.level is Severity.NOTE for f in findings if f.kind is kinds.BATCH_ROOM)
-        mender = self._mender(survey, sources, compacted=compacted)
+        keeps_room = not any(f.kind is kinds.BATCH_ZERO_END for f in findings)
+        doubtful = {f.file for f in self._known if f.kind.id.startswith("txn-index.")}
+        endings = None if compacted else Endings(survey, frozenset(doubtful))
+        mender = LogMender(
+            survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings
+        )  # fmt: skip
         for step in mender.steps(findings, keeps_room=keeps_room):
             if partition.is_metadata_log and "bridge" in step.what:
                 why = "no record of the metadata may be missing; restore it with --from another controller"
                 yield Step(step.id, step.file, f"left as it is: {step.why}", why)
             else:
                 yield step
-
-    def _mender(self, survey: Survey, sources: Sequence[Source], *, compacted: bool) -> LogMender:
-        return LogMender(survey, sources, Path(self.below.root), self._room, compacted=compacted)
 
     def _sources(self, partition: Partition) -> Iterator[Source]:
         """The same partition in the replicas."""

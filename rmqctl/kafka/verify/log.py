@@ -230,7 +230,8 @@ class LogCheck:
         self.records += int(counts.sum())
         modern = sound & (headers.magic >= 2)
         self.legacy |= bool((headers.magic < 2).any())
-        self.compacted |= bool((modern & (counts < headers["last_offset_delta"] + 1)).any())
+        bridges = headers.flag(Attributes.CONTROL) & (headers["producer_id"] < 0)  # as repair writes them
+        self.compacted |= bool((modern & ~bridges & (counts < headers["last_offset_delta"] + 1)).any())
         self.compacted |= bool((modern & headers.flag(Attributes.DELETE_HORIZON)).any())
         if not sound.any():
             return

@@ -1,0 +1,171 @@
+"""The ends of transactions that were destroyed: what producer snapshots and transaction indexes still know of them.
+
+A snapshot after a destroyed range says that a transaction has ended which was open before it; an entry of the
+transaction index says where, and that it was aborted: brokers index every abort. The marker is then written again, for
+without it the transaction hangs, and readers of committed records wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from formats.kafka.record_batch import HEADER_SIZE
+from rmqctl.files.local import BytesSource
+from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.engine.batch import Ending, end_marker
+from rmqctl.kafka.indexes import read_producer_snapshot, read_txn_index
+from rmqctl.kafka.repair.bridge import empty_batch, filler
+from rmqctl.kafka.repair.survey import Batch, Range, Survey
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.producers import ProducerReplay
+
+
+@dataclass
+class Endings:
+    """Goes through a log with its destroyed ranges, in order.
+
+    Attributes:
+        survey: of the log.
+        doubtful: names of transaction indexes that are damaged themselves.
+        replay: the producers where the way has come to.
+    """
+
+    survey: Survey
+    doubtful: frozenset[str] = frozenset()
+    replay: ProducerReplay = field(default_factory=ProducerReplay)
+    _at: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        partition = self.survey.partition
+        self._snapshots = list(_snapshots(partition))
+        self._aborted = dict(_aborted(partition, self.doubtful))
+        if self._snapshots and self.survey.files and self._snapshots[0][0] == self.survey.files[0].base:
+            self.replay.load(self._snapshots[0][1].values())
+
+    def of(self, lost: Range) -> dict[int, Ending]:
+        """The markers that a range held, by their offsets, as far as that is known."""
+        self._advance(lost)
+        found, unplaced = dict[int, Ending](), list[Ending]()
+        is_complete = not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
+        for producer, first in sorted(self.replay.open.items()):
+            aborted = [at for at, who in self._aborted.items() if who == (producer, first) and _inside(at, lost)]
+            if aborted:
+                found[aborted[0]] = self._ending(producer, lost, commit=False)
+            elif is_complete and self._is_over(producer, first, lost):
+                unplaced.append(self._ending(producer, lost, commit=True))
+        free = [offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found][: len(unplaced)]
+        return found | dict(zip(free, unplaced, strict=False))
+
+    def _is_over(self, producer: int, first: int, lost: Range) -> bool:
+        """Whether a transaction that is open before a range is not after it: something later says so.
+
+        That is an entry of the transaction index about a later one, the first batch of the producer if it has another
+        epoch, or the next producer snapshot.
+        """
+        following = self._following(producer, lost)
+        if following is not None:
+            mine = [(at, begin) for at, (who, begin) in self._aborted.items() if who == producer and at >= lost.beyond]
+            if following.is_marker:
+                return any(at == following.base_offset and begin >= lost.beyond for at, begin in mine)
+            is_another = any(begin == following.base_offset for _, begin in mine)
+            return is_another or following.producer_epoch > self.replay.producers[producer].producer_epoch
+        known = self._next_snapshot(producer, lost)
+        return known is not None and known["current_txn_first_offset"] != first
+
+    def _ending(self, producer: int, lost: Range, *, commit: bool) -> Ending:
+        state, following = self.replay.producers[producer], self._following(producer, lost)
+        known = self._next_snapshot(producer, lost) if following is None else None
+        epoch, time, coordinator = state.producer_epoch, state.last_timestamp, state.coordinator_epoch
+        if known is not None:
+            epoch, time, coordinator = known["producer_epoch"], known["last_timestamp"], known["coordinator_epoch"]
+        elif following is not None and not following.is_marker and following.producer_epoch == epoch + 1:
+            epoch += 1  # transaction version 2
+        return Ending(producer, epoch, commit, max(coordinator, 0), time)
+
+    def _following(self, producer: int, lost: Range) -> Batch | None:
+        """The first sound batch of a producer after a range."""
+        columns = self.survey.columns
+        rows = np.flatnonzero((columns["producer_id"] == producer) & (columns["base_offset"] >= lost.beyond))
+        return self.survey.batch(int(rows[0])) if len(rows) else None
+
+    def _next_snapshot(self, producer: int, lost: Range) -> Mapping[str, int] | None:
+        """What the next snapshot after a range says of a producer."""
+        wanted = (entries for offset, entries in self._snapshots if offset >= lost.beyond)
+        return next((entries[producer] for entries in wanted if producer in entries), None)
+
+    def pass_over(self, lost: Range, data: bytes) -> None:
+        """Go on with what takes the place of a range."""
+        for block in scan(BytesSource(data), Extent("", None, size=len(data))):
+            self.replay.add(block.take(block.crc_ok & (block.magic >= 2)))
+        self._at = lost.segment, lost.end
+
+    def _advance(self, lost: Range) -> None:
+        """Go on with the sound batches up to a range."""
+        segment, begin = self._at
+        for number in range(segment, lost.segment + 1):
+            file = self.survey.files[number]
+            stop = lost.begin if number == lost.segment else file.size
+            source = file.open()
+            try:
+                for block in scan(source, Extent(file.name, file.base, begin, stop, file.size)):
+                    self.replay.add(block.take(block.crc_ok & (block.magic >= 2) & (block.position < stop)))
+            finally:
+                source.close()
+            begin = 0
+        self._at = lost.segment, lost.end
+
+
+def with_markers(lost: Range, markers: Mapping[int, Ending], epoch: int, timestamp: int) -> bytes | None:
+    """Markers at their offsets, with empty batches between them, that fill a range; None where they cannot."""
+    pieces: list[tuple[int, int, bytes]] = [
+        (offset, offset + 1, end_marker(ending, offset, epoch)) for offset, ending in sorted(markers.items())
+    ]
+    edges = [lost.first, *(edge for low, high, _ in pieces for edge in (low, high)), lost.beyond]
+    runs = [(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high]
+    room = lost.size - sum(len(piece) for *_, piece in pieces)
+    if not runs:
+        return b"".join(piece for *_, piece in pieces) if room == 0 else None
+    for low, high in runs[:-1]:
+        pieces.append((low, high, empty_batch(low, high - 1, epoch, timestamp)))
+        room -= HEADER_SIZE
+    low, high = runs[-1]
+    rest = filler(low, high - 1, epoch, timestamp, room)
+    if rest is None:
+        return None
+    return b"".join(piece for *_, piece in sorted([*pieces, (low, high, rest)]))
+
+
+def _inside(offset: int, lost: Range) -> bool:
+    return lost.first <= offset < lost.beyond
+
+
+def _snapshots(partition: Partition) -> Iterator[tuple[int, dict[int, dict[str, int]]]]:
+    """The sound producer snapshots: their offset, and their entries by producer."""
+    for file in partition.snapshots:
+        source = file.open()
+        try:
+            found = read_producer_snapshot(source)
+        finally:
+            source.close()
+        if found.is_good:
+            yield file.base, {row["producer_id"]: row for row in found.rows()}
+
+
+def _aborted(partition: Partition, doubtful: frozenset[str]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Aborted transactions of the sound transaction indexes: offset of the marker; producer and first offset."""
+    for segment in partition.segments:
+        file = segment.txn_index
+        if file is None or file.name in doubtful:
+            continue
+        source = file.open()
+        try:
+            index = read_txn_index(source)
+        finally:
+            source.close()
+        sound = np.flatnonzero(index["version"] == 0)
+        names = ("last_offset", "producer_id", "first_offset")
+        for last, producer, first in zip(*(index[name][sound].tolist() for name in names), strict=True):
+            yield last, (producer, first)

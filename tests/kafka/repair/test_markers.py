@@ -1,0 +1,86 @@
+"""Markers of transactions that were destroyed come back from snapshots and transaction indexes as they were."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
+from rmqctl.kafka.repair.survey import Batch, Survey
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
+from rmqctl.release import Release
+from tests.kafka.repair.judged import opened
+
+PLACES = [("3.9.2-crash", "txn-a-0"), ("4.3.1-crash", "txn-a-0"), ("3.9.2-crash", "txn-b-0")]
+
+
+def alone(name: str, directory: str, room: Path) -> Path:
+    """A log directory with one partition."""
+    root = room / "store"
+    shutil.copytree(golden.pristine(name) / directory, root / directory)
+    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    (root / directory / "partition.metadata").unlink()
+    return root
+
+
+def replayed(directory: LogDirectory) -> ProducerReplay:
+    found = ProducerReplay()
+    for log in directory.partitions[0].logs:
+        source = log.open()
+        for block in scan(source, Extent(log.name, log.base, size=log.size)):
+            found.add(block.take(block.crc_ok))
+        source.close()
+    return found
+
+
+def markers(survey: Survey) -> list[Batch]:
+    return [batch for row in range(len(survey)) if (batch := survey.batch(row)).is_marker]
+
+
+def mended(root: Path, room: Path) -> LogDirectory:
+    staged = room / "staged"
+    staged.mkdir(exist_ok=True)
+    directory = opened(root)
+    plan = plan_repair(directory, RepairOptions(Release(3, 9, 2)), staged).plan
+    return overlaid(directory, plan.steps)
+
+
+def damage(root: Path, survey: Survey, batch: Batch) -> None:
+    path = root / survey.files[batch.segment].name
+    with path.open("r+b") as file:
+        file.seek(batch.position + 25)
+        file.write(b"\xa5" * 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "directory", "step"),
+    [(*PLACES[0], 9), *(pytest.param(*place, 1, marks=pytest.mark.slow) for place in PLACES)],
+)
+def test_each_marker(name: str, directory: str, step: int, tmp_path: Path) -> None:
+    before = replayed(opened(alone(name, directory, tmp_path))).ended
+    survey = Survey(opened(tmp_path / "store").partitions[0])
+    data = [b for row in range(len(survey)) if (b := survey.batch(row)).attributes & 0x30 == 0x10]
+    open_for_good = exact = 0
+    for batch in markers(survey)[::step]:
+        path = tmp_path / "store" / survey.files[batch.segment].name
+        sound = path.read_bytes()
+        damage(tmp_path / "store", survey, batch)
+        after = replayed(mended(tmp_path / "store", tmp_path)).ended
+        path.write_bytes(sound)
+        exact += [t[:3] + t[4:] for t in after] == [t[:3] + t[4:] for t in before]
+        for b in data:
+            assert fate(b, after) in {fate(b, before), None}, "committed stays committed, aborted aborted"
+            open_for_good += fate(b, after) != fate(b, before)
+    assert open_for_good <= 3, "only what ends after the last snapshot is not known"
+    assert exact > 0.3 * len(markers(survey)[::step])
+
+
+def fate(batch: Batch, ended: list[EndedTransaction]) -> bool | None:
+    """Whether a batch of a transaction is committed; None where it has not ended."""
+    mine = (t for t in ended if t.producer_id == batch.producer_id and t.first_offset <= batch.base_offset)
+    return next((t.committed for t in mine if t.last_offset > batch.base_offset), None)
