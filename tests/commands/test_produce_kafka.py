@@ -199,3 +199,15 @@ def test_every_damage_is_found(rmqctl: Rmqctl, tmp_path: Path) -> None:
         assert f"damaged on purpose: {row['kind']}: " in result.stderr
         found = [r for r in open_store(str(path)).verify().rows if r is not None and r["kind"] == "finding"]
         assert found or row["kind"] == "marker-lost", row
+
+
+def test_compacted_topics_keep_the_last_record_of_each_key(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    words = ("--topic", "t", "--count", "90", "--compact", "--small")
+    for key in ("same", "k{n}"):
+        assert rmqctl("produce", tmp_path, *KAFKA, *words, "--key", key).exit_code == 0
+    found = records(tmp_path, "t")
+    assert [(r["key"], r["offset"]) for r in found[:2]] == [("same", 89), ("k0", 90)]
+    assert len(found) == 91
+    assert findings(tmp_path) == []
+    result = rmqctl("produce", tmp_path, "--topic", "t")
+    assert (result.exit_code, "is compacted" in result.stderr) == (13, True)

@@ -34,6 +34,7 @@ from rmqctl.kafka.cluster_files import OLDEST, Cluster, ClusterTopic, cluster_re
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import read_directory
 from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, end_marker
+from rmqctl.kafka.engine.cleaner import Cleaned, clean
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.log import AppendResult, BatchRefused, LogPlace, WritableLog
 from rmqctl.kafka.engine.segment import LOG
@@ -321,6 +322,30 @@ class KafkaEngine:
             IOFailure: the system refuses.
         """
         found = {key: dropped for key, log in list(self.logs.items()) if (dropped := log.retain())}
+        if found:
+            self.checkpoint()
+        return found
+
+    def compact(self, *, roll: bool = False) -> dict[Key, Cleaned]:
+        """Clean the compacted partitions; what was done in those that had something to clean.
+
+        Args:
+            roll: end active segments first, which are never cleaned.
+
+        Raises:
+            TooDamaged: a batch cannot be read.
+            IOFailure: the system refuses.
+        """
+        found: dict[Key, Cleaned] = {}
+        for key, log in list(self.logs.items()):
+            if not log.config.is_compacted:
+                continue
+            if roll and log.active.size:
+                log.roll()
+            cleaned = clean(log, self.cleaned.get(key, 0), self.config.clock())
+            if cleaned is not None:
+                found[key] = cleaned
+                self.cleaned[key] = cleaned.end
         if found:
             self.checkpoint()
         return found

@@ -9,6 +9,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -451,6 +452,20 @@ class WritableLog:
     def _start_at(self, offset: int) -> None:
         self.start = offset
         self.epochs.cut_start(offset)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep others from the log while a block runs."""
+        with self._flushing, self._lock:
+            self._sync_ended()
+            yield
+
+    def replace_segments(self, old: list[ClosedSegment], new: ClosedSegment) -> None:
+        """Take notice of a segment whose files stand for those of others now."""
+        at = self.closed.index(old[0])
+        self.closed[at : at + len(old)] = [new]
+        for segment in old[1:]:
+            self.states.remove(segment.base)
 
     # --- ending ---------------------------------------------------------------------------------------
 

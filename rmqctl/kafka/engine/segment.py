@@ -106,7 +106,10 @@ class ActiveSegment:
         created: when it was made, ms.
     """
 
-    def __init__(self, directory: Path, base: int, room: int, interval: int, disk: Disk, created: int) -> None:
+    def __init__(
+        self, directory: Path, base: int, room: int, interval: int, disk: Disk, created: int, suffix: str = ""
+    ) -> None:
+        self.suffix = suffix
         self.directory, self.base, self.interval, self.disk = directory, base, interval, disk
         self.size, self.created = 0, created
         self.largest = (-1, -1)
@@ -119,16 +122,21 @@ class ActiveSegment:
 
     def path(self, ending: str) -> Path:
         """The path of one of its files."""
-        return self.directory / name_of(self.base, ending)
+        return self.directory / f"{name_of(self.base, ending)}{self.suffix}"
 
     @classmethod
-    def create(cls, directory: Path, base: int, room: int, interval: int, disk: Disk, created: int) -> ActiveSegment:
+    def create(
+        cls, directory: Path, base: int, room: int, interval: int, disk: Disk, created: int, suffix: str = ""
+    ) -> ActiveSegment:
         """Make the files of a new segment, in place of any that have their names.
+
+        Args:
+            suffix: of its files, while they are made.
 
         Raises:
             IOFailure: the system refuses.
         """
-        made = cls(directory, base, room, interval, disk, created)
+        made = cls(directory, base, room, interval, disk, created, suffix)
         for ending in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
             disk.remove(made.path(ending))
         made._open()

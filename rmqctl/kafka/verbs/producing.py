@@ -217,6 +217,8 @@ class _Work:
             for result in put(self.engine, self.asked.drafts(self.template), options):
                 self.answer.count({result.topic}, result.last_offset - result.base_offset + 1, result.size)
                 yield result.row()
+            if self.asked.compact:
+                self.engine.compact(roll=True)
             if self.asked.crash:
                 self.engine.crash()
         for wish in self.asked.damage:

@@ -1,0 +1,245 @@
+"""Compaction: what golden logs became under a broker's cleaner, a model of random histories, crashes half way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures import golden
+from formats.kafka.record_batch import HEADER_SIZE, header_plan
+from rmqctl.errors import IOFailure
+from rmqctl.files.local import LocalFile
+from rmqctl.files.writing import Disk
+from rmqctl.filters import Filters
+from rmqctl.kafka.engine.batch import BatchHead, Ending
+from rmqctl.kafka.engine.cleaner import clean
+from rmqctl.kafka.engine.config import EngineConfig, LogConfig
+from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.engine.log import LogPlace, WritableLog
+from rmqctl.kafka.reference import Record, records_of
+from rmqctl.kafka.segments import Extent, scan
+from rmqctl.opening import open_store
+from rmqctl.release import Release
+
+TIME = 1_700_000_000_000
+DAY = 86_400_000
+COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1500", "index.interval.bytes": "100"}
+
+
+def batches_of(paths: list[Path]) -> Iterator[bytes]:
+    for path in paths:
+        source = LocalFile(path, path.name)
+        for block in scan(source, Extent(path.name)):
+            yield from (block.raw(n) for n in range(len(block)))
+        source.close()
+
+
+def logs_of(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.suffix == ".log")
+
+
+@pytest.mark.parametrize("partition", ["compacted-0", "compacted-1"])
+@pytest.mark.parametrize("name", ["3.9.2-clean", "4.3.1-clean"])
+def test_golden_segments_become_what_the_broker_made_of_them(name: str, partition: str, tmp_path: Path) -> None:
+    source, made = golden.pristine(name) / partition, tmp_path / partition
+    made.mkdir()
+    live = {int(path.stem): path for path in logs_of(source)}
+    old = {int(p.name[:20]): p for p in source.iterdir() if p.name.endswith(".log.deleted")}
+    active = max(live)
+    first = min(base for base in live if base > 0)  # what was before it is clean, and was made in earlier rounds
+    chosen = {base: path for base, path in live.items() if base < first or base == active}
+    chosen |= {base: path for base, path in old.items() if first <= base < active}
+    place = LogPlace(
+        "compacted", int(partition[-1]), made, LogConfig(policies=frozenset({"compact"})), Release.parse(name[:5]),
+        lambda: TIME, Disk(),
+    )  # fmt: skip
+    log = WritableLog(place)
+    for number, base in enumerate(sorted(chosen)):
+        if number:
+            log.roll(base)
+        for batch in batches_of([chosen[base]]):
+            log.append_stored(batch)
+    wanted = list(batches_of([live[base] for base in sorted(live)]))
+    horizons = [
+        h["base_timestamp"] for b in wanted if (h := header_plan().unpack_from(b[:HEADER_SIZE])[0])["attributes"] & 0x40
+    ]
+    found = clean(log, 0, max(horizons, default=DAY) - DAY)
+    log.close()
+    assert found is not None
+    assert found.end == active
+    ours = [content_of(batch) for batch in batches_of(logs_of(made))]
+    theirs = [content_of(batch) for batch in wanted]
+    assert [b for b in ours if b[0]["base_offset"] >= first] == [b for b in theirs if b[0]["base_offset"] >= first]
+    assert len([b for b in ours if b[0]["base_offset"] >= first]) > 10
+
+
+def content_of(batch: bytes) -> tuple[dict[str, Any], list[Record]]:
+    """What a batch holds, however well it is compressed."""
+    head = header_plan().unpack_from(batch[:HEADER_SIZE])[0]
+    left_out = ("crc", "batch_length") if head["attributes"] & 7 else ()
+    return {name: value for name, value in head.items() if name not in left_out}, list(records_of(batch))
+
+
+def engine_at(path: Path, now: list[int], **more: Any) -> KafkaEngine:
+    engine = KafkaEngine.open(path, EngineConfig(log=LogConfig.small(), clock=lambda: now[0], seed=1), **more)
+    engine.make_topic("t", 1, COMPACT)
+    return engine
+
+
+def served(path: Path, **more: Any) -> list[tuple[str, Any, int]]:
+    rows = open_store(str(path)).query_offset("t", 0, 0, Filters(limit=1 << 30), **more)
+    return [(row["key"], row["value"], row["offset"]) for row in rows if row["kind"] == "record"]
+
+
+def write_history(engine: KafkaEngine, draw: random.Random, first_id: int = 0) -> None:
+    """Puts and deletes of few keys, some idempotent, some in transactions that commit, abort or stay open."""
+    sequences: dict[int, int] = {}
+    for _ in range(draw.randrange(40, 160)):
+        producer = draw.choice([-1, -1, first_id, first_id + 1])
+        transactional = producer == first_id + 1
+        records = [
+            Record(
+                0,
+                TIME + draw.randrange(1000),
+                -1,
+                b"k%d" % draw.randrange(12),
+                draw.choice([None, b"v" * draw.randrange(60)]),
+            )
+            for _ in range(draw.randrange(1, 4))
+        ]
+        head = BatchHead(codec=draw.choice([0, 0, 3]))
+        if producer >= 0:
+            first = sequences.get(producer, 0)
+            sequences[producer] = first + len(records)
+            head = replace(
+                head, producer_id=producer, producer_epoch=0, base_sequence=first, transactional=transactional
+            )
+        engine.append("t", 0, records, head)
+        if transactional and draw.random() < 0.7:
+            engine.end_transaction(Ending(producer, 0, commit=draw.random() < 0.5), [("t", 0)])
+
+
+def survivors(rows: list[tuple[str, Any, int]], end: int) -> list[tuple[str, Any, int]]:
+    """What is left by definition: the last record of each key below an offset, and all from there on."""
+    last = {key: offset for key, _, offset in rows if offset < end}
+    return [row for row in rows if row[2] >= end or last[row[0]] == row[2]]
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 200))])
+def test_random_histories_keep_the_last_record_of_each_key(seed: int, tmp_path: Path) -> None:
+    draw, now = random.Random(seed), [TIME]
+    engine = engine_at(tmp_path, now)
+    write_history(engine, draw)
+    engine.close()
+    before = served(tmp_path, read_committed=True)
+    stable = open_store(str(tmp_path)).topics().rows
+    ends = [(row["log_end_offset"], row["last_stable_offset"]) for row in stable if row is not None]
+    engine = engine_at(tmp_path, now)
+    (cleaned,) = engine.compact(roll=True).values()
+    engine.close()
+    assert served(tmp_path, read_committed=True) == survivors(before, cleaned.end)
+    stable = open_store(str(tmp_path)).topics().rows
+    assert [(row["log_end_offset"], row["last_stable_offset"]) for row in stable if row is not None] == ends
+    assert wrong(tmp_path) == []
+    now[0] += 2 * DAY
+    engine = engine_at(tmp_path, now)
+    for producer in engine.log("t", 0).states.replay.open.copy():
+        engine.end_transaction(Ending(producer, 0, commit=True), [("t", 0)])
+    write_history(engine, random.Random(seed + 1000), 100)
+    before = served_while_open(engine, tmp_path)
+    (again,) = engine.compact(roll=True).values()
+    engine.close()
+    left = survivors(before, again.end)
+    found = served(tmp_path, read_committed=True)
+    assert [row for row in left if row[1] is not None] == [row for row in found if row[1] is not None]
+    assert wrong(tmp_path) == []
+
+
+def served_while_open(engine: KafkaEngine, path: Path) -> list[tuple[str, Any, int]]:
+    engine.log("t", 0).roll()
+    engine.checkpoint()
+    return served(path, read_committed=True)
+
+
+def wrong(path: Path) -> list[Any]:
+    rows = open_store(str(path)).verify().rows
+    return [row for row in rows if row is not None and row.get("severity") in ("error", "warning")]
+
+
+def test_tombstones_and_markers_go_after_their_time(tmp_path: Path) -> None:
+    now = [TIME]
+    engine = engine_at(tmp_path, now)
+    engine.append("t", 0, [Record(0, TIME, -1, b"a", b"1"), Record(0, TIME, -1, b"b", b"1")])
+    engine.append("t", 0, [Record(0, TIME, -1, b"a", None)])
+    head = BatchHead(producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    engine.append("t", 0, [Record(0, TIME, -1, b"b", b"2")], head)
+    engine.end_transaction(Ending(5, 0, commit=True), [("t", 0)])
+    engine.append("t", 0, [Record(0, TIME, -1, b"b", b"3"), Record(0, TIME, -1, b"c", b"3")])
+    engine.compact(roll=True)
+    engine.close()
+    assert served(tmp_path) == [("a", None, 2), ("b", "3", 5), ("c", "3", 6)]
+    heads = [header_plan().unpack_from(b[:HEADER_SIZE])[0] for b in batches_of(logs_of(tmp_path / "t-0"))]
+    assert [(h["base_offset"], h["records_count"], h["attributes"]) for h in heads] == [
+        (2, 1, 0x40), (3, 0, 0x10), (4, 1, 0x30), (5, 2, 0),
+    ]  # fmt: skip
+    for days, left in ((0.5, [2, 3, 4, 5, 7]), (2, [3, 4, 5, 7, 8]), (4, [3, 4, 5, 7, 8, 9])):
+        now[0] = TIME + int(days * DAY)
+        engine = engine_at(tmp_path, now)
+        engine.append("t", 0, [Record(0, now[0], -1, b"z%d" % days, b"4")])
+        engine.compact(roll=True)
+        engine.close()
+        bases = [int.from_bytes(b[:8], "big") for b in batches_of(logs_of(tmp_path / "t-0"))]
+        assert bases == left, days
+    assert wrong(tmp_path) == []
+
+
+class FailingDisk(Disk):
+    """Fails at one of its renames and deletions."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise IOFailure("cannot go on", "a test says so")
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._count()
+        super().replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._count()
+        super().remove(path)
+
+
+@pytest.mark.parametrize("stride", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_cleaning_that_is_broken_off_loses_nothing(stride: int, tmp_path: Path) -> None:
+    now, step = [TIME], 0
+    while True:
+        step += stride
+        path = tmp_path / str(step)
+        engine = engine_at(path, now)
+        for number in range(60):
+            engine.append("t", 0, [Record(0, TIME, -1, b"k%d" % (number % 5), b"v%d" % number + bytes(40))])
+        log = engine.log("t", 0)
+        log.roll()
+        log.place = replace(log.place, disk=FailingDisk(step))
+        try:
+            clean(log, 0, TIME)
+        except IOFailure:
+            engine.crash()
+        else:
+            engine.close()
+            break
+        with engine_at(path, now) as engine:
+            assert engine.log("t", 0).end == 60
+        found = {key: value.rstrip("\0") if isinstance(value, str) else value for key, value, _ in served(path)}
+        assert sorted(found) == [f"k{n}" for n in range(5)]
+        assert wrong(path) == []
+    assert step > 10
