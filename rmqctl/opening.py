@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
 """The families by the name that ``--format`` takes, each with its module; asked in this order."""
 _DEFAULT = "rocketmq"
+_MARKS = {
+    "kafka": {"meta.properties", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"},
+    "rocketmq": {"commitlog", "consumequeue"},
+}
+"""Names that only directories of one family hold: it is asked first, and the others need not be imported."""
 
 
 def open_path(
@@ -55,12 +60,19 @@ def open_path(
     if "," in path and tree.stat("") is None:
         return _open_together(path, forced)
     place = Place(path, tree, _is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
-    for family, module in FAMILIES.items():
+    for family in _likely_first(place):
         if forced in (None, family):
-            found: Store | LoneFile | None = import_module(module).open_at(place)
+            found: Store | LoneFile | None = import_module(FAMILIES[family]).open_at(place)
             if found is not None:
                 return found
     raise NotAStore(path, "it is of no known kind")
+
+
+def _likely_first(place: Place) -> list[str]:
+    """The families in the order in which they are asked; one whose marks alone lie in a directory is the first."""
+    names = {entry.name for entry in place.tree.entries("", sizes=False)} if place.is_directory else set()
+    marked = [family for family, marks in _MARKS.items() if marks & names]
+    return sorted(FAMILIES, key=lambda family: marked != [family])
 
 
 def _open_together(path: str, forced: str | None) -> Store:

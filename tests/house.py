@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
+from types import FrameType
 
 ROOT = Path(__file__).parent.parent
 FAMILIES = ("rmqctl.rocketmq", "rmqctl.kafka")
@@ -94,6 +96,39 @@ def in_root_of(family: str) -> list[str]:
     depth = family.count(".") + 1
     return [m for m, file in modules().items() if m.startswith(f"{family}.") and m.count(".") == depth
             and file.name != "__init__.py"]  # fmt: skip
+
+
+def run_through(*arguments: object) -> dict[str, set[str]]:
+    """The functions that a command runs, by module: what a reader who follows it has to open.
+
+    What runs while a module is imported, properties and lambdas included, is counted where it is called later.
+    """
+    from click.testing import CliRunner
+
+    from commands import cli
+
+    files = {str(file): name for name, file in modules().items()}
+    found: dict[str, set[str]] = defaultdict(set)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        name = files.get(frame.f_code.co_filename) if event == "call" else None
+        if name is not None and frame.f_code.co_name not in {"<module>", "<lambda>"} and not _is_importing(frame):
+            found[name].add(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    finally:
+        sys.setprofile(None)
+    return dict(found)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and "importlib" not in frame.f_code.co_filename:
+            return frame.f_back is not None and "importlib" in frame.f_back.f_code.co_filename
+        frame = frame.f_back
+    return False
 
 
 def main() -> None:

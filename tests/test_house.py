@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from statistics import median
+
+import pytest
 
 from tests import house
 
@@ -35,3 +39,18 @@ def test_modules_are_one_subject_that_can_be_read_in_one_go() -> None:
 def test_the_circle_finder_finds_circles() -> None:
     assert house.circles({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == [{"a", "b"}]
     assert "rmqctl.rocketmq.log.block" in house.imports("rmqctl.rocketmq.log.scan")
+
+
+RUNS = {"dump": (("-n", "1"), 28), "repair": ((), 80)}
+"""Commands, and how many modules of the library a reader opens who follows one on a small store."""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_command_runs_in_a_handful_of_modules(name: str, golden: Callable[[str], Path]) -> None:
+    options, most = RUNS[name]
+    root = golden("4.9.8-crash")
+    if name == "repair":  # so that there is something to plan
+        with (root / "commitlog" / "00000000000000262144").open("r+b") as file:
+            file.write(bytes(8))
+    found = [module for module in house.run_through(name, root, *options) if module.startswith("rmqctl.")]
+    assert 10 < len(found) <= most, sorted(found)

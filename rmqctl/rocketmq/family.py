@@ -429,7 +429,7 @@ def _diff(
     share: Any,
     more: dict[str, Any],
 ) -> Answer:
-    from rmqctl.rocketmq.diff import Side
+    from rmqctl.rocketmq.diff.driver import Side
     from rmqctl.rocketmq.verbs import copying
 
     _refuse_more(more)

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.pipeline.diff import SparkSharing, stretches
-from rmqctl.rocketmq.diff import Side
+from rmqctl.rocketmq.diff.driver import Side
 from rmqctl.rocketmq.store.locate import open_store_at
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]

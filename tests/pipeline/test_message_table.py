@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import golden
-from rmqctl.rocketmq.dump.record import show_properties
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show, show_properties
 from rmqctl.rocketmq.log.columns import Texts, pairs_of
 from rmqctl.rocketmq.tables import bodies
 from rmqctl.rocketmq.tables.bodies import BodyOption

@@ -16,7 +16,7 @@ from formats.text import java_hash
 from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.rendering import Show, raw
+from rmqctl.rocketmq.dump.record import Show, raw
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.scan import Extent, scan

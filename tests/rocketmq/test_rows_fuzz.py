@@ -15,7 +15,7 @@ from fixtures import golden
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.store.locate import open_store
 

@@ -19,7 +19,7 @@ from rmqctl.rocketmq.dump import property_json
 from rmqctl.rocketmq.dump.dump import Dump, MessageLines
 from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
 from rmqctl.rocketmq.dump.property_json import PropertyTexts
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.columns import Texts

@@ -13,8 +13,7 @@ from formats.rocketmq.message import Magic, SysFlag, encode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
-from rmqctl.rocketmq.dump.record import ROW_KEYS
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import ROW_KEYS, Show
 from rmqctl.rocketmq.log.scan import Extent, scan
 from tests.rocketmq.log_files import item, record
 

@@ -9,8 +9,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.rocketmq.dump.dump import Dump
-from rmqctl.rocketmq.dump.record import RecordRows
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import RecordRows, Show
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.reader import LogReader
 from rmqctl.rocketmq.store.locate import open_store_at

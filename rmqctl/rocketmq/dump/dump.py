@@ -29,8 +29,7 @@ from rmqctl.findings import Severity
 from rmqctl.rocketmq.dump.log import LogDump, Part, merged
 from rmqctl.rocketmq.dump.messages import Flags, MessageRows, hosts_v4, id_bytes
 from rmqctl.rocketmq.dump.property_json import PropertyJson, PropertyTexts, slices_of
-from rmqctl.rocketmq.dump.record import VERSIONS, Row, host_text, transaction
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import VERSIONS, Row, Show, host_text, transaction
 from rmqctl.rocketmq.dump.sources import Request, Source, file_source, store_sources
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL, LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block, Ints

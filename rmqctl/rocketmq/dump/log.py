@@ -9,8 +9,7 @@ import numpy as np
 
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dump.messages import Flags, MessageRows, crc_flags
-from rmqctl.rocketmq.dump.record import Row
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Row, Show
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.block import Blank, Block
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file

@@ -14,8 +14,16 @@ import numpy.typing as npt
 
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.message_id import offset_message_id
-from rmqctl.rocketmq.dump.record import ROW_KEYS, VERSIONS, RecordRows, Row, host_text, show_properties, transaction
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import (
+    ROW_KEYS,
+    VERSIONS,
+    RecordRows,
+    Row,
+    Show,
+    host_text,
+    show_properties,
+    transaction,
+)
 from rmqctl.rocketmq.log.block import Block, Ints, by_variant, gather, head_offsets
 from rmqctl.rocketmq.log.columns import properties_of
 from rmqctl.rocketmq.log.crc import body_crcs

@@ -1,12 +1,13 @@
-"""One record as the object that ``dump`` shows, for lookups that read few records (CLI contract, ``dump``).
+"""One record as the object that ``dump`` shows, and in which form (CLI contract, ``dump``).
 
-No NumPy is imported on the way: it takes longer than the whole of a lookup.
+No NumPy is imported on the way: it takes longer than the whole of a lookup that reads few records.
 
 The properties of messages as JSON-ready values, with the three that have keys of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,106 @@ from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc
 from formats.rocketmq.message_id import offset_message_id
 from formats.rocketmq.properties import split_properties
-from rmqctl.rocketmq.dump.rendering import Show, head_of
+from rmqctl.filters import DEFAULT_MAX_BODY
+from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import Body, compression, inner_messages, is_inner_batch, open_body
-from rmqctl.text import Text, name_of, text_or_base64
+from rmqctl.text import Fields, Text, compile_form, name_of, raw, text_or_base64
+
+Shown = Callable[[bytes], Text]
+"""How the bytes of a value are shown: :func:`text_or_base64` or :func:`redacted`."""
+
+HASH_DIGITS = 12
+
+
+def redacted(data: bytes) -> str:
+    """The first digits of a hash: equal values stay equal, the value itself is gone."""
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
+
+
+def head_of(data: bytes, limit: int | None) -> bytes:
+    """The first ``limit`` bytes; of UTF-8 text only whole characters."""
+    if limit is None or len(data) <= limit:
+        return data
+    cut = data[:limit]
+    for end in range(limit, max(limit - 4, -1), -1):
+        try:
+            cut[:end].decode()
+        except UnicodeDecodeError:
+            continue
+        return cut[:end]
+    return cut
+
+
+# --- what a dump shows of a message beside its header -----------------------------------------------
+
+
+STRICT_PROPERTIES_UNTIL = Release(4, 9, 0)
+"""Last release whose decoder wants exactly one 0x01 in a pair (spec 2.6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Choices of the user.
+
+    Attributes:
+        body, raw_body: add the body decompressed, or as stored.
+        body_limit: show at most so many bytes of it.
+        max_body: bytes that a compressed body may grow to.
+        redact: bodies, keys and property values become hashes.
+        release: the broker release whose decoder reads the properties; None: the present one.
+    """
+
+    body: bool = False
+    raw_body: bool = False
+    body_limit: int | None = None
+    redact: bool = False
+    release: Release | None = None
+    max_body: int = DEFAULT_MAX_BODY
+
+    @property
+    def value(self) -> Shown:
+        """How property values, keys and bodies are shown."""
+        return redacted if self.redact else text_or_base64
+
+    @property
+    def strict(self) -> bool:
+        """Whether properties are read as brokers up to 4.9.0 read them."""
+        return self.release is not None and self.release <= STRICT_PROPERTIES_UNTIL
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but the header and the properties as they are."""
+        return not (self.body or self.raw_body or self.redact)
+
+
+# --- messages in a form of the user's own -----------------------------------------------------------
+
+
+FIELDS: Fields = {
+    "t": ("topic", lambda row: row["topic"]),
+    "p": ("queue id", lambda row: row["queue_id"]),
+    "o": ("queue offset", lambda row: row["queue_offset"]),
+    "O": ("physical offset", lambda row: row["physical_offset"]),
+    "k": ("keys", lambda row: b" ".join(map(raw, row["keys"]))),
+    "T": ("store time (ms)", lambda row: row["store_timestamp"]),
+    "s": ("body", lambda row: row["body"]),
+    "S": ("body size (bytes)", lambda row: row["body_size_decompressed"]),
+    "h": ("properties", lambda row: b",".join(b"%s=%s" % (n.encode(), raw(v)) for n, v in row["properties"].items())),
+    "i": ("message id", lambda row: row["message_id"]),
+}
+"""What stands behind a percent sign: its meaning, and how it is read from a message's row with its body."""
+
+
+def compile_format(text: str) -> Callable[[Mapping[str, Any]], bytes]:
+    """A function from a message's row (made with ``Show(body=True)``) to bytes.
+
+    Raises:
+        ValueError: a ``%`` or ``\\`` is followed by nothing that has a meaning.
+    """
+    return compile_form(text, FIELDS)
+
 
 TAGS, KEYS, UNIQUE_KEY = b"TAGS", b"KEYS", b"UNIQ_KEY"
 

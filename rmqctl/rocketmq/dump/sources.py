@@ -22,8 +22,7 @@ from rmqctl.rocketmq.dump.files import DLedgerDump, entry_index_rows, index_rows
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
 from rmqctl.rocketmq.dump.log import LogDump, is_under
 from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows
-from rmqctl.rocketmq.dump.record import Row
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Row, Show
 from rmqctl.rocketmq.findings.state import FILE_STRAY
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.log.filters import Filter

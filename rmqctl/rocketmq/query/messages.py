@@ -15,8 +15,7 @@ import numpy as np
 
 from rmqctl.files.local import BytesSource
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.dump.record import RecordRows
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import RecordRows, Show
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.query import steps

@@ -17,7 +17,7 @@ from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView
 from rmqctl.rocketmq.query.records import Absence, Record

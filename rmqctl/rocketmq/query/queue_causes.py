@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.messages import UnitMessages
 from rmqctl.rocketmq.query.offset import (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.query.messages import Row, UnitMessages
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.records import Record

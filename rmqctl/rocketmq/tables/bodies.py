@@ -14,8 +14,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.message import SysFlag
 from rmqctl.rocketmq.dump.messages import slices
 from rmqctl.rocketmq.dump.property_json import slices_of
-from rmqctl.rocketmq.dump.record import show_properties
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show, show_properties
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.record import inner_messages, open_body
 from rmqctl.rocketmq.tables.texts import PROPERTIES, TEXTS

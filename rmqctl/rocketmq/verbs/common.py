@@ -10,7 +10,7 @@ from rmqctl.errors import Refused
 from rmqctl.explain import step_lines
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.rendering import Show
+from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.answer import Answer, Row, Section
-from rmqctl.rocketmq.diff import Diff, DiffOptions, Side
+from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import number_of
 

@@ -112,7 +112,7 @@ def _dump(found: Found, request: Request) -> Dump:
 
 
 def _compile(form: str) -> Callable[[Row], bytes]:
-    from rmqctl.rocketmq.dump.rendering import compile_format
+    from rmqctl.rocketmq.dump.record import compile_format
 
     return compile_format(form)
 
