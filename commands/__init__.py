@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "diff": ("commands.diff", "Where two stores or logs differ."),
     "convert": ("commands.convert", "A Kafka log directory of a RocketMQ store, or the other way round."),
+    "elect": ("commands.elect", "Which replica may lead, and what each choice loses."),
     "produce": ("commands.produce", "Write messages into a store; makes the store if there is none."),
     "stats": ("commands.stats", "Messages, bytes, latency and keys by topic, queue, tag and hour."),
     "export": ("commands.export", "Messages as Parquet, ORC, CSV or JSON lines; on Spark."),

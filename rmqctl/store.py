@@ -464,6 +464,14 @@ class Store(Protocol):
         """Write messages into the store by the engine of its family; see `rmqctl.opening.produce` for new stores."""
         refuse_verb(self, "produce")
 
+    def elect(self, others: Sequence[Store]) -> Answer:
+        """Say which of some replicas may lead, and what each choice loses. "No" where every choice loses something.
+
+        Args:
+            others: the other replicas, stores of the same family.
+        """
+        refuse_verb(self, "elect")
+
     # --- as tables ----------------------------------------------------------------------------------
 
     def tables(self) -> Sequence[str]:

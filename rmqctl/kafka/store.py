@@ -377,6 +377,11 @@ class KafkaStore(Store):
         asked = Filters(queue=queue, key=key, tag=tag, after=epoch_ms(after), before=epoch_ms(before))
         return tables.stream(self._path, name, topics, asked, columns)
 
+    def elect(self, others: Sequence[Store]) -> Answer:
+        from rmqctl.kafka.verbs import copying
+
+        return copying.elect([self.logs, *(_of_family(other, "PATH").logs for other in others)])
+
     # --- showing ------------------------------------------------------------------------------------
 
     def produce(self, request: ProduceRequest) -> Produced:

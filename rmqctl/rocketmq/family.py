@@ -382,6 +382,11 @@ class RocketMQ(Store):
     def produce(self, request: ProduceRequest) -> Produced:
         return produce(Path(self.root), request)
 
+    def elect(self, others: Sequence[Store]) -> Answer:
+        from rmqctl.rocketmq.verbs import copying
+
+        return copying.elect([self.files, *(_of_family(other, "PATH").files for other in others)])
+
     def _proposal(self, intent: Intent) -> Proposal:
         return Proposal(intent=intent, lock=self.lock, outside=self.files.logs_outside)
 

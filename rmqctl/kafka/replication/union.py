@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,28 +16,6 @@ import numpy as np
 from rmqctl.kafka.block import Flags, Ints
 from rmqctl.kafka.directory import LogFile
 from rmqctl.kafka.replication.copies import Batches, Copy, EpochChain
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Some records of a partition: how many, bytes of their batches, and where they lie, first and last offset each."""
-
-    records: int
-    bytes: int
-    ranges: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, batches: Batches) -> Share:
-        if not len(batches):
-            return cls(0, 0, ())
-        breaks = np.flatnonzero(batches.base[1:] != batches.last[:-1] + 1) + 1
-        starts, ends = [0, *breaks.tolist()], [*(breaks - 1).tolist(), len(batches) - 1]
-        ranges = zip(batches.base[starts].tolist(), batches.last[ends].tolist(), strict=True)
-        return cls(batches.records, batches.bytes, tuple(ranges))
-
-    def row(self, most: int = 100) -> dict[str, object]:
-        """As JSON; the first ranges only."""
-        return {"records": self.records, "bytes": self.bytes, "offsets": [list(pair) for pair in self.ranges[:most]]}
 
 
 class Union:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+from rmqctl import election
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.files.new_files import Ownership
 from rmqctl.kafka.cluster_files import OLDEST
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.releases import COMPARED
+from rmqctl.kafka.replication.elect import contests
 from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
+from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
 from rmqctl.text import number_of
@@ -99,3 +103,17 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
             f"next: start a {s['release']} broker with process.roles=broker,controller, node.id={s['node_id']}, "
             f"controller.quorum.voters={s['node_id']}@HOST:PORT and log.dirs={s['into']}"
         )
+
+
+# --- elect --------------------------------------------------------------------------------------------
+
+
+def elect(places: Sequence[LogDirectories]) -> Answer:
+    """Say what each choice of leader loses, for every partition of some brokers' disks."""
+    names, brokers = [place.root for place in places], [Replicas(place) for place in places]
+    total = sum(place.size for place in places)
+    answer = election.answer(names, partial(contests, names, brokers), "records", total=total)
+    for place in places:
+        if place.is_running:
+            answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
+    return answer

@@ -241,6 +241,14 @@ def _properties(text: bytes) -> dict[bytes, bytes]:
     return {name: value for name, mark, value in (part.partition(b"\1") for part in text.split(b"\2")) if mark}
 
 
+def is_sound_record(data: bytes) -> bool:
+    """Whether the bytes are a record whose body is that of its CRC."""
+    try:
+        return _is_sound(decode_record(data)[0])
+    except DecodeError:
+        return False
+
+
 def _is_sound(record: dict[str, Any]) -> bool:
     """Whether the stored CRC of a body is that of its bytes; 0 was never computed."""
     return int(record["body_crc"]) in {0, crc32(record["body"]) & MASK}
@@ -321,6 +329,11 @@ class Differences:
         x, y = self._replaced
         equal = (self.a.body[x] == self.b.body[y]) & (self.a.body_size[x] == self.b.body_size[y])
         return len(x), int(equal.sum())
+
+    @property
+    def replaced_rows(self) -> tuple[Ints, Ints]:
+        """Rows of ``a`` and of ``b`` that share their place with another one."""
+        return self._replaced
 
     def only(self, which: str) -> Ranges:
         """What only one side has; ``which`` is ``a`` or ``b``."""

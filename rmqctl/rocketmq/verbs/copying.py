@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqctl import election
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -140,3 +142,19 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
             yield f"{letter}: {places} of the log without a record, not compared; type: rmqctl verify {side['path']}"
     equal = "equal as far as they can be read" if s["a"]["damaged_places"] else "equal"
     yield "A and B differ" if s["different"] else f"A and B are {equal}"
+
+
+# --- elect --------------------------------------------------------------------------------------------
+
+
+def elect(stores: Sequence[RocketMQStore]) -> Answer:
+    """Say what is lost with each of some replicas as the master."""
+    from rmqctl.rocketmq.diff.elect import contests
+
+    names = [store.root for store in stores]
+    total = (len(stores) - 1) * sum(file.size for store in stores for file in store.log_files) // 2
+    answer = election.answer(names, partial(contests, names, stores), "messages", total=total)
+    for store in stores:
+        if store.is_running:
+            answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
+    return answer

@@ -1,0 +1,228 @@
+"""Which replica may lead: what each choice loses of what all replicas together still have. For both families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from string import ascii_uppercase
+
+from rmqctl.answer import Advance, Answer, Row, Section
+from rmqctl.text import number_of
+
+_MOST_RANGES = 100
+_COLUMNS = ("log", "ends", "epochs", "first_divergence", "loses", "best", "salvage")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Some messages or records: how many, their bytes, and where they lie, first and last offset of each range."""
+
+    count: int = 0
+    bytes: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    def row(self, noun: str) -> dict[str, object]:
+        """As JSON; the first ranges only."""
+        return {noun: self.count, "bytes": self.bytes, "offsets": [list(pair) for pair in self.ranges[:_MOST_RANGES]]}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One replica as a leader.
+
+    Attributes:
+        name: its path.
+        start, end: what it serves once a broker has started on it; ``end`` is exclusive.
+        epochs: leader epochs with their first offsets.
+        lost: what other replicas have, or the broker cuts off here, and would be gone.
+        committed: how many of those a replica knows to have been committed.
+        superseded: what of other replicas goes because a leader of a later epoch has overwritten it.
+        error: why a broker does not start on it, None where it does.
+    """
+
+    name: str
+    start: int
+    end: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    lost: Amount = Amount()
+    committed: int = 0
+    superseded: Amount = Amount()
+    error: str | None = None
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether nothing is lost with it."""
+        return self.error is None and not self.lost.count and not self.lost.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How two replicas relate.
+
+    Attributes:
+        common_end: up to this offset both have the same leader epochs, as far as both reach.
+        first_divergence: the first offset that they do not share; None where they are equal.
+        only_a, only_b: what one has and the other has not.
+        different: of which both have another version at the same place.
+    """
+
+    a: str
+    b: str
+    common_end: int
+    first_divergence: int | None
+    only_a: Amount
+    only_b: Amount
+    different: int = 0
+
+
+@dataclass
+class Contest:
+    """The replicas of one log.
+
+    Attributes:
+        log: ``topic-0``, or ``commitlog``.
+        gone: ranges of offsets that no replica has any more.
+        union: what even a salvaged union of all would lack, of what was committed or may have been.
+    """
+
+    log: str
+    candidates: list[Candidate]
+    relations: list[Relation] = field(default_factory=list)
+    gone: tuple[tuple[int, int], ...] = ()
+    union: Amount = Amount()
+
+    @property
+    def best(self) -> Candidate:
+        """The choice that loses least; of equal ones the latest epoch, then the longest, then the first named."""
+
+        def order(one: Candidate) -> tuple[object, ...]:
+            epoch = one.epochs[-1][0] if one.epochs else -1
+            return one.error is not None, one.committed, one.lost.count, one.lost.bytes, -epoch, -one.end
+
+        return min(self.candidates, key=order)
+
+    @property
+    def salvages(self) -> bool:
+        """Whether a salvaged union has what every choice of leader loses."""
+        return not self.best.is_safe and not self.union.count and not self.union.bytes
+
+    def rows(self, noun: str) -> Iterator[Row]:
+        """Relations, choices and the verdict as rows."""
+        for one in self.relations:
+            yield {
+                "kind": "relation", "log": self.log, "a": one.a, "b": one.b, "common_end": one.common_end,
+                "first_divergence": one.first_divergence, "only_a": one.only_a.row(noun),
+                "only_b": one.only_b.row(noun), "different": one.different,
+            }  # fmt: skip
+        for choice in self.candidates:
+            yield {
+                "kind": "choice", "log": self.log, "leader": choice.name, "log_start_offset": choice.start,
+                "log_end_offset": choice.end, "epochs": [list(pair) for pair in choice.epochs],
+                "lost": choice.lost.row(noun), "lost_committed": choice.committed,
+                "superseded": choice.superseded.row(noun), "no_loss": choice.is_safe, "error": choice.error,
+            }  # fmt: skip
+        yield {
+            "kind": "verdict", "log": self.log, "best": self.best.name, "no_loss": self.best.is_safe,
+            "salvage": self.salvages, "gone": [list(pair) for pair in self.gone[:_MOST_RANGES]],
+        }  # fmt: skip
+
+
+def answer(
+    names: Sequence[str],
+    contests: Callable[[Advance], Iterable[Contest]],
+    noun: str,
+    *,
+    total: int | None = None,
+) -> Answer:
+    """The answer of ``elect``: "no" where every choice of leader for some log loses something.
+
+    Args:
+        names: paths of the replicas, in the order given.
+        contests: compares the replicas, one log after the other.
+        noun: ``records`` or ``messages``.
+        total: bytes of log that are read.
+    """
+    found = Answer(work="elect", total=total)
+    seen = list[Contest]()
+
+    def compared() -> Iterator[Contest]:
+        for contest in contests(found.advance):
+            seen.append(contest)
+            found.is_no = found.is_no or not contest.best.is_safe
+            yield contest
+
+    def document() -> Row:
+        logs = []
+        for contest in compared():
+            rows: dict[str, list[Row]] = {"relation": [], "choice": [], "verdict": []}
+            for row in contest.rows(noun):
+                rows[row["kind"]].append({k: v for k, v in row.items() if k not in ("kind", "log")})
+            logs.append(
+                {"log": contest.log, "relations": rows["relation"], "choices": rows["choice"], **rows["verdict"][0]}
+            )
+        return {"replicas": list(names), "logs": logs, "summary": _summary(seen)}
+
+    def sections() -> Iterator[Section]:
+        yield Section(lines=[f"{letter} is {name}" for letter, name in zip(_letters(names), names, strict=True)])
+        yield Section(rows=(_table_row(contest, names) for contest in compared()), columns=_COLUMNS)
+        yield Section(lines=_sentences(seen, names, noun), folds=True)
+
+    found.rows = (row for contest in compared() for row in contest.rows(noun))
+    found.document, found.sections = document, sections
+    found.summary = lambda: {"kind": "summary", **_summary(seen)}
+    return found
+
+
+def _summary(seen: Sequence[Contest]) -> dict[str, object]:
+    return {
+        "logs": len(seen),
+        "no_loss": sum(contest.best.is_safe for contest in seen),
+        "salvage": sum(contest.salvages for contest in seen),
+        "every_choice_loses": sum(not contest.best.is_safe for contest in seen),
+    }
+
+
+def _letters(names: Sequence[str]) -> list[str]:
+    return [ascii_uppercase[n] if n < len(ascii_uppercase) else f"#{n + 1}" for n in range(len(names))]
+
+
+def _table_row(contest: Contest, names: Sequence[str]) -> Row:
+    letters = dict(zip(names, _letters(names), strict=True))
+
+    def each(values: Iterable[tuple[str, object]]) -> str:
+        return ", ".join(f"{letters[name]} {value}" for name, value in values)
+
+    first = [r.first_divergence for r in contest.relations if r.first_divergence is not None]
+    return {
+        "log": contest.log,
+        "ends": each((one.name, one.end) for one in contest.candidates),
+        "epochs": each((one.name, one.epochs[-1][0]) for one in contest.candidates if one.epochs),
+        "first_divergence": min(first, default=None),
+        "loses": each((one.name, one.lost.count if one.error is None else "all") for one in contest.candidates),
+        "best": letters[contest.best.name] if contest.best.is_safe else f"({letters[contest.best.name]})",
+        "salvage": "yes" if contest.salvages else "",
+    }
+
+
+def _sentences(seen: Sequence[Contest], names: Sequence[str], noun: str) -> Iterator[str]:
+    """What it comes to, for people."""
+    if not seen:
+        yield "these paths have no log in common, nor one alone"
+        return
+    losing = [contest for contest in seen if not contest.best.is_safe]
+    for contest in losing[:_MOST_RANGES]:
+        best = contest.best
+        known = f", {best.committed:,} of them known to be committed" if best.committed else ""
+        yield f"{contest.log}: every choice loses; least with {best.name}: {best.lost.count:,} {noun}{known}"
+        if best.error is not None:
+            yield f"{contest.log}: {best.error}"
+    for contest in seen:
+        for first, last in contest.gone[:1]:
+            more = "" if len(contest.gone) == 1 else f" and {len(contest.gone) - 1} more ranges"
+            yield f"{contest.log}: offsets {first:,} to {last:,}{more} are in no replica any more"
+    if any(contest.salvages for contest in losing):
+        yield f"all replicas together have what is lost; type: rmqctl salvage {' '.join(names)} INTO"
+    if not losing:
+        choice = {contest.best.name for contest in seen}
+        one = f"{next(iter(choice))} may lead everywhere" if len(choice) == 1 else "the column best says who may lead"
+        yield f"nothing is lost in {number_of(len(seen), 'log')}: {one}"

@@ -1,0 +1,112 @@
+"""What each choice of leader loses: replicas of partitions held against their union."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from rmqctl.answer import Advance
+from rmqctl.election import Amount, Candidate, Contest, Relation
+from rmqctl.kafka.replication.copies import Batches, Copy, copy_of
+from rmqctl.kafka.replication.union import Union, joined
+from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.replicas import Replicas
+
+
+def contests(names: Sequence[str], brokers: Sequence[Replicas], advance: Advance = lambda _: None) -> Iterator[Contest]:
+    """Compare the replicas of every partition that the disks of some brokers hold.
+
+    A topic that was deleted and made again under its name is another one.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for label, logs in _together(brokers):
+        copies = [copy_of(log, names[number], advance) for number, log in logs]
+        yield contest(label, copies)
+
+
+def contest(label: str, copies: Sequence[Copy]) -> Contest:
+    """Compare the copies of one partition."""
+    union = Union(copies)
+    candidates = [_candidate(union, number) for number in range(len(copies))]
+    relations = [relation(union, a, b) for a, b in combinations(range(len(copies)), 2)]
+    overwritten = joined([union.overwritten(number) for number in range(len(copies))])
+    _, first = np.unique(overwritten.keys(), return_index=True)
+    return Contest(label, candidates, relations, tuple(union.holes), amount(overwritten.take(first)))
+
+
+def amount(batches: Batches) -> Amount:
+    """Batches as a number of records and where they lie; those that are ascending by offset."""
+    if not len(batches):
+        return Amount()
+    breaks = np.flatnonzero(batches.base[1:] != batches.last[:-1] + 1) + 1
+    starts, ends = [0, *breaks.tolist()], [*(breaks - 1).tolist(), len(batches) - 1]
+    ranges = zip(batches.base[starts].tolist(), batches.last[ends].tolist(), strict=True)
+    return Amount(batches.records, batches.bytes, tuple(ranges))
+
+
+def _candidate(union: Union, number: int) -> Candidate:
+    copy = union.copies[number]
+    overwritten = union.overwritten(number)
+    lost = joined([union.lacking(number), overwritten])
+    lost = lost.take(np.lexsort((lost.last, lost.base)))
+    others = joined([union.superseded(n) for n in range(len(union.copies)) if n != number] or [lost.take(slice(0))])
+    gone = others.take(~np.isin(others.keys(), overwritten.keys()))
+    return Candidate(
+        copy.name,
+        copy.start,
+        copy.end,
+        tuple(copy.chain.entries),
+        amount(lost),
+        lost.take(lost.base < union.committed).records,
+        amount(gone.take(np.lexsort((gone.last, gone.base)))),
+    )
+
+
+def relation(union: Union, a: int, b: int) -> Relation:
+    """How two of the copies relate."""
+    one, two = union.copies[a], union.copies[b]
+    x, y = one.batches, two.batches
+    keys_x, keys_y = x.keys(), y.keys()
+    rest_x, rest_y = x.take(~np.isin(keys_x, keys_y)), y.take(~np.isin(keys_y, keys_x))
+    places_x, places_y = (rest.keys()[["base", "last", "epoch"]] for rest in (rest_x, rest_y))
+    same = np.isin(places_x, places_y)
+    differing = [int(rest.base[0]) for rest in (rest_x, rest_y) if len(rest)]
+    return Relation(
+        one.name,
+        two.name,
+        common_end(one, two),
+        min(differing, default=None),
+        amount(rest_x.take(~same)),
+        amount(rest_y.take(~np.isin(places_y, places_x))),
+        int(same.sum()),
+    )
+
+
+def common_end(one: Copy, two: Copy) -> int:
+    """The offset up to which two copies have the same leader epochs, as far as both reach."""
+    end = min(one.end, two.end)
+    starts = sorted({start for copy in (one, two) for _, start in copy.chain.entries} | {max(one.start, two.start)})
+    for start in starts:
+        at = np.array([start], np.int64)
+        if max(one.start, two.start) <= start < end and one.chain.at(at)[0] != two.chain.at(at)[0]:
+            return start
+    return end
+
+
+def _together(brokers: Sequence[Replicas]) -> Iterator[tuple[str, list[tuple[int, PartitionLog]]]]:
+    """The replicas of each partition, with the number of the broker of each."""
+    found: dict[tuple[str, int], list[tuple[int, PartitionLog]]] = {}
+    for number, broker in enumerate(brokers):
+        selected = {id(partition) for partition in broker.place.selected}
+        for log in broker.all:
+            if id(log.partition) in selected and log.partition.partition is not None:
+                found.setdefault((log.partition.topic, log.partition.partition), []).append((number, log))
+    for (topic, partition), logs in sorted(found.items()):
+        ids = {brokers[number].topic_id(log) for number, log in logs} - {None}
+        for topic_id in sorted(ids, key=str) if len(ids) > 1 else [None]:
+            some = [(n, log) for n, log in logs if topic_id is None or brokers[n].topic_id(log) in (topic_id, None)]
+            yield f"{topic}-{partition}" + (f" ({topic_id})" if topic_id else ""), some

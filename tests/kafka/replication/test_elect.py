@@ -1,0 +1,212 @@
+"""Which replica may lead: what each choice loses, against histories of clusters in which it is known what was acknowledged."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.kafka.replication.copies import EpochChain
+from rmqctl.kafka.store import KafkaStore
+from rmqctl.opening import open_store
+from rmqctl.release import Release
+from tests.conftest import Rmqctl
+from tests.kafka.batches import batch, record
+from tests.kafka.salvage.test_salvage import one, partition
+
+
+def elect(*roots: Path) -> dict[str, Any]:
+    stores = [open_store(str(root)) for root in roots]
+    answer = stores[0].elect(stores[1:])
+    assert answer.document is not None
+    found = json.loads(json.dumps(answer.document()))
+    return {**found["logs"][0], "is_no": answer.is_no} if found["logs"] else found
+
+
+def lost(found: dict[str, Any]) -> list[int]:
+    return [choice["lost"]["records"] for choice in found["choices"]]
+
+
+def test_replica_that_lags_loses_what_it_has_not(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    a = partition(tmp_path / "a", "t-0", [one(0), one(2)])
+    b = partition(tmp_path / "b", "t-0", [one(0), one(2), one(4), one(6)])
+    found = elect(a, b)
+    assert (lost(found), found["best"], found["no_loss"], found["is_no"]) == ([4, 0], str(b), True, False)
+    assert found["choices"][0]["lost"]["offsets"] == [[4, 7]]
+    (relation,) = found["relations"]
+    assert (relation["common_end"], relation["first_divergence"]) == (4, 4)
+    assert (relation["only_a"]["records"], relation["only_b"]["records"], relation["different"]) == (0, 4, 0)
+    assert rmqctl("elect", a, b).exit_code == 0
+    done = rmqctl("elect", a, b, "-o", "jsonl")
+    assert [json.loads(line)["kind"] for line in done.stdout.splitlines()] == [
+        "relation", "choice", "choice", "verdict", "summary",
+    ]  # fmt: skip
+
+
+def test_later_epoch_wins_over_a_longer_log(tmp_path: Path) -> None:
+    old = partition(tmp_path / "old", "t-0", [one(0), one(2), one(4), one(6)], "0\n1\n0 0\n")
+    new = partition(tmp_path / "new", "t-0", [one(0), one(2), one(4, epoch=3, text=b"n")], "0\n2\n0 0\n3 4\n")
+    found = elect(old, new)
+    assert (lost(found), found["best"], found["is_no"]) == ([2, 0], str(new), False)
+    assert found["choices"][1]["superseded"]["records"] == 4
+    assert found["relations"][0]["common_end"] == 4
+    assert found["relations"][0]["different"] == 0
+
+
+def test_what_was_committed_and_overwritten_is_lost_with_the_later_epoch_too(tmp_path: Path) -> None:
+    old = partition(tmp_path / "old", "t-0", [one(0), one(2), one(4), one(6)])
+    (old / "replication-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    new = partition(tmp_path / "new", "t-0", [one(0), one(2), one(4, epoch=3, text=b"n")])
+    found = elect(old, new)
+    assert (lost(found), found["is_no"], found["salvage"]) == ([2, 2], True, False)
+    assert found["choices"][1]["lost_committed"] == 2
+
+
+def test_each_lacks_what_the_other_has_and_salvage_gives_both(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    whole = [one(at, text=b"%d" % at) for at in range(0, 12, 2)]
+    torn = bytearray(whole[1])
+    torn[65] ^= 1
+    a = partition(tmp_path / "a", "t-0", [whole[0], bytes(torn), *whole[2:]])
+    b = partition(tmp_path / "b", "t-0", whole[:4])
+    found = elect(a, b)
+    assert (lost(found), found["is_no"], found["salvage"]) == ([10, 4], True, True)
+    done = rmqctl("elect", a, b)
+    assert done.exit_code == 1
+    assert f"rmqctl salvage {a} {b} INTO" in " ".join(done.stdout.split())
+    assert rmqctl("salvage", a, b, tmp_path / "into", "--as-release", "4.3.1").exit_code == 1
+    assert (tmp_path / f"into/t-0/{0:020d}.log").read_bytes() == b"".join(whole)
+
+
+def test_topics_of_one_name_and_two_ids_are_two(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a", "t-0", [one(0)])
+    b = partition(tmp_path / "b", "t-0", [one(0), one(2)])
+    for root, topic_id in ((a, "P5_r7Dr8-9Wa9toeWPBNsw"), (b, "GcUx6sMjIXSKFvb9VaNxdQ")):
+        (root / "t-0/partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    store = open_store(str(a))
+    verdicts = [row for row in store.elect([open_store(str(b))]) if row["kind"] == "verdict"]
+    assert [(row["log"], row["no_loss"]) for row in verdicts] == [
+        ("t-0 (GcUx6sMjIXSKFvb9VaNxdQ)", True),
+        ("t-0 (P5_r7Dr8-9Wa9toeWPBNsw)", True),
+    ]
+
+
+def test_records_that_were_deleted_on_purpose_are_no_loss(tmp_path: Path) -> None:
+    whole = [one(at) for at in range(0, 8, 2)]
+    a = partition(tmp_path / "a", "t-0", whole)
+    b = partition(tmp_path / "b", "t-0", [])
+    (b / f"t-0/{0:020d}.log").unlink()
+    (b / f"t-0/{4:020d}.log").write_bytes(b"".join(whole[2:]))
+    assert lost(elect(a, b)) == [0, 4]
+    (b / "log-start-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+    assert lost(elect(a, b)) == [0, 0]
+
+
+def test_answers_to_offsets_for_leader_epoch() -> None:
+    chain = EpochChain([(0, 0), (2, 10), (5, 30), (4, 30)])
+    assert chain.entries == [(0, 0), (2, 10), (5, 30)]
+    assert [chain.end_of(epoch, 40) for epoch in (0, 1, 2, 4, 5, 9)] == [
+        (0, 10), (0, 10), (2, 30), (2, 30), (5, 40), (5, 40),
+    ]  # fmt: skip
+    assert chain.end_of(-1, 40) == (-1, -1)
+
+
+# --- histories --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Replica:
+    """A replica: its batches as (base, epoch, bytes), and how far it knows the log to be committed."""
+
+    log: list[tuple[int, int, bytes]] = field(default_factory=list)
+    known: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.log[-1][0] + 2 if self.log else 0
+
+
+def history(seed: int) -> tuple[list[Replica], dict[int, bytes]]:
+    """Three replicas after leaders came and went, always from those in sync; what was acknowledged, by offset."""
+    draw = random.Random(seed)
+    replicas, acknowledged = [Replica() for _ in range(3)], dict[int, bytes]()
+    in_sync, leader, epoch = {0, 1, 2}, 0, 0
+    for _ in range(draw.randrange(5, 40)):
+        step = draw.random()
+        if step < 0.6:
+            append(draw, replicas, leader, epoch, in_sync, acknowledged)
+        elif step < 0.75 and len(in_sync) > 2:
+            in_sync.discard(draw.choice([r for r in in_sync if r != leader]))
+        elif step < 0.9:
+            for other in {0, 1, 2} - in_sync:  # cut where the leader's log parts from it, then fetch the rest
+                replicas[other].log = list(replicas[leader].log)
+                in_sync.add(other)
+        elif len(in_sync) >= 2:
+            in_sync.discard(leader)
+            leader, epoch = draw.choice(sorted(in_sync)), epoch + 1
+    return replicas, acknowledged
+
+
+def append(
+    draw: random.Random,
+    replicas: list[Replica],
+    leader: int,
+    epoch: int,
+    in_sync: set[int],
+    acknowledged: dict[int, bytes],
+) -> None:
+    """The leader takes a batch; mostly those in sync get it, too, and where there are two it is acknowledged."""
+    head = replicas[leader]
+    records = [record(i, None, b"%d" % draw.randrange(10**9)) for i in range(2)]
+    head.log.append((head.end, epoch, batch(head.end, records, partition_leader_epoch=epoch)))
+    if draw.random() > 0.75:
+        return
+    for other in in_sync:
+        replicas[other].log = list(head.log)
+    if len(in_sync) >= 2:
+        acknowledged |= {base: data for base, _, data in head.log}
+        for other in in_sync:
+            replicas[other].known = draw.choice([replicas[other].known, head.end])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_acknowledged_is_with_the_best_choice_or_in_the_union(seed: int, tmp_path: Path) -> None:
+    replicas, acknowledged = history(seed)
+    draw = random.Random(1000 + seed)
+    roots = []
+    for number, replica in enumerate(replicas):
+        root = partition(tmp_path / str(number), "t-0", [data for _, _, data in replica.log])
+        (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {replica.known}\n")
+        roots.append(root)
+    damaged = draw.randrange(3)
+    path = roots[damaged] / f"t-0/{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    for _ in range(draw.randrange(1, 4)):
+        if data:
+            at, size = draw.randrange(len(data)), draw.randrange(1, 60)
+            data[at : at + size] = draw.randbytes(len(data[at : at + size]))
+    path.write_bytes(data[: draw.choice([len(data), draw.randrange(len(data) + 1)])])
+    found = elect(*roots)
+    if found["no_loss"]:
+        best = open_store(found["best"])
+    else:
+        into = tmp_path / "into"
+        others = [open_store(str(root)) for root in roots[1:]]
+        open_store(str(roots[0])).salvage(into, replicas=others, as_release=Release(4, 3, 1)).prepare()
+        best = open_store(str(into))
+    assert isinstance(best, KafkaStore)
+    log = best.replicas.find("t", 0)
+    kept = dict[int, bytes]()
+    if log is not None:
+        for _, block in log.blocks():
+            kept |= {int(base): block.raw(row) for row, base in enumerate(block["base_offset"].tolist())}
+    intact = {  # what some disk still has
+        base: data
+        for n, replica in enumerate(replicas)
+        for base, _, data in replica.log
+        if n != damaged and acknowledged.get(base) == data
+    }
+    assert {base: data for base, data in intact.items() if kept.get(base) != data} == {}
