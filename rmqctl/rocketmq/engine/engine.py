@@ -2,17 +2,14 @@
 
 One writer process at a time, held by the broker's own lock; any number of threads.
 
-The dispatching half of an engine: when records get into queues and index, and who does it.
-
-The topics half of an engine: which a broker will know, made by name or on their first message.
+An engine is put together from parts that own their state: the commit log, dispatch (`reput.py`), topics and writers
+(`putting.py`), readers (`reading.py`), system topics, group commit and housekeeping.
 """
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +23,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig, dispatch_rules
 from rmqctl.rocketmq.engine.flush import FLUSH, GroupCommit, Pauses, Service, most_undispatched, services_of
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS, Expired, Housekeeping, expire_index, expire_log, expire_queues
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
-from rmqctl.rocketmq.engine.message import Message, PutResult, check_topic
+from rmqctl.rocketmq.engine.message import Message, PutResult
 from rmqctl.rocketmq.engine.opening import (
     OpenState,
     StoreLock,
@@ -40,149 +37,17 @@ from rmqctl.rocketmq.engine.opening import (
     settled,
     write_abort,
 )
-from rmqctl.rocketmq.engine.putting import Puts
-from rmqctl.rocketmq.engine.reading import Reading, Reads
-from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, Checkpoint, IndexWriter, Reput
-from rmqctl.rocketmq.engine.routing import system_queues
+from rmqctl.rocketmq.engine.putting import KnownTopics, Putting
+from rmqctl.rocketmq.engine.reading import GetResult, Reading
+from rmqctl.rocketmq.engine.reput import LOGICS_OFFSET, UNDISPATCHED, Checkpoint, Dispatching, IndexWriter, Reput
 from rmqctl.rocketmq.engine.system_topics import Half, SystemTopics
-from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
-from rmqctl.rocketmq.log.commitlog import LogBlock
+from rmqctl.rocketmq.engine.topic_table import TopicTable
+from rmqctl.rocketmq.query.key import KeyQuery
+from rmqctl.rocketmq.query.offset import PULL_COUNT
+from rmqctl.rocketmq.query.records import Record
+from rmqctl.rocketmq.query.time import Boundary
 from rmqctl.rocketmq.store.files import COMMIT_LOG, INDEX, RocketMQStore
 from rmqctl.rocketmq.store.geometry import IndexGeometry
-
-UNDISPATCHED = 16 << 10
-"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
-
-
-class Dispatches(ABC):
-    """Runs reput, one thread at a time; an engine has the attributes."""
-
-    log: CommitLog
-    reput: Reput
-    reput_lock: threading.Lock
-    most_undispatched: int
-    _services: list[Service]
-
-    def keep_up(self) -> None:
-        """Dispatch all but the last records if too many bytes of log wait for it (`most_undispatched`).
-
-        Where half as many wait in memory, their writers write them themselves: a disk that stands still would else
-        fill the memory.
-
-        Raises:
-            IOFailure: the log, or a queue or index file, cannot be written.
-        """
-        most, log = self.most_undispatched, self.log
-        if log.wrote - log.committed > most >> 1:
-            log.commit()
-        if log.committed - self.reput.position > most:
-            with self.reput_lock:
-                self.reput.run(log.committed - min(3 * UNDISPATCHED, most >> 1))
-
-    @abstractmethod
-    def check_not_closed(self) -> None:
-        """Refuse what comes behind the end: the files may be somebody else's by then."""
-
-    def dispatch(self) -> int:
-        """Put everything that is committed into queues and index; returns the number of records.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written; the log is not touched by that.
-            Refused: the engine is closed.
-        """
-        self.check_not_closed()
-        with self.reput_lock:
-            return self.reput.run() if self.log.committed > self.reput.position else 0
-
-    @contextmanager
-    def feeding(self) -> Iterator[Callable[[LogBlock], None]]:
-        """While a producer has what it appends in memory: gives what dispatches such records, in log order.
-
-        It raises IOFailure where a queue or index file cannot be written.
-        """
-
-        def dispatch(found: LogBlock) -> None:
-            if self._services:  # else dispatch waits until it is asked for
-                with self.reput_lock:
-                    self.reput.add(found)
-
-        self.reput.is_fed = True
-        try:
-            yield dispatch
-        finally:
-            self.reput.is_fed = False
-
-    def write_index(self) -> None:
-        """Write what of the index is only in memory, so that it can be asked.
-
-        Raises:
-            IOFailure: the file cannot be written.
-            Refused: the engine is closed.
-        """
-        self.check_not_closed()
-        with self.reput_lock:
-            self.reput.write_index()
-
-
-# --- the topics half of an engine -------------------------------------------------------------------
-
-
-class KnownTopics:
-    """Keeps topics.json and the rules that depend on it; an engine has the attributes."""
-
-    root: Path
-    config: StoreConfig
-    disk: Disk
-    topics: TopicTable
-    rules: DispatchRules
-    reput: Reput
-    topics_lock: threading.Lock
-    reput_lock: threading.Lock
-
-    def know(self, topic: str, queue_id: int) -> None:
-        """Make the topic known before its first message, as a broker that creates topics by itself."""
-        if queue_id >= (self.topics.queues(topic) or 0) or self.topics.changed:
-            with self.topics_lock:
-                usual = system_queues(topic, self.config) or self.config.default_queues
-                self.topics.ensure(topic, max(usual, queue_id + 1))
-                self.save_topics()
-
-    def save_topics(self) -> None:
-        """Write topics.json if topics were added.
-
-        Raises:
-            IOFailure: it cannot be written.
-        """
-        self.topics.save(self.root, self.disk, self.config.clock.now())
-
-    def make_topic(self, topic: str, queues: int, *, batch: bool = False) -> None:
-        """Make a topic known, with so many queues at least.
-
-        Args:
-            batch: with batch queues (queue.type=BatchCQ); 5.0.0 and later.
-
-        Raises:
-            MessageRefused: no name for a topic.
-            Refused: the release has no batch queues.
-            IOFailure: topics.json cannot be written.
-        """
-        self.make_topics([topic], queues, batch=batch)
-
-    def make_topics(self, topics: Iterable[str], queues: int, *, batch: bool = False) -> None:
-        """Make several topics known together, as :meth:`make_topic`."""
-        names = list(topics)
-        for topic in names:
-            check_topic(topic, self.config.release)
-        if batch and not self.config.is_5:
-            raise Refused(f"brokers of {self.config.release} have no batch queues; use --as-release 5.0.0 or later")
-        with self.topics_lock:
-            for topic in names:
-                self.topics.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
-            self.rules = dispatch_rules(self.config, self.topics, self.rules)
-            with self.reput_lock:
-                self.reput.use_rules(self.rules)
-            self.save_topics()
-
 
 # --- the store engine -------------------------------------------------------------------------------
 
@@ -190,7 +55,7 @@ class KnownTopics:
 _REPUT_INTERVAL_MS, _CHECKPOINT_INTERVAL_MS = 20, 1000
 
 
-class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
+class StoreEngine:
     """A store that is open for writing.
 
     Attributes:
@@ -198,6 +63,8 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         config: the settings in force; sizes are those of the files.
         log: the commit log; its ``wrote``, ``committed`` and ``flushed`` are the flush positions, bytes.
         topics: the topics a broker will know.
+        reput, dispatching: what puts records into queues and index, and when that is done.
+        putting, reading: writers and readers.
         housekeeping: its schedule, if the configuration has one; its turns can be taken by hand.
         recovered: what had to be recovered first, with the journal to take it back; None after a clean stop.
     """
@@ -260,7 +127,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
     def _take_over(self, store: RocketMQStore | None, state: OpenState | None) -> None:
         config, disk = self.config, self.disk
         self.topics = TopicTable.of(store, config.release)
-        self.rules: DispatchRules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)
+        rules = dispatch_rules(config, self.topics, DispatchRules.of(store) if store else None)
         self.checkpoint = Checkpoint.load(self.root)
         directories = [self.root / p for p in config.commit_log_paths or (COMMIT_LOG,)]
         files = MappedFiles.load(
@@ -272,25 +139,27 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
             state.log_end.offset if state else 0,
             pooled=config.waits_in_memory,
         )
-        index = self._index() if config.index else None
+        index = self._index(rules) if config.index else None
         self.system = SystemTopics(self.root, config, disk, store)
-        self.reput = Reput(self.root, self.log, config, self.rules, disk, index, self.checkpoint)
+        self.reput = Reput(self.root, self.log, config, rules, disk, index, self.checkpoint)
+        self.dispatching = Dispatching(self.log, self.reput, most_undispatched(self.log), self.check_not_closed)
+        self.known = KnownTopics(self.root, config, disk, self.topics, rules, self.dispatching)
         if state is not None:
             self.log.store_timestamp = state.log_end.store_timestamp or 0
             self.reput.take_over(state)
 
-    def _index(self) -> IndexWriter:
+    def _index(self, rules: DispatchRules) -> IndexWriter:
         geometry = IndexGeometry(self.config.index_slots, self.config.index_entries)
-        counts = self.rules.counts_slots
-        return IndexWriter(self.root / INDEX, geometry, self.disk, self.checkpoint, counts_slots=counts)
+        return IndexWriter(self.root / INDEX, geometry, self.disk, self.checkpoint, counts_slots=rules.counts_slots)
 
     def _start(self) -> None:
         self.group_commit = GroupCommit(self.log, self.config.sync_flush_timeout_ms)
-        self.most_undispatched = most_undispatched(self.log)
-        self.reading = Reading(self.root, self.config)
-        self.reput_lock, self.topics_lock = threading.Lock(), threading.Lock()
+        self.reading = Reading(self.root, self.config, self.dispatching)
         self._services: list[Service] = []
         self.housekeeping = Housekeeping(self)
+        self.putting = Putting(
+            self.config, self.log, self.known, self.dispatching, self.housekeeping, self.group_commit, self.check_open
+        )
         if self.config.services:
             self._services = services_of(self.log, self.config, self.checkpoint.note_flushed)
             self._services.append(Service("reput", _REPUT_INTERVAL_MS, Pauses(self.log, self.reput, self.dispatch)))
@@ -298,6 +167,53 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
                 self._services.append(Service("checkpoint", _CHECKPOINT_INTERVAL_MS, self._save_checkpoint))
         if self.config.housekeeping:
             self._services += self.housekeeping.services()
+        self.dispatching.is_served = bool(self._services)
+
+    # --- writing, by the part that does it --------------------------------------------------------
+
+    def put(self, message: Message) -> PutResult:
+        """Store a message; see :meth:`Putting.put`."""
+        return self.putting.put(message)
+
+    def put_async(self, message: Message) -> Future[PutResult]:
+        """Append a message now, and answer it later; see :meth:`Putting.put_async`."""
+        return self.putting.put_async(message)
+
+    def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
+        """Store messages of one queue together; see :meth:`Putting.put_batch`."""
+        return self.putting.put_batch(messages)
+
+    def put_batch_async(self, messages: Sequence[Message]) -> Future[list[PutResult]]:
+        """Append messages of one queue together, and answer them later; see :meth:`Putting.put_batch_async`."""
+        return self.putting.put_batch_async(messages)
+
+    def make_topic(self, topic: str, queues: int, *, batch: bool = False) -> None:
+        """Make a topic known; see :meth:`KnownTopics.make`."""
+        self.known.make([topic], queues, batch=batch)
+
+    def dispatch(self) -> int:
+        """Put everything that is committed into queues and index; see :meth:`Dispatching.run`."""
+        return self.dispatching.run()
+
+    # --- reading, once everything is dispatched ---------------------------------------------------
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
+        """Return messages of a queue from an offset on; see :meth:`Reading.get`."""
+        return self.reading.get(topic, queue_id, offset, count, tag)
+
+    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return the smallest and the next offset of a queue; see :meth:`Reading.offsets`."""
+        return self.reading.offsets(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the queue offset of a store time; see :meth:`Reading.offset_by_time`."""
+        return self.reading.offset_by_time(topic, queue_id, time_ms, boundary)
+
+    def query(self, query: KeyQuery) -> list[Record]:
+        """Return messages by key; see :meth:`Reading.query`."""
+        return self.reading.query(query)
+
+    # --- transactions, delivery, expiry -----------------------------------------------------------
 
     def prepare(self, message: Message, group: str) -> Half:
         """Store a transactional message as a half message, to be ended by :meth:`end`.
@@ -340,7 +256,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         now = self.config.clock.now() if now_ms is None else now_ms
         self.dispatch()
         self.log.flush()
-        with self.reput_lock, self.log.locked():
+        with self.dispatching.lock, self.log.locked():
             files = self.log.files
             log = expire_log(
                 files,
@@ -364,7 +280,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         self.check_open()
         self._flush_log()
         self.dispatch()
-        with self.reput_lock:
+        with self.dispatching.lock:
             self.reput.flush()
         self._save_checkpoint()
 
@@ -430,7 +346,7 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         self.log.commit()
         end = self.log.committed
         left = min(UNDISPATCHED, (end - self.log.files.min_offset) // 3)
-        with self.reput_lock:
+        with self.dispatching.lock:
             self.reput.run(end - 2 * left)
             if reached := self.reput.store_timestamp:  # else it says what it said when the store was opened
                 self.checkpoint.physic_msg_timestamp = reached
@@ -444,13 +360,14 @@ class StoreEngine(KnownTopics, Dispatches, Reads, Puts):
         for service in reversed(self._services):
             service.stop()
         self._services.clear()
+        self.dispatching.is_served = False
 
     def _release(self) -> None:
         self._closed = True
         self.log.seal(self._ended())
         self.group_commit.close()
         self.log.close()
-        with self.reput_lock:
+        with self.dispatching.lock:
             self.reput.close()
         self.system.close()
         self._lock.release()

@@ -1,49 +1,115 @@
-"""The storing half of an engine: messages into the log, and what their writers are told.
+"""The storing part of an engine: topics made known, messages put into the log, and what their writers are answered.
 
 Each is appended at once, whoever waits for it: the writer itself, or a future (`CommitLog.asyncPutMessage`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar
 
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.errors import Refused
+from rmqctl.files.writing import Disk
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED, DispatchRules
 from rmqctl.rocketmq.engine.commit_log import CommitLog
-from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig, dispatch_rules
 from rmqctl.rocketmq.engine.flush import Answer, GroupCommit
 from rmqctl.rocketmq.engine.housekeeping import Housekeeping
 from rmqctl.rocketmq.engine.late import append_late, check_late, further_topics, is_late
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus, check_batch, check_topic
 from rmqctl.rocketmq.engine.record import prepare
-from rmqctl.rocketmq.engine.routing import may_move, route
-from rmqctl.rocketmq.engine.topic_table import TopicTable
+from rmqctl.rocketmq.engine.reput import Dispatching
+from rmqctl.rocketmq.engine.routing import may_move, route, system_queues
+from rmqctl.rocketmq.engine.topic_table import BATCH_ATTRIBUTES, TopicTable
 
 T = TypeVar("T")
 
 
-class Puts(ABC):
-    """Stores messages; an engine has the attributes."""
+class KnownTopics:
+    """Keeps topics.json and the rules that depend on it: topics are made by name or on their first message.
 
-    config: StoreConfig
-    log: CommitLog
-    topics: TopicTable
-    housekeeping: Housekeeping
-    group_commit: GroupCommit
+    Attributes:
+        table: the topics a broker will know.
+        rules: of dispatch, by the kinds of queues that topics have.
+    """
 
-    @abstractmethod
+    def __init__(
+        self,
+        root: Path,
+        config: StoreConfig,
+        disk: Disk,
+        table: TopicTable,
+        rules: DispatchRules,
+        dispatching: Dispatching,
+    ) -> None:
+        self.table, self.rules = table, rules
+        self._root, self._config, self._disk, self._dispatching = root, config, disk, dispatching
+        self._lock = threading.Lock()
+
     def know(self, topic: str, queue_id: int) -> None:
-        """Make the topic known."""
+        """Make the topic known before its first message, as a broker that creates topics by itself."""
+        if queue_id >= (self.table.queues(topic) or 0) or self.table.changed:
+            with self._lock:
+                usual = system_queues(topic, self._config) or self._config.default_queues
+                self.table.ensure(topic, max(usual, queue_id + 1))
+                self.save()
 
-    @abstractmethod
-    def keep_up(self) -> None:
-        """Dispatch if much of the log waits for it."""
+    def save(self) -> None:
+        """Write topics.json if topics were added.
 
-    @abstractmethod
-    def check_open(self) -> None:
-        """Refuse what comes behind the end."""
+        Raises:
+            IOFailure: it cannot be written.
+        """
+        self.table.save(self._root, self._disk, self._config.clock.now())
+
+    def make(self, topics: Iterable[str], queues: int, *, batch: bool = False) -> None:
+        """Make topics known together, with so many queues at least.
+
+        Args:
+            batch: with batch queues (queue.type=BatchCQ); 5.0.0 and later.
+
+        Raises:
+            MessageRefused: no name for a topic.
+            Refused: the release has no batch queues.
+            IOFailure: topics.json cannot be written.
+        """
+        names, release = list(topics), self._config.release
+        for topic in names:
+            check_topic(topic, release)
+        if batch and not self._config.is_5:
+            raise Refused(f"brokers of {release} have no batch queues; use --as-release 5.0.0 or later")
+        with self._lock:
+            for topic in names:
+                self.table.ensure(topic, queues, BATCH_ATTRIBUTES if batch else None)
+            self.rules = dispatch_rules(self._config, self.table, self.rules)
+            with self._dispatching.lock:
+                self._dispatching.reput.use_rules(self.rules)
+            self.save()
+
+
+class Putting:
+    """Stores messages.
+
+    Args:
+        check_open: refuses what comes after the end, and what comes after a failure.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        known: KnownTopics,
+        dispatching: Dispatching,
+        housekeeping: Housekeeping,
+        group_commit: GroupCommit,
+        check_open: Callable[[], None],
+    ) -> None:
+        self.config, self.log, self.known, self.topics = config, log, known, known.table
+        self.dispatching, self.housekeeping, self.group_commit = dispatching, housekeeping, group_commit
+        self.check_open = check_open
 
     def put(self, message: Message) -> PutResult:
         """Store a message; with sync flush, answer when its bytes are down (or after the timeout, by status).
@@ -89,16 +155,16 @@ class Puts(ABC):
         record = prepare(message, config)  # refuses before anything of it is known
         if sent is not message:
             check_topic(sent.topic, config.release)
-            self.know(sent.topic, sent.queue_id)
+            self.known.know(sent.topic, sent.queue_id)
         if message.queue_id >= (known.queues or 0) or self.topics.changed:
-            self.know(message.topic, message.queue_id)
+            self.known.know(message.topic, message.queue_id)
         if late:
             for name in further_topics(message, config):
-                self.know(name, message.queue_id)
+                self.known.know(name, message.queue_id)
             result = append_late(self.log, message, config, self.topics)
         else:
             result = self.log.append(record, config.clock.stamp, queued=_is_queued(message))
-        self.keep_up()
+        self.dispatching.keep_up()
         return result
 
     def put_batch(self, messages: Sequence[Message]) -> list[PutResult]:
@@ -146,9 +212,9 @@ class Puts(ABC):
         if not records:
             return [], 0
         check_batch(sum(record.size for record in records), self.config)
-        self.know(messages[0].topic, messages[0].queue_id)
+        self.known.know(messages[0].topic, messages[0].queue_id)
         results = self.log.append_batch(records, self.config.clock.stamp)
-        self.keep_up()
+        self.dispatching.keep_up()
         return results, results[-1].end if messages[0].waits else 0
 
     def _promised(self, result: T, end: int, late: Callable[[T], T]) -> Future[T]:

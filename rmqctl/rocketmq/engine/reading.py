@@ -5,7 +5,6 @@ The rules are those of `rmqctl.rocketmq.query`; everything that is committed is 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.reput import Dispatching
 from rmqctl.rocketmq.index.files import index_files
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
@@ -55,17 +55,19 @@ class Placed:
 
 
 class Reading:
-    """Answers questions about a store whose engine is open."""
+    """Answers questions about a store whose engine is open; everything that is committed is dispatched before."""
 
-    def __init__(self, root: Path, config: StoreConfig) -> None:
-        self.root, self.config = root, config
+    def __init__(self, root: Path, config: StoreConfig, dispatching: Dispatching) -> None:
+        self.root, self.config, self.dispatching = root, config, dispatching
 
     def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
-        """What one call of getMessage returns.
+        """Return messages of a queue from an offset on: what one call of getMessage returns.
 
         Raises:
             OSError: a file cannot be read.
+            IOFailure: a queue or index file cannot be written.
         """
+        self.dispatching.run()
         with self._view(topic, queue_id) as view:
             answer = get_message(view, offset, count, tag)
             reader = RecordReader(view.log, Trace(on=False))
@@ -74,29 +76,36 @@ class Reading:
             return GetResult(answer.status, answer.next_offset, answer.min_offset, answer.max_offset, messages)
 
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Smallest and next offset of a queue.
+        """Return the smallest and the next offset of a queue.
 
         Raises:
             OSError: a file cannot be read.
+            IOFailure: a queue or index file cannot be written.
         """
+        self.dispatching.run()
         with self._view(topic, queue_id) as view:
             return view.min_offset, view.max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The queue offset for a store time (getOffsetInQueueByTime).
+        """Return the queue offset for a store time (getOffsetInQueueByTime).
 
         Raises:
             OSError: a file cannot be read.
+            IOFailure: a queue or index file cannot be written.
         """
+        self.dispatching.run()
         with self._view(topic, queue_id) as view:
             return offset_by_time(view, time_ms, boundary)
 
     def query(self, query: KeyQuery) -> list[Record]:
-        """The messages a client gets for a key, ascending.
+        """Return the messages a client gets for a key, ascending.
 
         Raises:
             OSError: a file cannot be read.
+            IOFailure: a queue or index file cannot be written.
         """
+        self.dispatching.run()
+        self.dispatching.write_index()
         store = self._store()
         files = index_files(store, IndexGeometry(self.config.index_slots, self.config.index_entries))
         try:
@@ -155,54 +164,3 @@ class Reading:
             open_queue(started, topic, queue_id) as view,
         ):
             yield view
-
-
-class Reads(ABC):
-    """The reading half of an engine: everything that is committed is dispatched before a question is answered."""
-
-    reading: Reading
-
-    @abstractmethod
-    def dispatch(self) -> int:
-        """Put everything that is committed into queues and index."""
-
-    @abstractmethod
-    def write_index(self) -> None:
-        """Write what of the index is only in memory."""
-
-    def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
-        """Messages of a queue from an offset on: what one getMessage call of a broker returns.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self.reading.get(topic, queue_id, offset, count, tag)
-
-    def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Smallest and next offset of a queue.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self.reading.offsets(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The queue offset of a store time, as the broker of the release answers it.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        return self.reading.offset_by_time(topic, queue_id, time_ms, boundary)
-
-    def query(self, query: KeyQuery) -> list[Record]:
-        """Messages by key, as a broker and its client find them.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
-        self.dispatch()
-        self.write_index()
-        return self.reading.query(query)

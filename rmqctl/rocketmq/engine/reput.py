@@ -12,9 +12,10 @@ files are written as they are made (spec 4.3, 4.4; IndexService, IndexFile). Hea
 from __future__ import annotations
 
 import os
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -305,6 +306,88 @@ class Reput:
         self._writers.clear()
         if self.index is not None:
             self.index.release()
+
+
+# --- when it is done --------------------------------------------------------------------------------
+
+
+UNDISPATCHED = 16 << 10
+"""Bytes of log that dispatch has not come to when an engine crashes on purpose."""
+
+
+class Dispatching:
+    """Runs reput, one thread at a time.
+
+    Attributes:
+        lock: held by the thread that dispatches.
+        most: bytes of log that may wait for it.
+        is_served: services of the engine dispatch; else that waits until it is asked for.
+    """
+
+    def __init__(self, log: CommitLog, reput: Reput, most: int, check_not_closed: Callable[[], None]) -> None:
+        """
+        Args:
+            check_not_closed: refuses what comes after the end, when the files may be somebody else's.
+        """
+        self.log, self.reput, self._check_not_closed = log, reput, check_not_closed
+        self.lock, self.most = threading.Lock(), most
+        self.is_served = False
+
+    def keep_up(self) -> None:
+        """Dispatch all but the last records if too many bytes of log wait for it.
+
+        Where half as many wait in memory, their writers write them themselves: a disk that stands still would else
+        fill the memory.
+
+        Raises:
+            IOFailure: the log, or a queue or index file, cannot be written.
+        """
+        most, log = self.most, self.log
+        if log.wrote - log.committed > most >> 1:
+            log.commit()
+        if log.committed - self.reput.position > most:
+            with self.lock:
+                self.reput.run(log.committed - min(3 * UNDISPATCHED, most >> 1))
+
+    def run(self) -> int:
+        """Put everything that is committed into queues and index; return the number of records.
+
+        Raises:
+            IOFailure: a queue or index file cannot be written; the log is not touched by that.
+            Refused: the engine is closed.
+        """
+        self._check_not_closed()
+        with self.lock:
+            return self.reput.run() if self.log.committed > self.reput.position else 0
+
+    @contextmanager
+    def feeding(self) -> Iterator[Callable[[LogBlock], None]]:
+        """Give what dispatches records that a producer has in memory as it appends them, in log order.
+
+        It raises IOFailure where a queue or index file cannot be written.
+        """
+
+        def dispatch(found: LogBlock) -> None:
+            if self.is_served:
+                with self.lock:
+                    self.reput.add(found)
+
+        self.reput.is_fed = True
+        try:
+            yield dispatch
+        finally:
+            self.reput.is_fed = False
+
+    def write_index(self) -> None:
+        """Write what of the index is only in memory, so that it can be asked.
+
+        Raises:
+            IOFailure: the file cannot be written.
+            Refused: the engine is closed.
+        """
+        self._check_not_closed()
+        with self.lock:
+            self.reput.write_index()
 
 
 # --- index files as dispatch fills them ----------------------------------------------------------------

@@ -67,7 +67,7 @@ def produce_bulk(engine: StoreEngine, template: Template, count: int, options: P
     """
     encoder = Encoder(template, options, engine.config)
     make_topics(engine, options)
-    with engine.feeding() as dispatch, ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
+    with engine.dispatching.feeding() as dispatch, ThreadPoolExecutor(1, "rmqctl-bulk") as helper:
         yield from _Writer(engine, encoder, dispatch).run(count, helper)
 
 
@@ -130,7 +130,7 @@ class _Writer:
             with self.engine.log.locked():
                 found = self._append(chunk, done)
             done += len(found)
-            self.engine.keep_up()
+            self.engine.dispatching.keep_up()
             self.engine.flush_soon(_UNFLUSHED)
             yield found
 

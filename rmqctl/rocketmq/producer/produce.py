@@ -139,7 +139,7 @@ def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
         IOFailure: topics.json cannot be written.
     """
     queues = options.queues if options.queue_id is None else options.queue_id + 1
-    engine.make_topics(options.topics, queues, batch=options.inner)
+    engine.known.make(options.topics, queues, batch=options.inner)
 
 
 def _put(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> list[PutResult]:

@@ -464,7 +464,7 @@ class Writer:
         host = self.engine.config.store_host
         crc = self.engine.config.property_crc
         setting = Setting(self._time, host.ip if len(host.ip) == 4 else b"\x7f\0\0\1", host.port, crc)
-        batch = self.engine.rules.is_batch_topic(topic.encode("utf-8", "surrogateescape"))
+        batch = self.engine.known.rules.is_batch_topic(topic.encode("utf-8", "surrogateescape"))
         size = _ROOM + len(topic.encode("utf-8", "surrogateescape"))
         for offset in range(first, stop):
             claim = Claim(topic, queue_id, offset, self._place(size), batch=1 if batch else 0)

@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from formats.java_properties import parse_properties
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
@@ -155,6 +153,8 @@ def _slots_with_entries(source: ByteSource, geometry: IndexGeometry) -> tuple[in
     Entries that lie where too large a geometry has its slots are no such numbers: a file that a kill left without
     header and slots proves nothing by the few that look like one.
     """
+    import numpy as np  # late, for the start of lookups that read few records
+
     good = used = 0
     for begin, end in source.data_ranges(HEADER.packer.size, geometry.entries_at):
         for at in range(begin - begin % SLOT_SIZE, end, _CHUNK):

@@ -293,7 +293,7 @@ def test_the_pool_does_not_grow_without_end(tmp_path: Path) -> None:
         for n in range(2000):
             engine.put(Message("T", b"%d" % n * 100, 0, _UNWAITED))
             most = max(most, engine.log.wrote - engine.log.committed)
-        assert most <= engine.most_undispatched
+        assert most <= engine.dispatching.most
     assert complaints(tmp_path) == []
 
 
