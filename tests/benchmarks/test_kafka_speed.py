@@ -6,6 +6,7 @@ RMQCTL_BENCH_MIB (default 1024) is the size of each segment in MiB.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from rmqctl.kafka.records import records_of
 from rmqctl.kafka.segments import Extent, scan
 from tests.benchmarks.kafka_logs import make_segment
 from tests.benchmarks.ratio import ONCE, Result, compare, judge, paired, size, timed
+from tests.interop import kafka_node
+from tests.interop.judge import has_java
 
 pytestmark = pytest.mark.slow
 
@@ -142,3 +145,52 @@ def test_dump_of_records(segment: tuple[Path, int, str]) -> None:
         1,
     )
     RESULTS.append(result)
+
+
+def verify(path: Path, processes: int) -> None:
+    for row in opening.open_path(str(path.parent)).verify(processes=processes):
+        assert row["id"].endswith(".missing")  # the segment was made alone
+
+
+def test_memory(segment: tuple[Path, int, str]) -> None:
+    """A process of its own verifies and dumps the segment in less than 400 MB."""
+    path, _, name = segment
+    command = (
+        "import resource; from pathlib import Path; from tests.benchmarks.test_kafka_speed import dump_lines, verify; "
+        f"path = Path({str(path)!r}); verify(path, 1); dump_lines(path); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True, text=True)
+    used = int(done.stdout.split()[-1]) << 10
+    RESULTS.append(Result(f"Kafka: 400 MB / memory of verify and dump, {name}", 0, 0, 400e6 / used, 1))
+    assert used < 400e6
+
+
+@pytest.fixture(scope="module")
+def official(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path of the newest official tool."""
+    if not has_java():
+        pytest.skip("mvn, java or javac is not on the PATH")
+    return kafka_node.class_path(kafka_node.RELEASES[0], tmp_path_factory.mktemp("official"))
+
+
+@pytest.mark.interop
+def test_against_the_official_tool(segment: tuple[Path, int, str], official: str) -> None:
+    path, _, name = segment
+
+    def dumped(*options: str) -> float:
+        words = ["java", "-cp", official, "org.apache.kafka.tools.DumpLogSegments", "--files", str(path), *options]
+        return timed(lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    def verified(processes: int) -> float:
+        return timed(lambda: verify(path, processes))
+
+    deep, shallow = ("--deep-iteration",), ()
+    results = [
+        paired(f"Kafka: dump -o jsonl / --print-data-log, {name}", lambda: timed(lambda: dump_lines(path)),
+               lambda: dumped("--print-data-log"), 3),
+        paired(f"Kafka: verify / --deep-iteration, {name}", lambda: verified(1), lambda: dumped(*deep), 5),
+        paired(f"Kafka: verify on two cores / --deep-iteration, {name}", lambda: verified(2), lambda: dumped(*deep), 8),
+        paired(f"Kafka: verify / a shallow run, {name}", lambda: verified(1), lambda: dumped(*shallow), 2.5),
+    ]  # fmt: skip
+    RESULTS.extend(results)
