@@ -211,3 +211,23 @@ def test_compacted_topics_keep_the_last_record_of_each_key(rmqctl: Rmqctl, tmp_p
     assert findings(tmp_path) == []
     result = rmqctl("produce", tmp_path, "--topic", "t")
     assert (result.exit_code, "is compacted" in result.stderr) == (13, True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--size", "100"),
+        ("--size", "100", "--partitions", "3", "--batch-size", "1000"),
+        ("--body", "order {n} of {n}", "--key", "k{n}", "--header", "h{n}=v{n}", "--small"),
+        ("--key", "ключ", "--tombstone", "--batch", "7", "--partitions", "2", "--partitioner", "sticky"),
+        ("--partition", "1", "--batch", "1"),
+    ],
+)
+def test_many_at_once_are_the_same_bytes_as_one_batch_after_the_other(
+    rmqctl: Rmqctl, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    words = (*KAFKA, "--topic", "t", "--count", "2345", *options)
+    assert rmqctl("produce", tmp_path / "a", *words).exit_code == 0
+    assert rmqctl("produce", tmp_path / "b", *words, "-o", "jsonl").exit_code == 0
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+    assert findings(tmp_path / "a") == []

@@ -283,10 +283,19 @@ class KafkaEngine:
         """
         if not records:
             raise BatchRefused("a producer sends no batch without records")
-        if any(record.key is None for record in records) and self.log(topic, partition).config.is_compacted:
-            raise BatchRefused(f"a record without a key: topic {topic} is compacted, so each needs one")
+        if any(record.key is None for record in records):
+            self.check_keyless(topic, partition)
         numbered = [record._replace(offset=number) for number, record in enumerate(records)]
         return self.append_batch(topic, partition, build_batch(replace(head or BatchHead(), base_offset=0), numbered))
+
+    def check_keyless(self, topic: str, partition: int) -> None:
+        """Hold a record without a key to its topic.
+
+        Raises:
+            BatchRefused: the topic is compacted.
+        """
+        if self.log(topic, partition).config.is_compacted:
+            raise BatchRefused(f"a record without a key: topic {topic} is compacted, so each needs one")
 
     def append_batch(self, topic: str, partition: int, batch: bytes) -> AppendResult:
         """Append a batch as a producer sends it; see :meth:`WritableLog.append`."""

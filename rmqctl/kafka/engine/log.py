@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from crc32c import crc32c
 
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, Attributes, header_plan
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
-from rmqctl.kafka.block import INT_MAX
+from rmqctl.kafka.block import INT_MAX, Bytes8, Ints
 from rmqctl.kafka.directory import Partition, read_partition
 from rmqctl.kafka.engine.batch import placed, sequence_after, stamped
 from rmqctl.kafka.engine.config import PER_BATCH_SINCE, Clock, LogConfig
@@ -226,6 +228,51 @@ class WritableLog:
             self._append(batch, [_UNPACK(batch)], now)
             stamp = now if self.config.append_time else -1
             return AppendResult(self.place.topic, self.place.number, base, self.end - 1, len(batch), stamp)
+
+    def append_alike(self, rows: Bytes8, each: int, timestamps: Ints) -> None:
+        """Append batches of one size as the leader, without producers: together, as far as a segment has room.
+
+        Args:
+            rows: the batches, shape (n, bytes of one); base offsets and epochs in it are set here.
+            each: records of a batch, whose offsets follow each other.
+            timestamps: largest of each batch, ms, ascending, shape (n,).
+
+        Raises:
+            BatchRefused: a batch is too large.
+            IOFailure: the system refuses; what is not counted in :attr:`end` is not in the log.
+        """
+        with self._lock:
+            self._checked(rows[0].tobytes())
+            epoch, size, now = self.place.leader_epoch, rows.shape[1], self.place.clock()
+            done, times = 0, timestamps.tolist()
+            rows[:, 12:16] = np.frombuffer(struct.pack(">i", epoch), np.uint8)
+            while done < len(rows):
+                self._roll_if_due(self.end, self.end + each - 1, size, times[done], now)
+                part = rows[done : done + self._fitting(size, each, times[done:])]
+                bases = self.end + np.arange(len(part), dtype=np.int64) * each
+                part[:, :8] = bases.astype(">i8").view(np.uint8).reshape(len(part), 8)
+                if epoch >= 0:
+                    self.epochs.begin(epoch, self.end)
+                ends = zip((bases + each - 1).tolist(), times[done : done + len(part)], strict=True)
+                self.active.append(part.reshape(-1).data, [Appended(last, time, size) for last, time in ends])
+                self.end = self.states.end = self.end + len(part) * each
+                done += len(part)
+            self._unflushed_since = now if self._unflushed_since is None else self._unflushed_since
+            if self.config.flush_messages is not None and self.end - self.flushed >= self.config.flush_messages:
+                self._due = self.end
+
+    def _fitting(self, size: int, each: int, times: list[int]) -> int:
+        """How many batches of one size fit into the active segment, which has room for one."""
+        active = self.active
+        most = min(
+            (self.config.segment_bytes - active.size) // size,
+            active.slots_left,
+            (INT_MAX - self.end + active.base) // each,
+        )
+        first = times[0] if active.first_timestamp is None else active.first_timestamp
+        if times[min(most, len(times)) - 1] - first > self.config.roll_ms - self._jitter:
+            return 1
+        return max(int(most), 1)
 
     def append_stored(self, data: bytes) -> None:
         """Append batches as a follower does, or a copy: offsets and epochs stay, and gaps before them.

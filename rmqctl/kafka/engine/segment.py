@@ -183,6 +183,11 @@ class ActiveSegment:
         """Whether one of its indexes has no room for an entry; one slot of the time index is kept for the last."""
         return self._offsets.count >= self._offsets.slots or self._times.count >= self._times.slots - 1
 
+    @property
+    def slots_left(self) -> int:
+        """Entries that both indexes have room for."""
+        return min(self._offsets.slots - self._offsets.count, self._times.slots - 1 - self._times.count)
+
     def fits(self, last_offset: int) -> bool:
         """Whether an offset can be indexed here."""
         return 0 <= last_offset - self.base <= INT_MAX

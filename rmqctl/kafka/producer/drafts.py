@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from rmqctl.errors import Refused
 
 Header = tuple[bytes, bytes | None]
-_NOISE, _STEP = 1 << 22, 1031
+NOISE, STEP = 1 << 22, 1031
+"""Bytes that random values are cut from, and how far apart those of two numbers begin."""
 _LONG = 1 << 63
 
 
@@ -68,28 +69,34 @@ class Template:
         """The timestamp of record ``number``, None for that of the clock."""
         return None if self.start is None else self.start + number * self.step
 
+    @property
+    def text(self) -> str | None:
+        """The value as a text with ``{n}``; None where it is null or random."""
+        if self.tombstone or (self.value is None and self.sizes is not None):
+            return None
+        return "record {n}" if self.value is None else self.value
+
     def value_of(self, number: int) -> bytes | None:
         """The value of record ``number``."""
-        if self.tombstone:
+        text = self.text
+        if text is not None:
+            return _bytes(text, number)
+        if self.tombstone or self.sizes is None:
             return None
-        if self.value is not None:
-            return _bytes(self.value, number)
-        if self.sizes is None:
-            return b"record %d" % number
         low, high = self.sizes
         size = low if low == high else low + Random(self.seed << 40 ^ number).randrange(high - low + 1)  # noqa: S311
         return self.noise_of(number, size)
 
     def noise_of(self, number: int, size: int) -> bytes:
         """Random bytes, the same for the same seed and number."""
-        noise, at = self._noise, number * _STEP % _NOISE
-        if size > _NOISE:
-            noise *= -(-size // _NOISE) + 1
+        noise, at = self._noise, number * STEP % NOISE
+        if size > NOISE:
+            noise *= -(-size // NOISE) + 1
         return noise[at : at + size] if at + size <= len(noise) else (noise[at:] + noise)[:size]
 
     @cached_property
     def _noise(self) -> bytes:
-        return Random(self.seed).randbytes(_NOISE)  # noqa: S311 - made-up data
+        return Random(self.seed).randbytes(NOISE)  # noqa: S311 - made-up data
 
     @property
     def size(self) -> int:

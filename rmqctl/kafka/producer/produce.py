@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
 from rmqctl.kafka.codecs import LEVELS
-from rmqctl.kafka.engine.batch import BatchHead, Ending, sequence_after
+from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, sequence_after
 from rmqctl.kafka.engine.config import ZSTD_SINCE
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
@@ -116,6 +116,12 @@ def produce(engine: KafkaEngine, drafts: Iterable[Draft], options: ProduceOption
     yield from producer.finish()
 
 
+def size_of(draft: Draft) -> int:
+    """Bytes of a record at most, not compressed, by which batches are filled."""
+    size = len(draft.key or b"") + len(draft.value or b"") + _AROUND
+    return size + sum(len(name) + len(value or b"") + 10 for name, value in draft.headers)
+
+
 def make_topics(engine: KafkaEngine, options: ProduceOptions) -> None:
     """Make the topics, with the partitions asked for.
 
@@ -166,8 +172,7 @@ class Producer:
         partition = self._partition(topic, draft)
         key = topic, partition
         time = self.engine.config.clock() if draft.timestamp is None else draft.timestamp
-        size = len(draft.key or b"") + len(draft.value or b"") + _AROUND
-        size += sum(len(name) + len(value or b"") + 10 for name, value in draft.headers)
+        size = size_of(draft)
         batch = self._waiting.get(key)
         if batch is not None and self._is_full(batch, size):
             yield self._flush(key)
@@ -214,7 +219,9 @@ class Producer:
             base_sequence=first if has_id else -1, transactional=bool(options.transactional),
         )  # fmt: skip
         try:
-            result = self.engine.append(*key, batch.records, head)
+            if any(r.key is None for r in batch.records):
+                self.engine.check_keyless(*key)
+            result = self.engine.append_batch(*key, build_batch(head, batch.records))
         except Refused as error:
             if not batch.origins:
                 raise

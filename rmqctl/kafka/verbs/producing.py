@@ -14,6 +14,7 @@ from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
 from rmqctl.kafka.engine.config import Clock, EngineConfig, LogConfig, now_ms
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
+from rmqctl.kafka.producer.bulk import can_bulk, produce_bulk
 from rmqctl.kafka.producer.damage import KINDS, damage, parse_wish
 from rmqctl.kafka.producer.drafts import Draft, Template, counted, from_jsonl, from_lines
 from rmqctl.kafka.producer.produce import BATCH_SIZE, MURMUR2, ProduceOptions, make_topics, room_for
@@ -137,6 +138,11 @@ class Asked(ProduceRequest):
             return self.count
         return (1 if self.count is None else self.count) if self.topics else 0
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the records are all of one template."""
+        return self.lines is None and self.jsonl is None
+
     def template(self) -> Template:
         """What each record has."""
         body = self.body
@@ -190,7 +196,7 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
     work = _Work(answer, asked, engine, template)
     answer.rows = work.rows() if request.lists else ()
     if not request.lists:
-        answer.make = lambda: deque(work.rows(), 0)
+        answer.make = work.run
     return answer
 
 
@@ -208,18 +214,42 @@ class _Work:
     engine: KafkaEngine
     template: Template
 
+    def run(self) -> None:
+        """Write everything, many batches at once where they are alike."""
+        with self.engine:
+            options = self._begin()
+            if self.asked.is_counted and can_bulk(self.engine, self.template, options):
+                for run in produce_bulk(self.engine, self.template, self.asked.total or 0, options):
+                    self.answer.count(set(options.topics), run.records, run.bytes)
+            else:
+                deque(self._put(options), 0)
+            self._end()
+        self._harm()
+
     def rows(self) -> Iterator[Row]:
         """Write batch after batch."""
         with self.engine:
-            options = self.asked.options(self.engine.release)
-            options.check(self.engine.release)
-            make_topics(self.engine, options)
-            for result in put(self.engine, self.asked.drafts(self.template), options):
-                self.answer.count({result.topic}, result.last_offset - result.base_offset + 1, result.size)
-                yield result.row()
-            if self.asked.compact:
-                self.engine.compact(roll=True)
-            if self.asked.crash:
-                self.engine.crash()
+            yield from self._put(self._begin())
+            self._end()
+        self._harm()
+
+    def _begin(self) -> ProduceOptions:
+        options = self.asked.options(self.engine.release)
+        options.check(self.engine.release)
+        make_topics(self.engine, options)
+        return options
+
+    def _put(self, options: ProduceOptions) -> Iterator[Row]:
+        for result in put(self.engine, self.asked.drafts(self.template), options):
+            self.answer.count({result.topic}, result.last_offset - result.base_offset + 1, result.size)
+            yield result.row()
+
+    def _end(self) -> None:
+        if self.asked.compact:
+            self.engine.compact(roll=True)
+        if self.asked.crash:
+            self.engine.crash()
+
+    def _harm(self) -> None:
         for wish in self.asked.damage:
             self.answer.remark(f"damaged on purpose: {damage(Path(self.answer.path), wish, self.asked.seed)}")
