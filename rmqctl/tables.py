@@ -23,6 +23,9 @@ from rmqctl.errors import RmqctlError
 FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
 """Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
 
+BARE: dict[str, dict[str, str]] = {"rocketmq": {"body": "none"}}
+"""Options that a format has where neither they nor columns are given: nobody asked for bodies, so they are not read."""
+
 EARLIEST, LATEST = "earliest", "latest"
 SMALLEST_SPLIT, LARGEST_SPLIT = 32 << 20, 256 << 20
 _SPLITS_PER_CORE, _FEW_CORES = 2, 2

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import (
+    BARE,
     EARLIEST,
     FORMATS,
     LATEST,
@@ -143,7 +144,8 @@ class TableSource(DataSource):
         return cls.format
 
     def schema(self) -> StructType:
-        return spark_schema(self._tables().table(self._name()).schema())
+        bare = {} if "columns" in self.options else BARE.get(self.format, {})
+        return spark_schema(tables_of(self.format, {**bare, **self.options}).table(self._name()).schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return TableReader(self._asked(schema).table(self._name()), schema)

@@ -38,7 +38,9 @@ class SparkQueries:
             for table in found.names:
                 name = store.prefix + table
                 self._views[name] = (found, table)
-                loaded = spark.read.format(store.format).options(**store.options).option("table", table).load()
+                whole = spark_schema(found.table(table).schema())
+                reader = spark.read.format(store.format).options(**store.options).option("table", table)
+                loaded = reader.schema(whole).load()
                 self._whole[name] = loaded
                 loaded.createOrReplaceTempView(name)
 

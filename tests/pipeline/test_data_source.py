@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -25,9 +26,26 @@ pytestmark = pytest.mark.spark
     ("name", "size"), [("4.5.2-crash", "1KiB"), ("5.5.0-clean", "64KiB"), ("5.5.0-multipath-clean", "1G")]
 )
 def test_messages_equal_truth(spark: SparkSession, name: str, size: str) -> None:
-    found = spark.read.format("rocketmq").option("splitSize", size).load(str(golden.pristine(name)))
+    reader = spark.read.format("rocketmq").options(splitSize=size, body="decompressed")
+    found = reader.load(str(golden.pristine(name)))
     rows = [row.asDict(recursive=True) for row in found.sort("physical_offset").collect()]
     assert truths.comparable(rows) == truths.expected(name)
+
+
+def test_bodies_are_read_where_somebody_asks_for_them(spark: SparkSession) -> None:
+    path = str(golden.pristine("5.3.3-clean"))
+    reader = spark.read.format("rocketmq")
+    bare = reader.load(path)
+    assert {"body", "inner", "body_size_decompressed"}.isdisjoint(bare.columns)
+    assert len(bare.columns) == 26
+    bodies = [row["body"] for row in truths.expected("5.3.3-clean")]
+    for asked in (
+        spark.read.format("rocketmq").option("columns", "body").load(path),
+        spark.read.format("rocketmq").schema("body binary").load(path),
+        spark.read.format("rocketmq").option("body", "decompressed").load(path).select("body"),
+    ):
+        assert asked.columns == ["body"]
+        assert sorted(hashlib.sha256(row.body).hexdigest() for row in asked.collect()) == sorted(bodies)
 
 
 def test_messages_function_gives_the_same(spark: SparkSession) -> None:
