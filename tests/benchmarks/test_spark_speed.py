@@ -9,9 +9,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +21,14 @@ from fixtures import bulk
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.tables.tables import RocketMQTables
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from tests.benchmarks.kafka_logs import make_segment
 from tests.benchmarks.ratio import ONCE, Result, compare, size, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqctl.rocketmq.tables.options import TableOptions
+    from rmqctl.tables import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -128,6 +130,69 @@ def test_export(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     RESULTS.append(
         compare("export with bodies: Spark / pyarrow from memory", export(spark, store, tmp_path / "out"), write, 1 / 3)
     )
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with one topic of four partitions, batches of 16 records of 1 KiB."""
+    root = tmp_path_factory.mktemp("bench") / "logs"
+    for number in range(4):
+        (root / f"t-{number}").mkdir(parents=True)
+        make_segment(root / f"t-{number}" / f"{0:020d}.log", SIZE // 4, 16, 1000)
+    return root
+
+
+class Counted:
+    """Records and bytes by partition and CRC, of each part: few rows leave a task."""
+
+    def __init__(self, records: Table) -> None:
+        self._records = records
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([("partition", pa.int32()), ("crc_ok", pa.bool_()), ("n", pa.int64()), ("bytes", pa.int64())])
+
+    def parts(self) -> Sequence[Any]:
+        return self._records.parts()
+
+    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+        found = pa.Table.from_batches(self._records.read(part)).group_by(["partition", "crc_ok"])
+        made = found.aggregate([("size", "count"), ("size", "sum")]).rename_columns(self.schema().names)
+        yield from made.cast(self.schema()).combine_chunks().to_batches()
+
+
+def test_kafka(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
+    """Every record with its CRC counted on both engines; and an export beside pyarrow, which has all in memory."""
+    from rmqctl.opening import open_store
+    from rmqctl.pipeline.export import Export, ExportChoices, on_spark
+    from rmqctl.pipeline.frames import frame
+    from rmqctl.pipeline.outputs import output_at
+    from rmqctl.tables import tables_of
+
+    def counts() -> None:
+        asked = tables_of("kafkalog", {"path": str(logs), "columns": "partition,size,crc_ok"}).for_cores(2)
+        found = frame(spark, Counted(asked.table("records"))).groupBy("partition", "crc_ok").sum("n", "bytes")
+        assert len(found.collect()) == 4
+
+    def local() -> None:
+        answer = open_store(str(logs)).verify(cross=False, processes=2)
+        assert [row for row in answer.rows if row is not None and row["severity"] == "error"] == []
+
+    for _ in range(WARM):
+        counts()
+    RESULTS.append(compare("Kafka: scan, CRC, group: Spark / local with 2 processes", counts, local, 1 / 1.6))
+    table = tables_of("kafkalog", {"path": str(logs)}).table("records")
+    data = pa.Table.from_batches([batch for part in table.parts() for batch in table.read(part)])
+
+    def run() -> None:
+        shutil.rmtree(tmp_path / "records", ignore_errors=True)
+        out = output_at(str(tmp_path / "records"))
+        work = Export(tables_of("kafkalog", {"path": str(logs)}), out, ExportChoices(split_size=SIZE // 4))
+        work.run(work.plan(2), on_spark(spark))
+
+    def write() -> None:
+        pq.write_table(data, tmp_path / "memory.parquet", compression="zstd")
+
+    RESULTS.append(compare("Kafka: export with values: Spark / pyarrow from memory", run, write, 1 / 3))
 
 
 @pytest.mark.parametrize("cores", [1, 2])

@@ -33,7 +33,7 @@ QUERIES = [
     "select * from k_records order by topic, partition, offset",
     "select * from k_batches order by topic, partition, position",
     "select * from k_topics order by topic, partition",
-    "select * from k_findings order by id, file, offset",
+    "select * from k_findings order by id, file, offset, message",
     "select * from k_consumer_offsets order by 1, 2, 3",
     "select transactional_id, state, partitions from k_transactions order by 1",
     "select offset, key, value, headers from k_records where topic = 'z-zstd' and offset between 5 and 20 order by 1, 2",
