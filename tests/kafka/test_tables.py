@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,26 @@ def test_a_store_gives_its_tables_as_arrow() -> None:
         store.table("records", columns=["keys"])
     with pytest.raises(BadOption, match="readcommitted"):
         tables_of("kafkalog", {"path": "x", "readcomitted": "true"})
+
+
+def test_damaged_indexes_hide_no_record(tmp_path: Path) -> None:
+    """What an index says is believed only where a batch says the same."""
+    chance, root = random.Random(7), golden.unpack("4.3.1-clean", tmp_path)
+    every = rows("records", root, columns="offset,timestamp", topic="z-zstd")
+    indexes = [file for file in root.glob("z-zstd-*/*index") if file.stat().st_size > 24]
+    for _ in range(8):
+        file = chance.choice(indexes)
+        old = file.read_bytes()
+        data = bytearray(old)
+        at = chance.randrange(min(len(data) - 12, 200))
+        data[at : at + 8] = chance.choice([bytes(8), chance.randbytes(8), data[at + 4 : at + 12]])
+        file.write_bytes(data)
+        low, time = (chance.choice(every)[name] for name in ("offset", "timestamp"))
+        for options, keep in (
+            ({"fromOffset": str(low)}, lambda r, low=low: r["offset"] >= low),
+            ({"toOffset": str(low)}, lambda r, low=low: r["offset"] < low),
+            ({"after": str(time)}, lambda r, time=time: r["timestamp"] >= time),
+        ):
+            found = rows("records", root, columns="offset,timestamp", topic="z-zstd", splitSize="2K", **options)
+            assert found == [row for row in every if keep(row)], (file, at, options)
+        file.write_bytes(old)

@@ -90,7 +90,7 @@ def test_the_zip_holds_all_that_executors_need_of_us(tmp_path: Path) -> None:
     site = next(path for path in sys.path if path.endswith("site-packages"))
     program = (
         f"import sys; sys.path[:0] = [{str(archive)!r}]; sys.path.append({site!r})\n"
-        "import rmqctl, rmqctl.rocketmq.tables.tables, rmqctl.pipeline.export_task, construct\n"
+        "import rmqctl, rmqctl.rocketmq.tables.tables, rmqctl.kafka.tables.tables, rmqctl.pipeline.export_task, construct\n"
         "print(rmqctl.__file__, construct.__file__)\n"
     )
     done = subprocess.run(
