@@ -59,3 +59,11 @@ def test_nothing_imports_the_entry_module() -> None:
 def test_modules_stay_within_600_lines() -> None:
     long = {str(file.relative_to(ROOT)) for file in FILES if len(file.read_text("utf-8").splitlines()) > 600}
     assert not long
+
+
+def test_the_core_of_the_pipeline_knows_no_family() -> None:
+    """A family brings its tables; only the jobs that write a store again, compare two or time one are RocketMQ's own."""
+    own = {"diff.py", "rebuild.py", "topic_counts.py"}
+    core = [file for file in (ROOT / "rmqctl" / "pipeline").glob("*.py") if file.name not in own]
+    families = ("rmqctl.rocketmq", "rmqctl.kafka")
+    assert not [file.name for file in core if any(within(m, one) for m in imports(file) for one in families)]

@@ -136,7 +136,7 @@ class Export:
                     f"the log of {self.store.path} ends at {name} {now}, before {end} where the last export ended; "
                     "it is another store, or it was cut: add --overwrite to export it again"
                 )
-        return replace(made, layout=kept, start={name: before.end.get(name, low) for name, low in made.start.items()})
+        return replace(made, layout=kept, start=made.start | before.end, end=before.end | made.end)
 
     def _is_same(self, pending: Manifest, made: Manifest) -> bool:
         """Whether a plan is that of the same export, made when the log was shorter."""

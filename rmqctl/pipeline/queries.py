@@ -38,9 +38,10 @@ class SparkQueries:
             for table in found.names:
                 name = store.prefix + table
                 self._views[name] = (found, table)
-                whole = spark_schema(found.table(table).schema())
                 reader = spark.read.format(store.format).options(**store.options).option("table", table)
-                loaded = reader.schema(whole).load()
+                if table == found.names[0]:  # with all columns, bodies among them
+                    reader = reader.option("columns", ",".join(found.table(table).schema().names))
+                loaded = reader.load()
                 self._whole[name] = loaded
                 loaded.createOrReplaceTempView(name)
 

@@ -13,6 +13,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl import pipeline
+from rmqctl.errors import Refused
 from rmqctl.pipeline import local_stats, stats
 from rmqctl.pipeline.data_source import Following
 from rmqctl.pipeline.export import Export, ExportChoices
@@ -309,3 +310,22 @@ def test_export_by_the_command(rmqctl: Any, tmp_path: Path) -> None:
         refused = rmqctl("export", root, tmp_path / "other", *wrong)
         assert refused.exit_code == 2
         assert said in refused.stderr
+
+
+def test_a_partition_that_is_away_for_a_while_is_not_exported_again(tmp_path: Path) -> None:
+    root, out = golden.unpack(KAFKA, tmp_path), str(tmp_path / "out")
+
+    def export(**kind: bool) -> int:
+        store = tables_of("kafkalog", {"path": str(root), "topic": "idem,z-zstd"})
+        made = Export(store, output_at(out), ExportChoices(columns=("offset",), partition_by=(), **kind))
+        return made.run(made.plan(1), work).rows
+
+    rows = export()
+    shutil.move(root / "idem-0", tmp_path / "idem-0")
+    assert export(incremental=True) == rows
+    shutil.move(tmp_path / "idem-0", root / "idem-0")
+    assert export(incremental=True) == rows
+    with max((root / "idem-0").glob("*.log"), key=lambda file: file.name).open("r+b") as log:
+        log.truncate(200)
+    with pytest.raises(Refused, match="idem-0"):
+        export(incremental=True)
