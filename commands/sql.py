@@ -158,7 +158,8 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
         size += store.size
         if store.is_running:
             message(f"a broker holds the lock of {place}: what is read may be changing")
-        absolute = place if "://" in place else os.path.abspath(place)
+        parts = [place] if os.path.exists(place) else place.split(",")  # several log directories of one broker
+        absolute = ",".join(part if "://" in part else os.path.abspath(part) for part in parts)
         own = {key: value for key, value in options.items() if store.table_format == "rocketmq"}
         found.append(Mounted(prefix_of(name) if name else "", {**own, "path": absolute}, store.table_format))
     return found, size

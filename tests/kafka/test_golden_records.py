@@ -12,11 +12,11 @@ from fixtures import golden
 from formats.kafka.record_batch import Attributes, ControlRecordKey, ControlType
 from rmqctl.files.local import LocalFile
 from rmqctl.kafka import reference
-from rmqctl.kafka.arrow import to_arrow
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.records import records_of
 from rmqctl.kafka.segments import WINDOW, Extent, scan
+from rmqctl.kafka.tables.columns import RECORD_SCHEMA, Place, chosen_schema, rows_of
 
 Truth = dict[str, list[tuple[dict[str, Any], list[dict[str, Any]]]]]
 
@@ -96,6 +96,9 @@ def test_batches_equal_the_truth(golden_name: str, window: int) -> None:
             }
 
 
+SCHEMA = chosen_schema(RECORD_SCHEMA, ("offset", "timestamp", "sequence", "key", "value", "headers"))
+
+
 def test_records_equal_the_truth(golden_name: str) -> None:
     for file, wanted in truth_by_file(golden_name).items():
         lines = [wanted_record(line) for _, inside in wanted for line in inside]
@@ -106,11 +109,13 @@ def test_records_equal_the_truth(golden_name: str) -> None:
                 for i in range(len(found)):
                     head = int(found.offset[i]), int(found.timestamp[i]), int(found.sequence[i])
                     columns.append((*head, found.key(i), found.value(i), tuple(found.headers_of(i))))
-                table = to_arrow(found)
+                table = rows_of(found, Place(None, None), SCHEMA)
                 table.validate(full=True)
-                for row in table.to_pylist():
-                    row["headers"] = tuple((h["name"], h["value"]) for h in row["headers"])
-                    tables.append(tuple(row.values()))
+                for row in table.set_column(1, "timestamp", table["timestamp"].cast("int64")).to_pylist():
+                    time = -1 if row["timestamp"] is None else row["timestamp"] // 1000
+                    sequence = -1 if row["sequence"] is None else row["sequence"]
+                    headers = tuple((h["name"].encode(), h["value"]) for h in row["headers"])
+                    tables.append((row["offset"], time, sequence, row["key"], row["value"], headers))
             singly += [tuple(r) for i in range(len(block)) for r in reference.records_of(block.raw(i))]
         assert columns == lines
         assert tables == lines
