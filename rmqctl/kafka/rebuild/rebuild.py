@@ -7,7 +7,7 @@ the cleaner write fewer. Whether it answers alike is what `verify` says of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,6 +120,8 @@ class RebuildOptions:
         settings: of the broker.
         fresh: the content of what answers alike is that which was made, not that which is there.
         processes: that share the logs while they are verified.
+        only: directories of the partitions that may need it; None: any.
+        findings: what verify finds at least at the level ``structure``; None: it is asked.
     """
 
     parts: Sequence[str] = ()
@@ -127,6 +129,8 @@ class RebuildOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     fresh: bool = False
     processes: int = 1
+    only: frozenset[str] | None = None
+    findings: Sequence[Finding] | None = None
 
     def wants(self, name: str) -> bool:
         """Whether a file is one of the parts."""
@@ -164,6 +168,8 @@ class _Rebuild:
             here = log.directory is self.directory
             if not here or (self.wanted.topics and partition.topic not in self.wanted.topics):
                 continue
+            if self.wanted.only is not None and partition.directory not in self.wanted.only:
+                continue
             self.advance(partition.directory)
             self._partition(log)
         if not self.wanted.topics:
@@ -173,9 +179,11 @@ class _Rebuild:
         return found
 
     def _verify(self) -> None:
-        options = VerifyOptions("structure", processes=self.wanted.processes)
-        checked = Verification(self.directory, options, image=self.replicas.image)
-        for finding in checked.findings():
+        found: Iterable[Finding] | None = self.wanted.findings
+        if found is None:
+            options = VerifyOptions("structure", processes=self.wanted.processes)
+            found = Verification(self.directory, options, image=self.replicas.image).findings()
+        for finding in found:
             if finding.kind in _OF_LOGS:
                 self.found.damage.append(finding)
             elif finding.level is not Severity.NOTE or finding.kind is kinds.SNAPSHOT_MISSING:

@@ -18,7 +18,7 @@ from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogDirectory, Partition, read_directory
 from rmqctl.kafka.engine.batch import Ending, end_marker
-from rmqctl.kafka.file_names import DirectoryState
+from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
@@ -27,6 +27,7 @@ from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import Endings
+from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
@@ -111,6 +112,7 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
+    _image: MetadataImage | None = None
     _known: list[Finding] = field(default_factory=list)
     _mended: dict[str, int] = field(default_factory=dict)
 
@@ -143,7 +145,8 @@ class _Planner:
         self.advance(stage)
         selection = "" if partition is None else partition.directory
         options = VerifyOptions("full" if partition is None else "structure", processes=self.options.processes)
-        found = Verification(self.directory, options, selection=selection).findings()
+        image = None if partition is None else self._image
+        found = Verification(self.directory, options, selection=selection, image=image).findings()
         return [f for f in found if f.level is not Severity.NOTE or (partition is not None and f.kind in LOG_KINDS)]
 
     def _take(self, steps: Iterable[Step]) -> bool:
@@ -177,8 +180,9 @@ class _Planner:
     def _logs(self, findings: Sequence[Finding]) -> None:
         """Mend the logs that something is wrong with: heal first, then fill what is left."""
         wanted = {f.file.partition("/")[0] for f in findings if f.kind in LOG_KINDS}
-        for name in sorted(wanted):
+        for name in sorted(wanted, key=lambda name: (not name.startswith(METADATA_TOPIC), name)):
             self.advance(name)
+            self._image = None if name.startswith(METADATA_TOPIC) else self._image or self.replicas.image
             for _ in range(_ROUNDS):
                 if not self._take(self._healed(name)):
                     break
@@ -193,7 +197,7 @@ class _Planner:
         if partition is None or partition.state is not DirectoryState.PLAIN:
             return None
         checkpoints = Checkpoints(directory)
-        compacted = is_compacted(partition, checkpoints, None if partition.is_metadata_log else self.replicas.image)
+        compacted = is_compacted(partition, checkpoints, None if partition.is_metadata_log else self._image)
         return partition, PartitionLog(directory, partition, checkpoints), compacted
 
     def _healed(self, name: str) -> Iterator[Step]:
@@ -244,21 +248,32 @@ class _Planner:
 
     def _derived(self) -> None:
         """What is derived from the logs, and who the directory is."""
+        findings = self._findings("derived")
         for _ in range(_ROUNDS):
             directory = self.directory
-            replicas = Replicas(LogDirectories([directory]))
-            options = RebuildOptions(settings=self.options.settings, processes=self.options.processes)
-            made = rebuild(replicas, directory, options, self.advance)
-            taken = self._take(step for step in made.steps(directory) if step.id != "rebuild.file")
-            for name, why in made.left.items():
-                self.left["rebuild", name, why] = Step("rebuild.file", name, "left as it is", why)
-            if not taken:
+            if not self._take(self._rebuilt(directory, findings)):
                 break
-        findings = self._findings("ids")
+            findings = self._findings("derived")
         replicas = self.replicas
         directory, log = self.directory, replicas.metadata_log
         self._take(identity_steps(directory, replicas, self.options.replicas, findings))
         self._take(vote_steps(None if log is None else log.partition, replicas.image, findings))
+
+    def _rebuilt(self, directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
+        """Derived files that are wrong, as the logs give them."""
+        replicas = Replicas(LogDirectories([directory]))
+        suspects = {finding.file.partition("/")[0] for finding in findings}
+        suspects |= {f"{finding.topic}-{finding.partition}" for finding in findings if finding.topic is not None}
+        is_whole = directory.is_clean and str(FileKind.RECOVERY_POINTS) in suspects
+        options = RebuildOptions(
+            settings=self.options.settings,
+            only=None if is_whole else frozenset(suspects | self._mended.keys()),
+            findings=findings,
+        )
+        made = rebuild(replicas, directory, options, self.advance)
+        for name, why in made.left.items():
+            self.left["rebuild", name, why] = Step("rebuild.file", name, "left as it is", why)
+        yield from (step for step in made.steps(directory) if step.id != "rebuild.file")
 
     # --- transactions -----------------------------------------------------------------------------------
 

@@ -153,16 +153,15 @@ class Survey:
         kept: list[dict[str, Ints]] = []
         for split in splits_of(file, records=False):
             headers = read_split(split)
-            sound = headers.crc_ok.copy()
-            for row, at in enumerate(headers.position.tolist()):
-                finding = blamed.get((file.name, at))
-                if not sound[row] or finding is not None:
-                    batch = _batch(number, headers, row)
-                    kind = kinds.BATCH_CRC if not sound[row] or finding is None else finding.kind
-                    text = "its CRC does not match" if finding is None else finding.message
-                    whole = bool(sound[row])
-                    self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
-                    sound[row] = False
+            places = [at for name, at in blamed if name == file.name]
+            sound = headers.crc_ok & ~np.isin(headers.position, places)
+            for row in np.flatnonzero(~sound).tolist():
+                at, whole = int(headers.position[row]), bool(headers.crc_ok[row])
+                finding = blamed.get((file.name, at)) if whole else None
+                kind = kinds.BATCH_CRC if finding is None else finding.kind
+                text = "its CRC does not match" if finding is None else finding.message
+                batch = _batch(number, headers, row)
+                self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
             for gap in headers.gaps:
                 kind = kinds.kind_of_gap(gap, growing=False)
                 is_room = gap.why is GapKind.ZERO_TAIL

@@ -120,7 +120,7 @@ def kind_of(variant: str) -> str:
 
 
 def main() -> None:
-    for release in sys.argv[1:] or RELEASES:
+    for release in [word for word in sys.argv[1:] if word in RELEASES] or RELEASES:
         for variant in variants(release):
             with tempfile.TemporaryDirectory() as room:
                 found = judge(release, variant, Path(room))
