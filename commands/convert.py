@@ -31,6 +31,9 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     show_default=True,
     help="Kafka: partitions of __consumer_offsets.",
 )
+@click.option(
+    "--renumber", is_flag=True, help="RocketMQ: count every queue from 0, without placeholders; default: offsets stay."
+)
 @click.option("--small", is_flag=True, help="Small files in DST, for a test: segments of 64 KiB, a log of 4 MiB.")
 @owner_option
 @output_option()
@@ -40,6 +43,7 @@ def command(
     as_release: ReleaseNumber | None,
     codec: str,
     offsets_partitions: int,
+    renumber: bool,
     small: bool,
     owner: str | None,
     out: Output,
@@ -64,5 +68,5 @@ def command(
 
     found = store.open()
     given = Ownership.like(tree_of(store.path.partition(",")[0]), owner)
-    options = ConvertOptions(as_release, _CODECS.index(codec), offsets_partitions, small, given)
+    options = ConvertOptions(as_release, _CODECS.index(codec), offsets_partitions, small, renumber, given)
     show(out, convert(found, into, options))

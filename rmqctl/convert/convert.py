@@ -9,7 +9,7 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.convert.report import Conversion, ConvertOptions
 from rmqctl.convert.to_kafka import to_kafka
 from rmqctl.convert.to_rocketmq import to_rocketmq
-from rmqctl.errors import Refused
+from rmqctl.errors import Refused, WrongUsage
 from rmqctl.files.new_files import check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.store import KafkaStore
@@ -34,6 +34,8 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
         WrongUsage: the store is of another kind.
     """
     check_new_directory(into, _trees(store))
+    if options.renumber and isinstance(store, RocketMQ):
+        raise WrongUsage("--renumber", "is for Kafka as the source: a partition keeps the offsets of its queue.")
     to = "kafka-log-directory" if isinstance(store, RocketMQ) else "rocketmq-store"
     answer = Answer(work="convert", total=2 * store.size)
     if store.is_running:

@@ -27,6 +27,7 @@ class ConvertOptions:
         codec: what batches are compressed with, a number of ``formats.kafka.record_batch.Codec``.
         offsets_partitions: partitions of ``__consumer_offsets``.
         small: small files, so that they roll soon.
+        renumber: queues of RocketMQ count from 0, without placeholders; groups go on at the same message.
         owner: to whom it is given; None: as the directory above.
     """
 
@@ -34,6 +35,7 @@ class ConvertOptions:
     codec: int = 0
     offsets_partitions: int = 50
     small: bool = False
+    renumber: bool = False
     owner: Ownership | None = None
 
 
@@ -42,7 +44,7 @@ class ConvertedQueue:
     """A queue and the partition made of it, or the other way round.
 
     Attributes:
-        start, end: first and next offset, the same on both sides.
+        start, end: first and next offset, the same on both sides but for a queue that is numbered again.
         messages: what was written.
         gaps: offsets between them that no message has; aborted: those of them whose transaction was aborted.
     """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -43,16 +45,27 @@ _SMALL_LOG = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A partition that is read, and the queue that is written."""
+    """A partition that is read, and the queue that is written.
+
+    Attributes:
+        start: the log start offset.
+        kept: offsets of the messages of a queue that is numbered again.
+    """
 
     log: PartitionLog
     queue: ConvertedQueue
     replay: ProducerReplay
     start: int
+    kept: array[int] = field(default_factory=lambda: array("q"))
 
     @property
     def stable(self) -> int:
+        """The first offset that is not decided."""
         return self.replay.stable_offset(self.queue.end)
+
+    def place_of(self, offset: int) -> int:
+        """Where a consumer that is at an offset of the partition goes on in a queue that is numbered again."""
+        return bisect_left(self.kept, offset)
 
 
 def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions, advance: Advance) -> None:
@@ -73,12 +86,16 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
             count = max(replicas.partition_count(kafka_topic(topic)), *(n + 1 for n in own))
             engine.make_topic(topic, count)
         writer = Writer(engine, [(s.queue.target, s.queue.number) for s in sources], [], keep=True)
-        _write(sources, writer, result, config, advance)
-        writer.fill_to({(s.queue.target, s.queue.number): s.queue.end for s in sources if s.queue.end})
+        _write(sources, writer, result, config, advance, renumber=options.renumber)
+        ends = {(s.queue.target, s.queue.number): s.queue.end for s in sources if s.queue.end}
+        writer.fill_to({} if options.renumber else ends)  # writes what waits, too
     for topic, queue_id, first, stop in writer.written.holes:
         result.lose(topic, queue_id, first, f"offsets up to {stop - 1} are a gap of more than {MOST_PLACEHOLDERS:,}")
-    _write_groups(replicas, sources, result, config)
+    _write_groups(replicas, sources, result, config, renumber=options.renumber)
     _note_what_stays(replicas, sources, result)
+    if options.renumber:
+        for source in sources:
+            source.queue.end = source.queue.messages
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -170,7 +187,15 @@ def _records(source: _Source, window: int, result: Conversion) -> Iterator[Recor
 # --- writing --------------------------------------------------------------------------------------------
 
 
-def _write(sources: list[_Source], writer: Writer, result: Conversion, config: StoreConfig, advance: Advance) -> None:
+def _write(
+    sources: list[_Source],
+    writer: Writer,
+    result: Conversion,
+    config: StoreConfig,
+    advance: Advance,
+    *,
+    renumber: bool,
+) -> None:
     """Write the messages of all queues in the order of their times, as they would have come to a broker."""
     window = max(min(_WINDOW, _MEMORY // max(len(sources), 1)), _LEAST_WINDOW)
     now = time.time_ns() // 1_000_000
@@ -179,23 +204,27 @@ def _write(sources: list[_Source], writer: Writer, result: Conversion, config: S
         source = sources[number]
         queue = source.queue
         latest = max(latest, when) or now
+        place = len(source.kept) if renumber else record.offset
         try:
             made = message_of(record, queue.target, queue.number, config.release)
             stored = latest if made.store_timestamp is None else made.store_timestamp
-            data = prepare(made.message, config).encode(record.offset, 0, stored)
+            data = prepare(made.message, config).encode(place, 0, stored)
         except (NoTwin, MessageRefused) as error:
             result.lose(queue.topic, queue.number, record.offset, str(error))
             continue
         if not queue.messages:
-            queue.start = record.offset
-        writer.put(number, record.offset, data, stored)
+            queue.start = place
+        if renumber:
+            source.kept.append(record.offset)
+        writer.put(number, place, data, stored)
         queue.messages += 1
         advance(len(data) // 2)
     for source in sources:
         queue = source.queue
-        if not queue.messages:
+        if not queue.messages and not renumber:
             queue.start = queue.end
-        queue.gaps = queue.end - queue.start - queue.messages
+        if not renumber:
+            queue.gaps = queue.end - queue.start - queue.messages
 
 
 def _timed(
@@ -210,24 +239,27 @@ def _timed(
         yield reached, number, record
 
 
-def _write_groups(replicas: Replicas, sources: list[_Source], result: Conversion, config: StoreConfig) -> None:
+def _write_groups(
+    replicas: Replicas, sources: list[_Source], result: Conversion, config: StoreConfig, *, renumber: bool
+) -> None:
     """Write consumerOffset.json, and delayOffset.json where the delayed messages came along."""
     found = group_offsets(replicas.of(CONSUMER_OFFSETS))
-    made = {(source.queue.topic, source.queue.number): source.queue.target for source in sources}
+    made = {(source.queue.topic, source.queue.number): source for source in sources}
     offsets: dict[str, dict[str, int]] = {}
     delays: dict[str, int] = {}
     stray = noted = 0
     for (group, topic, number), commit in sorted(found.commits.items()):
-        target = made.get((topic, number))
-        if target is None:
+        source = made.get((topic, number))
+        if source is None:
             stray += 1
             continue
         noted += bool(commit.metadata)
         result.groups.add(group)
+        offset = source.place_of(commit.offset) if renumber else commit.offset
         if group == DELAY_GROUP and topic == SCHEDULE_TOPIC:
-            delays[str(number + 1)] = commit.offset
+            delays[str(number + 1)] = offset
         else:
-            offsets.setdefault(f"{target}@{rocketmq_group(group)}", {})[str(number)] = commit.offset
+            offsets.setdefault(f"{source.queue.target}@{rocketmq_group(group)}", {})[str(number)] = offset
     result.count("offsets-without-queue", stray, "offsets of groups in partitions that are not here")
     result.count("commit-metadata", noted, "texts that consumers commit with an offset have no twin in RocketMQ")
     result.count("pending-commits", len(found.pending), "offsets inside open transactions stay out")

@@ -139,6 +139,28 @@ def test_from_kafka_to_rocketmq_and_back(name: str, tmp_path: Path, rmqctl: Rmqc
     assert rmqctl("verify", back).exit_code == 0
 
 
+def test_queues_without_placeholders(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """With --renumber every queue counts from 0, and groups go on at the same message."""
+    source, kept, dense = golden.pristine("4.3.1-clean"), tmp_path / "kept", tmp_path / "dense"
+    convert(rmqctl, source, kept)
+    made = convert(rmqctl, source, dense, "--renumber")
+    assert made[-1]["gaps"] == 0
+    as_they_were = messages(rmqctl, kept)
+    found, before, after = messages(rmqctl, dense), groups(rmqctl, kept), groups(rmqctl, dense)
+    for key in {place[:2] for place in as_they_were}:
+        of_queue = {place[2]: m for place, m in as_they_were.items() if place[:2] == key}
+        left = [offset for offset in sorted(of_queue) if "RMQCTL_PLACEHOLDER" not in of_queue[offset]["properties"]]
+        mine = sorted(place[2] for place in found if place[:2] == key)
+        assert mine == list(range(len(left)))
+        for place, offset in enumerate(left):
+            assert found[(*key, place)]["body"] == of_queue[offset]["body"]
+        for (group, topic, number), offset in before.items():
+            if (topic, number) == key:
+                assert after[group, topic, number] == sum(one < offset for one in left)
+    assert rmqctl("verify", dense).exit_code == 0
+    assert rmqctl("convert", dense, tmp_path / "no", "--renumber").exit_code == 2
+
+
 def test_damage_is_reported_and_passed_over(tmp_path: Path, rmqctl: Rmqctl) -> None:
     store = golden.unpack("4.9.8-clean", tmp_path)
     whole = messages(rmqctl, store)
