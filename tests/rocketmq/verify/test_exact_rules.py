@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from formats.rocketmq.index import INT_MIN, key_hash
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.text import java_hash
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.dispatch.keys import index_hashes
+from rmqctl.rocketmq.dispatch.keys import delayed, index_hashes
+from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.verify.log import LogChecker
@@ -102,3 +104,15 @@ def test_an_index_whose_records_were_stored_at_once(tmp_path: Path, rmqctl: Call
     words = "--topic", "T", "--count", 1, "--small", "--as-release", "4.9.8", "--body", "b", "--key", "k"
     assert rmqctl("produce", tmp_path / "store", *words).exit_code == 0
     assert "index.header" not in rmqctl("verify", tmp_path / "store", "-o", "jsonl").stdout
+
+
+@pytest.mark.parametrize(("text", "level"), [(b"0", None), (b"1", 1), (b"18", 18), (b"-1", None), (b"x", None)])
+def test_which_delay_levels_count(text: bytes, level: int | None) -> None:
+    """Level 0 is no delay: the tags code of such a unit is the hash of its tags."""
+    data = bytes(with_properties(b"DELAY\x01" + text + b"\x02", b"body"))
+    (block,) = scan(BytesSource(data), Extent("log", 0))
+    found = LogBlock(block)
+    ids = TextIds()
+    topics = found.topics(ids)
+    names = [SCHEDULE_TOPIC.encode() for _ in ids.texts]
+    assert delayed(found.pairs, topics, names) == ({} if level is None else {0: level})
