@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fixtures import golden
 from formats.rocketmq.index import INT_MIN, key_hash
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.text import java_hash
@@ -19,6 +20,10 @@ from rmqctl.rocketmq.dispatch.keys import delayed, index_hashes
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.queues.files import queues_of
+from rmqctl.rocketmq.queues.log_end import last_record, last_unit, log_end
+from rmqctl.rocketmq.store.files import QUEUES
+from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.log import LogChecker
 from tests.rocketmq.verify.test_compression import record
 
@@ -116,3 +121,21 @@ def test_which_delay_levels_count(text: bytes, level: int | None) -> None:
     topics = found.topics(ids)
     names = [SCHEDULE_TOPIC.encode() for _ in ids.texts]
     assert delayed(found.pairs, topics, names) == ({} if level is None else {0: level})
+
+
+@pytest.mark.parametrize("name", ["4.5.2-crash", "4.9.8-clean", "5.5.0-crash"])
+def test_the_last_record_and_the_last_unit_before_files_made_ahead(name: str, tmp_path: Path) -> None:
+    """A broker makes the next file before it needs it; the log and each queue end in the one before."""
+    root = golden.unpack(name, tmp_path)
+    last = [true for true in golden.truth(name) if true["kind"] == "msg"][-1]
+    store = open_store_at(str(root))
+    assert log_end(store).offset == last["commitLogOffset"] + last["storeSize"]
+    raw = last_record(store)
+    assert raw is not None and len(raw) == last["storeSize"]
+    before = {queue.key: last_unit(queue).tolist() for queue in queues_of(store.queues(QUEUES))}  # type: ignore[union-attr]
+    assert len(before) > 5
+    for queue in queues_of(store.queues(QUEUES)):
+        newest = root / queue.files[-1].name
+        newest.with_name(f"{int(newest.name) + newest.stat().st_size:020d}").write_bytes(bytes(newest.stat().st_size))
+    after = {queue.key: last_unit(queue) for queue in queues_of(open_store_at(str(root)).queues(QUEUES))}
+    assert {key: None if unit is None else unit.tolist() for key, unit in after.items()} == before
