@@ -96,7 +96,9 @@ def served(path: Path, **more: Any) -> list[tuple[str, Any, int]]:
     return [(row["key"], row["value"], row["offset"]) for row in rows if row["kind"] == "record"]
 
 
-def write_history(engine: KafkaEngine, draw: random.Random, first_id: int = 0) -> None:
+def write_history(
+    engine: KafkaEngine, draw: random.Random, first_id: int = 0, partition: int = 0, start: int = TIME
+) -> None:
     """Puts and deletes of few keys, some idempotent, some in transactions that commit, abort or stay open."""
     sequences: dict[int, int] = {}
     for _ in range(draw.randrange(40, 160)):
@@ -105,7 +107,7 @@ def write_history(engine: KafkaEngine, draw: random.Random, first_id: int = 0) -
         records = [
             Record(
                 0,
-                TIME + draw.randrange(1000),
+                start + draw.randrange(1000),
                 -1,
                 b"k%d" % draw.randrange(12),
                 draw.choice([None, b"v" * draw.randrange(60)]),
@@ -119,9 +121,9 @@ def write_history(engine: KafkaEngine, draw: random.Random, first_id: int = 0) -
             head = replace(
                 head, producer_id=producer, producer_epoch=0, base_sequence=first, transactional=transactional
             )
-        engine.append("t", 0, records, head)
+        engine.append("t", partition, records, head)
         if transactional and draw.random() < 0.7:
-            engine.end_transaction(Ending(producer, 0, commit=draw.random() < 0.5), [("t", 0)])
+            engine.end_transaction(Ending(producer, 0, commit=draw.random() < 0.5), [("t", partition)])
 
 
 def survivors(rows: list[tuple[str, Any, int]], end: int) -> list[tuple[str, Any, int]]:
