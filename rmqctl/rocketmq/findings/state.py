@@ -175,6 +175,22 @@ DATABASE_MISSING_ROWS = declare(
     broker="Dispatches again only what lies after the mark of the index.",
     see="spec A5.1",
 )
+DATABASE_LAST_OFFSETS = declare(
+    "database.last-offsets",
+    Severity.NOTE,
+    "The consumer offsets of the last seconds before the stop may not be stored: brokers of 5.5.0 with one database for all configuration (useSingleRocksDBForAllConfigs) close it before they store them.",
+    "Nothing: consumers get the messages of these seconds (flushConsumerOffsetInterval, 5 s) once more. persistConsumerOffsetIncrementally avoids it, and has a defect of its own (database.unclean-stop).",
+    broker="Says 'has been stopped, persist fail' in its log, and stops cleanly.",
+    see="spec A2.5",
+)
+DATABASE_UNCLEAN_STOP = declare(
+    "database.unclean-stop",
+    Severity.NOTE,
+    "The broker was stopped in order, by SIGTERM, and yet left abort and unfinished queues: with persistConsumerOffsetIncrementally and one database for all configuration the stop of 5.5.0 fails half way. The database of configuration is closed and whole.",
+    "Nothing: a start takes it for a crash and dispatches the log again. Until it is fixed, turn persistConsumerOffsetIncrementally off.",
+    broker="Ends its stop with an exception before it closes the message store.",
+    see="spec A2.5",
+)
 FILE_STRAY = declare(
     "file.stray",
     _W,

@@ -25,11 +25,13 @@ from formats.rocketmq.rocksdb_messages import (
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.findings.state import (
+    DATABASE_LAST_OFFSETS,
     DATABASE_MISSING_ROWS,
     DATABASE_REACH,
     DATABASE_ROW,
     DATABASE_TWIN,
     DATABASE_TWO_PLACES,
+    DATABASE_UNCLEAN_STOP,
     DATABASE_UNREADABLE,
     DATABASE_WRONG_ROW,
 )
@@ -40,6 +42,7 @@ from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import (
     MESSAGES,
+    METADATA,
     POP,
     Database,
     DatabaseDamaged,
@@ -49,11 +52,15 @@ from rmqctl.rocketmq.store.databases import (
     open_database,
 )
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.geometry import flag
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import number_of
 
 _NOT_TIMERS, _INDEX_MARKS = (TIMER_DELIVERED, TIMER_SCANNED), (INDEX_MARK, INDEX_TIME)
 _CACHED = 1 << 14
+_ONE_DATABASE = (5, 5, 0)
+_INCREMENTAL, _OFFSET_VERSION = "persistConsumerOffsetIncrementally", "consumerOffsetVersion"
+"""The setting, and the family that is there early only with it."""
 Fields = Callable[[int], "dict[str, Any] | None"]
 
 
@@ -75,6 +82,8 @@ def check_databases(store: RocketMQStore, context: LogContext, *, cross: bool) -
             with open_database(store, path, "checking a database") as database:
                 if cross and path not in (MESSAGES, POP):
                     yield from _strange(database)
+                if path == METADATA:
+                    yield from _stop(store, database, context)
                 if cross and store.log_files:
                     yield from _checked(store, database, context)
         except DatabaseDamaged as error:
@@ -91,6 +100,20 @@ def _strange(database: Database) -> Iterator[Finding]:
                 f"family {family}: {number_of(len(odd), 'row')} fit no format, the first has the key {odd[0][:40]!r}"
             )
             yield Finding(DATABASE_ROW, database.path, 0, 0, message)
+
+
+def _stop(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
+    """What the two defects of 5.5.0 leave whose stop closes the one database of configuration first."""
+    if context.running or context.highest_release < _ONE_DATABASE:
+        return
+    logs = [e.size for e in store.tree.entries(METADATA) if e.name.endswith(".log")]
+    incremental = flag(store.settings, _INCREMENTAL, default=_OFFSET_VERSION in database.families)
+    if not store.has_abort and not incremental:
+        message = "commits of the last seconds before the stop may be missing from family consumerOffset"
+        yield Finding(DATABASE_LAST_OFFSETS, METADATA, 0, 0, message)
+    elif store.has_abort and incremental and logs and not any(logs):
+        message = "abort is there, but this database was closed in order"
+        yield Finding(DATABASE_UNCLEAN_STOP, METADATA, 0, 0, message)
 
 
 def _checked(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:

@@ -45,6 +45,15 @@ def test_after_a_kill_missing_rows_are_notes(rmqctl: Any) -> None:
         assert finding in found(rmqctl, stores.pristine(name), notes=True)
 
 
+def test_what_the_stop_of_the_one_database_leaves(rmqctl: Any) -> None:
+    seen = {name: found(rmqctl, stores.pristine(name), notes=True) for name in stores.DATABASE_STORES}
+    named = [
+        sorted(name for name in seen if (kind, "config/metadata") in seen[name])
+        for kind in ("database.last-offsets", "database.unclean-stop")
+    ]
+    assert named == [["5.5.0-rdbcfg-clean"], ["5.5.0-rdbincr-crash"]]
+
+
 def test_index_rows(golden: Golden, rmqctl: Any) -> None:
     root = golden("5.5.0-rdbmsg-clean")
 
