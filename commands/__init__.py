@@ -115,7 +115,7 @@ class LazyGroup(click.Group):
 
 
 def _for_all() -> list[click.Parameter]:
-    """The options that every command has."""
+    """Return the options that every command has."""
 
     def quiet(_: click.Context, __: click.Parameter, wanted: bool) -> None:
         if wanted:

@@ -180,7 +180,7 @@ def _is_at_terminal() -> bool:
 
 
 def close(applied: Applied) -> None:
-    """The last lines: what is still wrong, and how to take it back."""
+    """Say at the end what is still wrong, and how to take it back."""
     for complaint in applied.complaints:
         message(complaint)
     if applied.journal is None:

@@ -64,7 +64,7 @@ def _side(
 
 
 def _clipped(note: Annotation, source: DraftSource, begin: int, end: int) -> Annotation:
-    """A long field or gap, as far as it changes."""
+    """Return a long field or gap, as far as it changes."""
     low, high = max(note.offset, begin), min(note.end, end)
     if note.size <= _WHOLE or (low, high) == (note.offset, note.end) or low >= high:
         return note

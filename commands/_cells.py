@@ -15,7 +15,7 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799  # years 1 to 999
 
 
 def cell(key: str, value: Any, *, local_time: bool = False) -> str:
-    """The text of ``value`` in the column ``key``; the key decides about times (ms) and sizes (bytes)."""
+    """Return the text of ``value`` in the column ``key``; the key decides about times (ms) and sizes (bytes)."""
     if isinstance(value, str):
         return printable(value)
     if value is None:

@@ -102,7 +102,7 @@ def _is_of_stdout(error: OSError) -> bool:
 
 
 def output_failure(error: OSError) -> IOFailure:
-    """What to raise when stdout takes no more bytes; a closed pipe stays what it is."""
+    """Return what to raise when stdout takes no more bytes; a closed pipe stays what it is."""
     return IOFailure(
         "cannot write the results to standard output", error, "free space behind it, or send the output elsewhere"
     )

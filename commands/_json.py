@@ -33,7 +33,7 @@ def plain(value: Any) -> Any:
 
 
 def encode(row: Any, options: int = _LINE) -> bytes:
-    """A value as JSON with a newline at the end."""
+    """Return a value as JSON with a newline at the end."""
     try:
         return orjson.dumps(row, _foreign, options)
     except TypeError:  # text from a file name that is not UTF-8, or an integer beyond 64 bits

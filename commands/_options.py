@@ -196,7 +196,7 @@ def store_options(function: Function) -> Function:
 
 
 def store_options_with_paths(function: Function) -> Function:
-    """The same for commands of no other argument: PATH may be repeated, for a store in several directories."""
+    """Return the same for commands of no other argument: PATH may be repeated, for a store in several directories."""
     return _with_store(_PATHS, function)
 
 
@@ -228,7 +228,9 @@ def filter_options(function: Function) -> Function:
 
 
 def filter_options_but(*names: str) -> Decorator:
-    """The same without some of the filters, which the command asks for in another way or which mean nothing to it."""
+    """Return the same without some of the filters, which the command asks for in another way or which mean nothing to
+    it.
+    """
     kept = [(name, option) for name, option in zip(FilterOptions.__slots__, _FILTERS, strict=True) if name not in names]
     return _packed("filters", tuple(o for _, o in kept), tuple(n for n, _ in kept), _filters)
 
@@ -247,7 +249,7 @@ def _crossed(low: int | None, high: int | None) -> bool:
 
 
 def _packed(name: str, options: tuple[Decorator, ...], keys: tuple[str, ...], make: Callable[..., Any]) -> Decorator:
-    """A decorator that adds ``options`` and replaces their values by one argument, ``make(**values)``."""
+    """Return a decorator that adds ``options`` and replaces their values by one argument, ``make(**values)``."""
 
     def decorate(function: Function) -> Function:
         @wraps(function)

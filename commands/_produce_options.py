@@ -12,7 +12,7 @@ from rmqctl.producing import MOST_TOPICS
 
 
 def produce_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What to send, where to, how the store is made, in groups."""
+    """Return what to send, where to, how the store is made, in groups."""
     for group in reversed((_WHERE, _WHAT, _HOW, _STORE, _KAFKA)):
         for option in reversed(group):
             function = option(function)

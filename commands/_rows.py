@@ -9,7 +9,7 @@ Row = Mapping[str, Any]
 
 
 def take(rows: Iterator[Row | None], most: int, *, patient: bool = True) -> tuple[list[Row], bool]:
-    """The next rows, ``most`` at most, and whether the stream has ended.
+    """Return the next rows, ``most`` at most, and whether the stream has ended.
 
     Args:
         patient: go on past a None, which says that the next row may take a while; otherwise stop

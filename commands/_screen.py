@@ -20,7 +20,7 @@ class Screen:
 
     @classmethod
     def here(cls) -> Screen:
-        """The screen in front of the user.
+        """Return the screen in front of the user.
 
         The width is that of COLUMNS, or of whichever of stdout, stderr and stdin is a terminal, so
         that a pipe into `less` changes nothing.

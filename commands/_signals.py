@@ -50,14 +50,14 @@ def be_patient() -> None:
 
 
 def exit_code() -> int | None:
-    """The exit status that a signal asks for; None while none has come."""
+    """Return the exit status that a signal asks for; None while none has come."""
     if not _received:
         return None
     return TERMINATED if signal.SIGTERM in _received else INTERRUPTED
 
 
 def settle() -> None:
-    """The work has ended: interrupt no more."""
+    """Interrupt no more: the work has ended."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 

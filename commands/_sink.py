@@ -73,7 +73,7 @@ class Batch:
 
 @contextmanager
 def batch() -> Iterator[Batch]:
-    """A :class:`Batch` that is flushed at the end, also when the rows stop with an error."""
+    """Give a :class:`Batch` that is flushed at the end, also when the rows stop with an error."""
     gathered = Batch()
     try:
         yield gathered

@@ -76,7 +76,7 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def started(cluster: Cluster, size: int | None = None) -> Iterator[SparkSession]:
-    """A session while the block runs, made for ``size`` bytes of log."""
+    """Give a session while the block runs, made for ``size`` bytes of log."""
     from rmqctl.pipeline.running import running
 
     with progress("starting Spark", None, unit="seconds") as advance:

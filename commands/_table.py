@@ -43,7 +43,7 @@ class Table:
     keys: Sequence[str]
 
     def lines(self, rows: Iterable[Row | None], columns: list[Column]) -> Iterator[str | None]:
-        """A heading, then each row on one line, or on several where a value is too long."""
+        """Yield a heading, then each row on one line, or on several where a value is too long."""
         yield from self._heading(columns)
         for row in rows:
             yield from (None,) if row is None else self._row(row, columns)

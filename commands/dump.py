@@ -167,7 +167,7 @@ def _formatter(answer: Answer, format_string: str | None) -> Callable[[Row], byt
 
 
 def _formatted(row: Row, form: Callable[[Row], bytes]) -> bytes:
-    """A message in the user's form; damage goes to stderr, other rows are left out."""
+    """Return a message in the user's form; damage goes to stderr, other rows are left out."""
     if row["kind"] == "finding":
         message(f"{row['severity']} {row['id']} at {row['file']}:{row['offset']}: {row['message']}")
     is_shown = row["kind"] == "message" or (row["kind"] == "record" and row["control_type"] is None)

@@ -119,7 +119,7 @@ def _check(tables: Tables, columns: tuple[str, ...], partition_by: tuple[str, ..
 
 
 def _stretch(plan: Manifest) -> str:
-    """What a plan covers, in words: the offsets of one log, or how many logs."""
+    """Return what a plan covers, in words: the offsets of one log, or how many logs."""
     start, end = plan.covers()
     return f"of {number_of(len(end), 'partition')}" if isinstance(end, dict) else f"of offsets {start} to {end}"
 

@@ -70,5 +70,5 @@ def _layout(name: str, *, numbers: bool) -> list[dict[str, Any]]:
 
 
 def _number(text: str) -> str | int:
-    """An offset or a size as the number it is; those that depend on a field stay text."""
+    """Return an offset or a size as the number it is; those that depend on a field stay text."""
     return int(text) if text.isascii() and text.isdigit() else text

@@ -141,7 +141,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[Mounted], int]:
-    """The stores, and bytes of their logs."""
+    """Return the stores, and bytes of their logs."""
     from rmqctl.opening import open_store
     from rmqctl.pipeline.mounted import Mounted, prefix_of
 
@@ -166,7 +166,7 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
 
 
 def _prompt(engines: _Engines) -> None:
-    """Queries from the terminal, or from what is piped in, until its end."""
+    """Run queries from the terminal, or from what is piped in, until its end."""
     typed = sys.stdin.isatty()
     history = _history() if typed else None
     if typed:
@@ -196,7 +196,7 @@ def _forgiving(work: Callable[[], object]) -> None:
 
 
 def _queries() -> Iterator[str]:
-    """What is typed, query by query."""
+    """Yield what is typed, query by query."""
     text = ""
     while (line := _line("sql> " if not text else "  -> ")) is not None:
         text = f"{text}\n{line}".strip()
@@ -210,7 +210,7 @@ def _queries() -> Iterator[str]:
 
 
 def _line(prompt: str) -> str | None:
-    """The next line, None at the end; Ctrl-C gives up the line."""
+    """Return the next line, None at the end; Ctrl-C gives up the line."""
     try:
         return input(prompt) if sys.stdin.isatty() else _piped()
     except EOFError:

@@ -102,7 +102,7 @@ def command(
 
 
 def _in_words(filters: FilterOptions) -> str:
-    """The filters that are set, as the options that set them."""
+    """Return the filters that are set, as the options that set them."""
     given = {field.name: getattr(filters, field.name) for field in fields(filters)}
     set_ = {name: value for name, value in given.items() if value not in {None, False, ()} and value != []}
     return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in set_.items())

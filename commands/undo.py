@@ -102,7 +102,7 @@ def command(
 
 
 def _directory(path: Path) -> Path:
-    """The directory of journals that a journal lies in; a store stays."""
+    """Return the directory of journals that a journal lies in; a store stays."""
     from rmqctl.repair.journal import JOURNAL
 
     return path.absolute().parent if (path / JOURNAL).exists() else path

@@ -55,7 +55,7 @@ class Format:
     context: dict[str, Any] = field(default_factory=dict)
 
     def rows(self) -> list[FieldRow]:
-        """The layout, field by field."""
+        """Return the layout, field by field."""
         return describe(self.schema, self.context)
 
     @property
@@ -178,7 +178,7 @@ CATALOGUE += tuple(
 
 
 def find(name: str) -> Format | None:
-    """The format of a name, None if there is none."""
+    """Return the format of a name, None if there is none."""
     return next((f for f in CATALOGUE if f.name == name), None)
 
 

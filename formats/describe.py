@@ -51,7 +51,7 @@ class FieldRow:
 
 
 def describe(schema: Any, context: Context | None = None) -> list[FieldRow]:
-    """The fields of a schema in file order, for the branches that ``context`` chooses."""
+    """Return the fields of a schema in file order, for the branches that ``context`` chooses."""
     if isinstance(schema, Message):
         return [*_message_rows(schema.fields), *_tag_rows(schema)]
     place = _Place()
@@ -160,7 +160,7 @@ def _tag_rows(message: Message) -> list[FieldRow]:
 
 
 def _mark(term: bytes) -> str:
-    """What ends a text, as people write it."""
+    """Return what ends a text, as people write it."""
     return "the end of the line" if term == b"\n" else f"{term.decode('ascii')!r}"
 
 
@@ -179,6 +179,6 @@ def _type(node: Any) -> str:
 
 
 def _condition(function: object) -> str:
-    """The condition as written in the schema, without construct's ``this.``."""
+    """Return the condition as written in the schema, without construct's ``this.``."""
     text = repr(function).replace("this['", "").replace("']", "").replace("this.", "")
     return text.removeprefix("(").removesuffix(")") if text.startswith("(") and text.endswith(")") else text

@@ -31,12 +31,14 @@ def until(mark: bytes, *, required: bool = True) -> Construct[bytes, bytes]:
 
 
 def decimal_until(mark: bytes, *, required: bool = True) -> Construct[int, int]:
-    """A decimal number up to ``mark``; a carriage return before that belongs to the line's end."""
+    """Return a decimal number up to ``mark``; a carriage return before that belongs to the line's end."""
     return ExprAdapter(until(mark, required=required), _number, _digits) * "in decimal"
 
 
 def marks_of(entry: Struct) -> tuple[bytes, ...]:
-    """The marks that end the fields of a text entry, in order: what a reader of many entries at a time splits by."""
+    """Return the marks that end the fields of a text entry, in order: what a reader of many entries at a time splits
+    by.
+    """
     found = []
     for part in entry.subcons:
         while not isinstance(part, NullTerminated) and hasattr(part, "subcon"):
@@ -47,7 +49,7 @@ def marks_of(entry: Struct) -> tuple[bytes, ...]:
 
 
 def entries(entry: Struct, data: bytes) -> Iterator[Container[Any]]:
-    """The entries of a text one after the other; what cannot be read is passed over, up to the mark of its end."""
+    """Yield the entries of a text in order; what cannot be read is passed over, up to the mark of its end."""
     for piece in data.split(marks_of(entry)[-1]):
         with suppress(ConstructError):
             yield entry.parse(piece)

@@ -172,7 +172,9 @@ DRY_RUN = Intent()
 
 @contextmanager
 def staging(root: str, intent: Intent) -> Iterator[Path]:
-    """A directory to build files in, removed afterwards: on the disk of the journal where a store is to be changed."""
+    """Give a directory to build files in, removed afterwards: on the disk of the journal where a store is to be
+    changed.
+    """
     place: Path | None = None
     if intent.is_real:
         wanted = Path(os.path.realpath(intent.journal or Path(os.path.realpath(root)).parent))

@@ -33,7 +33,7 @@ class ArrowTable:
         self.schema, self._batches = schema, batches
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The batches in order.
+        """Return the batches in order.
 
         Raises:
             OSError: a file cannot be read.
@@ -41,7 +41,7 @@ class ArrowTable:
         return self._batches()
 
     def reader(self) -> pa.RecordBatchReader:
-        """The batches as pyarrow reads them."""
+        """Return the batches as pyarrow reads them."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def read(self) -> pa.Table:
@@ -56,7 +56,7 @@ class ArrowTable:
 
 
 def epoch_ms(moment: datetime | str | int | None) -> int | None:
-    """A bound of time in epoch ms; text is ISO 8601, and a time without a zone is UTC.
+    """Return a bound of time in epoch ms; text is ISO 8601, and a time without a zone is UTC.
 
     Raises:
         WrongUsage: the text is no time.
@@ -74,7 +74,7 @@ def epoch_ms(moment: datetime | str | int | None) -> int | None:
 
 
 def strings(raw: Any) -> Any:
-    """An Arrow array of bytes as text; what is not UTF-8 becomes ``base64:...``."""
+    """Return an Arrow array of bytes as text; what is not UTF-8 becomes ``base64:...``."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -100,7 +100,7 @@ def chosen(values: Sequence[Any], which: npt.NDArray[Any], kind: Any = None) -> 
 
 
 def by_value(numbers: npt.NDArray[Any], name: Callable[[int], str]) -> Any:
-    """The name of each number, asked once for each different one."""
+    """Return the name of each number, asked once for each different one."""
     if len(numbers) and (numbers == numbers[0]).all():
         return pa.repeat(pa.scalar(name(int(numbers[0]))), len(numbers))
     few, which = np.unique(numbers, return_inverse=True)
@@ -108,7 +108,9 @@ def by_value(numbers: npt.NDArray[Any], name: Callable[[int], str]) -> Any:
 
 
 def group_codes(columns: Sequence[Any], count: int) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-    """The combination of values in each of ``count`` rows as a number, shape (n,), and what the numbers stand for."""
+    """Return the combination of values in each of ``count`` rows as a number, shape (n,), and what the numbers stand
+    for.
+    """
     codes: npt.NDArray[np.int64] = np.zeros(count, np.int64)
     values: list[tuple[Any, ...]] = [()]
     for column in columns:

@@ -134,7 +134,7 @@ def answer(
     *,
     total: int | None = None,
 ) -> Answer:
-    """The answer of ``elect``: "no" where every choice of leader for some log loses something.
+    """Return the answer of ``elect``: "no" where every choice of leader for some log loses something.
 
     Args:
         names: paths of the replicas, in the order given.
@@ -205,7 +205,7 @@ def _table_row(contest: Contest, names: Sequence[str]) -> Row:
 
 
 def _sentences(seen: Sequence[Contest], names: Sequence[str], noun: str) -> Iterator[str]:
-    """What it comes to, for people."""
+    """Yield what it comes to, for people."""
     if not seen:
         yield "these paths have no log in common, nor one alone"
         return

@@ -47,7 +47,7 @@ class IOFailure(RmqctlError):
 
     @classmethod
     def of(cls, error: OSError) -> IOFailure:
-        """An `OSError` that nobody expected, with the path it carries."""
+        """Return an `OSError` that nobody expected, with the path it carries."""
         path = error.filename
         if path is None:
             return cls("reading or writing failed", error)

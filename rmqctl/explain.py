@@ -27,7 +27,8 @@ class Miss:
     meaning: str
 
     def conclude(self, about: str = "", /, **values: object) -> Step:
-        """The last step of an explanation, ``about`` a file where one is to blame: that, or the value of ``file``.
+        """Return the last step of an explanation, ``about`` a file where one is to blame: that, or the value of
+        ``file``.
 
         Raises:
             KeyError: a name of the sentence has no value.
@@ -52,7 +53,7 @@ class Step:
     id: str = ""
 
     def row(self) -> dict[str, Any]:
-        """The JSON object of the contract; ``id`` only where there is one."""
+        """Return the JSON object of the contract; ``id`` only where there is one."""
         row: dict[str, Any] = {"kind": "step", "file": self.file, "what": self.what, "result": self.result}
         return row | {"id": self.id} if self.id else row
 
@@ -74,7 +75,7 @@ def declare_miss(name: str, sentence: str, meaning: str) -> Miss:
 
 
 def all_misses() -> list[Miss]:
-    """The table, family by family, in order of declaration."""
+    """Return the table, family by family, in order of declaration."""
     own = [vars(import_module(module)).values() for module in _MISS_MODULES]
     declared = [value for values in own for value in values if isinstance(value, Miss)]
     return list(dict.fromkeys([NONE, *declared]))
@@ -84,7 +85,7 @@ NONE = declare_miss("none", "nothing is missing: {found}", "The query answers wh
 
 
 def step_lines(steps: Iterable[Mapping[str, Any]], *, title: str = "", apart: bool = False) -> Iterator[str]:
-    """Number the steps, a line each; the last one says why, with its id. Nothing without steps.
+    """Yield the steps with their numbers, a line each; the last one says why, with its id. Nothing without steps.
 
     Args:
         steps: rows of the kind ``step``.

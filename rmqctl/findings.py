@@ -80,7 +80,7 @@ class Finding:
         return self.severity or self.kind.severity
 
     def row(self) -> dict[str, Any]:
-        """The finding as the JSON object of the command-line contract; absent facts are left out."""
+        """Return the finding as the JSON object of the command-line contract; absent facts are left out."""
         row: dict[str, Any] = {
             "kind": "finding",
             "id": self.kind.id,

@@ -69,7 +69,7 @@ def open_path(
 
 
 def _likely_first(place: Place) -> list[str]:
-    """The families in the order in which they are asked; one whose marks alone lie in a directory is the first."""
+    """Return the families in the order to ask them; one whose marks alone lie in a directory is the first."""
     names = {entry.name for entry in place.tree.entries("", sizes=False)} if place.is_directory else set()
     marked = [family for family, marks in _MARKS.items() if marks & names]
     return sorted(FAMILIES, key=lambda family: marked != [family])
@@ -140,7 +140,7 @@ def damages(format: str | None = None) -> list[Row]:
 
 
 def _module_for(path: Path, format: str | None) -> ModuleType:
-    """The family whose engine works on what lies at a path."""
+    """Return the family whose engine works on what lies at a path."""
     if format not in {None, "auto"}:
         return import_module(FAMILIES[str(format)])
     tree = LocalTree(str(path))

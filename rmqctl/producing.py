@@ -148,7 +148,7 @@ class Produced(Answer):
         self.advance(messages)
 
     def sentence(self) -> str:
-        """What was written, in one sentence with the next command to type."""
+        """Return what was written, in one sentence with the next command to type."""
         seconds = max(monotonic() - self._begin, 1e-9)
         rate = f"{self.messages / seconds:,.0f} a second" if self.messages else "nothing to do"
         messages, topics = number_of(self.messages, "message"), number_of(len(self.topics), "topic")

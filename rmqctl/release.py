@@ -17,7 +17,7 @@ class Release(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Release:
-        """The release of ``5.3.3`` or ``v5.3.3``; a fourth number (0.10.2.1) is left out.
+        """Return the release of ``5.3.3`` or ``v5.3.3``; a fourth number (0.10.2.1) is left out.
 
         Raises:
             ValueError: not three numbers with dots.

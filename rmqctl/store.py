@@ -556,7 +556,7 @@ def refuse_verb(store: Store | str, verb: str) -> NoReturn:
 
 
 def tree_of(path: str) -> Tree:
-    """The tree at a local path or a URL.
+    """Return the tree at a local path or a URL.
 
     Raises:
         MissingExtra: the URL's file system needs a package that is not installed.

@@ -67,7 +67,7 @@ class Table(Protocol):
         ...
 
     def parts(self) -> Sequence[Any]:
-        """What the tasks read, in order; each can be pickled.
+        """Return what the tasks read, in order; each can be pickled.
 
         Raises:
             OSError: the store cannot be read.
@@ -75,7 +75,7 @@ class Table(Protocol):
         ...
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one part.
+        """Return the rows of one part.
 
         Raises:
             OSError: a file cannot be read.
@@ -125,7 +125,7 @@ class Log(Protocol):
         ...
 
     def parts(self, start: Places, end: Places, size: int | None = None) -> list[Any]:
-        """The parts between two places, in order, less those in which nothing wanted can lie.
+        """Return the parts between two places, in order, less those in which nothing wanted can lie.
 
         Args:
             size: bytes of log in one part.
@@ -133,7 +133,7 @@ class Log(Protocol):
         ...
 
     def name_of(self, part: Any) -> str:
-        """A name for a part, that no other part between any two places has."""
+        """Return a name for a part, that no other part between any two places has."""
         ...
 
     def size_of(self, part: Any) -> int:
@@ -141,7 +141,7 @@ class Log(Protocol):
         ...
 
     def read(self, part: Any, order: Order | None = None) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of one part.
+        """Return the wanted rows of one part.
 
         Args:
             order: puts the rows of a batch in this order, those that are equal in it as they lie.
@@ -159,7 +159,7 @@ class Order(Protocol):
     columns: tuple[str, ...]
 
     def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """A number for each row of a batch of these columns, shape (n,)."""
+        """Return a number for each row of a batch of these columns, shape (n,)."""
         ...
 
 
@@ -197,7 +197,7 @@ class Tables(Protocol):
         ...
 
     def table(self, name: str) -> Table:
-        """A table by its name.
+        """Return a table by its name.
 
         Raises:
             BadOption: there is none.
@@ -205,32 +205,34 @@ class Tables(Protocol):
         ...
 
     def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> Tables:
-        """The same with only these columns of the main table, and maybe without rows that do not pass conditions."""
+        """Return the same with only these columns of the main table, and maybe without rows that do not pass
+        conditions.
+        """
         ...
 
     def for_cores(self, cores: int | None) -> Tables:
-        """The same, divided for so many tasks at once."""
+        """Return the same, divided for so many tasks at once."""
         ...
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """The table ``findings``, with the log checked elsewhere."""
+        """Return the table ``findings``, with the log checked elsewhere."""
         ...
 
     def log(self) -> Log:
-        """The main table bit by bit."""
+        """Return the main table bit by bit."""
         ...
 
     def figures(self) -> Figures:
-        """What figures are made of."""
+        """Return what figures are made of."""
         ...
 
     def described(self) -> dict[str, Any]:
-        """The filters of the main table, as JSON has them: equal for equal exports."""
+        """Return the filters of the main table, as JSON has them: equal for equal exports."""
         ...
 
 
 def tables_of(format: str, given: Mapping[str, str]) -> Tables:
-    """The tables of a store by the options of the data source: text by name, names in any case.
+    """Return the tables of a store by the options of the data source: text by name, names in any case.
 
     Raises:
         BadOption: an option is not known, or its value is no such thing.
@@ -283,7 +285,7 @@ class Wanted(Protocol):
 
 
 def narrowed_by(wanted: W, conditions: Collection[Condition], meaning: Mapping[str, str]) -> W:
-    """A filter that passes what the given one and all conditions pass; those it has no words for are left out.
+    """Return a filter that passes what the given one and all conditions pass; those it has no words for are left out.
 
     Args:
         meaning: of columns: ``topic``, ``queue``, ``time`` or ``place``.
@@ -330,7 +332,7 @@ def _offset(wanted: Any, one: Condition) -> Any:
 
 
 def _bounded(wanted: Any, operation: str, names: tuple[str, str], low: int, high: int) -> Any:
-    """The bounds drawn closer; the lower is inclusive, the upper exclusive."""
+    """Return the bounds drawn closer; the lower is inclusive, the upper exclusive."""
     changes: dict[str, Any] = {}
     lower, upper = names
     if operation in {">", ">=", "="}:
@@ -395,7 +397,7 @@ class Start:
 
 
 def stream_start(source: str, given: Mapping[str, str]) -> Start:
-    """The options of a stream: ``startingOffset``, ``failOnDataLoss``, ``maxBytesPerTrigger``.
+    """Return the options of a stream: ``startingOffset``, ``failOnDataLoss``, ``maxBytesPerTrigger``.
 
     Raises:
         BadOption: a value is no such thing.
@@ -441,7 +443,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def flag(text: str) -> bool:
-    """``true`` or ``false``.
+    """Return ``true`` or ``false``.
 
     Raises:
         ValueError: it is neither.
@@ -452,7 +454,7 @@ def flag(text: str) -> bool:
 
 
 def level(text: str) -> str:
-    """The level of checks.
+    """Return the level of checks.
 
     Raises:
         ValueError: there is none of this name.
@@ -497,13 +499,13 @@ _here = Tally()  # of this process since the last call of taken()
 
 
 def note(messages: int, size: int) -> None:
-    """A task has read so many messages and bytes of log."""
+    """Note that a task has read so many messages and bytes of log."""
     _here.messages += messages
     _here.bytes += size
 
 
 def taken() -> Tally:
-    """What was noted in this process since the last call."""
+    """Return what was noted in this process since the last call."""
     found = Tally(_here.messages, _here.bytes)
     _here.messages = _here.bytes = 0
     return found

@@ -13,7 +13,7 @@ Fields = Mapping[str, tuple[str, Callable[[Row], Any]]]
 
 
 def number_of(count: int, noun: str) -> str:
-    """A number with its noun, which has an s but for one: ``1 file``, ``2,000 files``."""
+    """Return a number with its noun, which has an s but for one: ``1 file``, ``2,000 files``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -36,7 +36,7 @@ def text_or_base64(data: bytes) -> Text:
 
 
 def raw(value: Text | int | None) -> bytes:
-    """A shown value as the bytes it was; nothing for one that is absent or could not be read."""
+    """Return a shown value as the bytes it was; nothing for one that is absent or could not be read."""
     if value is None:
         return b""
     if isinstance(value, dict):

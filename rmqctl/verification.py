@@ -29,7 +29,7 @@ class Verification(Protocol):
         ...
 
     def summary(self) -> dict[str, Any]:
-        """The summary object of the contract; complete after the last finding."""
+        """Return the summary object of the contract; complete after the last finding."""
         ...
 
     @property

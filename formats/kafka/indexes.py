@@ -35,5 +35,5 @@ AbortedTransaction = Struct(
 
 @cache
 def entry_dtype(schema: Any) -> np.dtype[np.void]:
-    """An index entry as a record type, as stored."""
+    """Return an index entry as a record type, as stored."""
     return plan_of(schema).runs[0].dtype

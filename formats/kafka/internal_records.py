@@ -59,7 +59,7 @@ class InternalRecord:
     error: str = ""
 
     def row(self) -> dict[str, Any]:
-        """The record as JSON values; bytes are base64 text, as the official decoders write them."""
+        """Return the record as JSON values; bytes are base64 text, as the official decoders write them."""
         key, value = plain(self.key, tags=True), plain(self.value, tags=True)
         row = {"type": self.type, "version": self.version, "key": key, "value": value}
         return row | ({"error": self.error} if self.error else {})
@@ -153,7 +153,7 @@ def _decode_framed(tables: Mapping[int, Message], value: bytes | None) -> Intern
 
 
 def _consumer_member(member: Values) -> Values:
-    """A member whose subscription and assignment are taken apart where they fit, as the official decoder does."""
+    """Return a member, its subscription and assignment taken apart where they fit, as the official decoder does."""
     member = dict(member)
     for name, message in (("subscription", CONSUMER_SUBSCRIPTION), ("assignment", CONSUMER_ASSIGNMENT)):
         data = member[name] or b""

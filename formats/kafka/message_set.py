@@ -50,5 +50,5 @@ CRC_FROM = 16
 
 @cache
 def head_plan(magic: int) -> Plan:
-    """The fixed fields of a message up to and with the size of its key."""
+    """Return the fixed fields of a message up to and with the size of its key."""
     return plan_of(_Heads[magic])

@@ -34,5 +34,5 @@ CRC_FROM = 6
 
 @cache
 def producer_dtype() -> np.dtype[np.void]:
-    """An entry as a record type, as stored."""
+    """Return an entry as a record type, as stored."""
     return plan_of(ProducerEntry).runs[0].dtype

@@ -126,13 +126,13 @@ PEEK = MAGIC_AT + 1
 
 @cache
 def header_plan() -> Plan:
-    """The header's fixed fields, for ``struct`` and NumPy."""
+    """Return the header's fixed fields, for ``struct`` and NumPy."""
     return plan_of(RecordBatchHeader)
 
 
 @cache
 def header_dtype() -> np.dtype[np.void]:
-    """The header as a record type, as stored."""
+    """Return the header as a record type, as stored."""
     return header_plan().runs[0].dtype
 
 

@@ -15,6 +15,6 @@ _MAX_DIGITS = 19
 
 
 def abort_pid(data: bytes) -> int | None:
-    """The process id a 5.x broker wrote into ``abort``; None for the empty file of 4.x and for anything else."""
+    """Return the process id a 5.x broker wrote into ``abort``; None for the empty file of 4.x and for anything else."""
     text = AbortFile.parse(data).pid.strip()
     return int(text) if text.isdigit() and len(text) <= _MAX_DIGITS else None

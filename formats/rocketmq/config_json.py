@@ -22,7 +22,7 @@ _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_config(data: bytes) -> Any:
-    """The object that a configuration file holds.
+    """Return the object that a configuration file holds.
 
     Keys are text, numbers are ``int`` or ``float``. Bytes that are not UTF-8, and halves of
     surrogate pairs, become U+FFFD: a broker does not fail on them either.
@@ -42,7 +42,7 @@ def parse_config(data: bytes) -> Any:
 
 
 def _parse_usual(text: str) -> Any:
-    """What brokers write themselves: strict JSON but for integer keys and, by hand, trailing commas.
+    """Return what brokers write themselves: strict JSON but for integer keys and, by hand, trailing commas.
 
     Raises:
         ValueError: something else is unusual, or the text is broken.

@@ -70,7 +70,7 @@ def parse_epochs(data: bytes) -> list[EpochEntry]:
 
 
 def format_epochs(entries: list[EpochEntry]) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     lines = b"".join(EpochLine.build(asdict(entry)) for entry in entries)
     head: bytes = EpochFileHead.build({"count": len(entries), "crc": zlib.crc32(lines) & 0x7FFFFFFF})
     return head + lines

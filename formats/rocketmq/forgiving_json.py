@@ -26,7 +26,7 @@ _MAX_DIGITS = 4000
 
 
 def parse_forgiving(data: bytes) -> Any:
-    """The value that a JSON text holds; bytes that are not UTF-8 become U+FFFD.
+    """Return the value that a JSON text holds; bytes that are not UTF-8 become U+FFFD.
 
     Raises:
         DecodeError: not JSON, even so; ``offset`` is the byte where it breaks.
@@ -116,12 +116,12 @@ class _Reader:
         raise self.error("Too long a number" if number else "Expecting value")
 
     def next(self) -> str:
-        """The next character that means something, "" at the end."""
+        """Return the next character that means something, "" at the end."""
         self.take(_SPACE)
         return self.text[self.at : self.at + 1]
 
     def behind_commas(self) -> str:
-        """The same, behind any number of commas."""
+        """Return the same, behind any number of commas."""
         while self.next() == ",":
             self.at += 1
         return self.next()
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    """The character that an escape stands for; one code unit of a pair for half of a ``\\u`` pair."""
+    """Return the character that an escape stands for; one code unit of a pair for half of a ``\\u`` pair."""
     kind, rest = match[0][1], match[0][2:]
     if rest:
         return chr(int(rest, 16))

@@ -40,10 +40,10 @@ def key_hash(text: str) -> int:
 
 
 def index_key(topic: str, key: str) -> str:
-    """The text that is hashed for a key or a unique key."""
+    """Return the text that is hashed for a key or a unique key."""
     return f"{topic}#{key}"
 
 
 def tag_index_key(topic: str, tags: str) -> str:
-    """The text that is hashed for a message's tags from 5.4.0 on."""
+    """Return the text that is hashed for a message's tags from 5.4.0 on."""
     return f"{topic}#T#{tags}"

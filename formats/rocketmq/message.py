@@ -83,13 +83,13 @@ _PEEK = struct.Struct(">4xi28xi")
 
 @cache
 def record_plan(is_v2: bool, hosts: int) -> Plan:
-    """The flat plan of one of the eight layouts; ``hosts`` holds the two IPv6 bits of SysFlag."""
+    """Return the flat plan of one of the eight layouts; ``hosts`` holds the two IPv6 bits of SysFlag."""
     magic = Magic.MESSAGE_V2 if is_v2 else Magic.MESSAGE_V1
     return plan_of(MessageRecord, magic=int(magic), sys_flag=hosts)
 
 
 def plan_at(buffer: bytes, offset: int = 0) -> Plan:
-    """The plan of the record that starts at ``offset``.
+    """Return the plan of the record that starts at ``offset``.
 
     Raises:
         DecodeError: too few bytes to tell.
@@ -101,7 +101,7 @@ def plan_at(buffer: bytes, offset: int = 0) -> Plan:
 
 
 def decode_record(buffer: bytes, offset: int = 0) -> tuple[dict[str, Any], int]:
-    """The fields of the record at ``offset`` and the offset after it.
+    """Return the fields of the record at ``offset`` and the offset after it.
 
     Raises:
         DecodeError: cut short, another magic, or not as long as it says.
@@ -116,7 +116,7 @@ def decode_record(buffer: bytes, offset: int = 0) -> tuple[dict[str, Any], int]:
 
 
 def encode_record(fields: Mapping[str, Any]) -> bytes:
-    """The bytes of a record, exactly as the fields say."""
+    """Return the bytes of a record, exactly as the fields say."""
     data: bytes = MessageRecord.build(dict(fields))
     return data
 

@@ -42,7 +42,7 @@ HEX_SIZES = (32, 56)
 
 
 def offset_message_id(ip: bytes, port: int, physical_offset: int) -> str:
-    """The id a broker gives a record: store host and offset in upper-case hex."""
+    """Return the id a broker gives a record: store host and offset in upper-case hex."""
     return f"{_host(ip, port)}{physical_offset & _MASK:016X}"
 
 
@@ -62,7 +62,7 @@ def decode_offset_message_id(text: str) -> tuple[bytes, int, int]:
 
 
 def decode_unique_key(text: str) -> dict[str, bytes | int]:
-    """What a Java client put into its UNIQ_KEY; other clients use other shapes of the same length.
+    """Return what a Java client put into its UNIQ_KEY; other clients use other shapes of the same length.
 
     Raises:
         DecodeError: not 32 or 56 hex digits.
@@ -77,7 +77,7 @@ def is_grpc_id(text: str) -> bool:
 
 
 def decode_grpc_id(text: str) -> Container[Any]:
-    """What a gRPC client put into its message id, which is stored as UNIQ_KEY.
+    """Return what a gRPC client put into its message id, which is stored as UNIQ_KEY.
 
     Raises:
         DecodeError: not hexadecimal.

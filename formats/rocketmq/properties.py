@@ -38,7 +38,7 @@ def split_properties(text: bytes, *, strict: bool = False) -> list[tuple[bytes, 
 
 
 def join_properties(pairs: Iterable[tuple[bytes, bytes]], *, closed: bool = True) -> bytes:
-    """The stored text; ``closed`` ends it with 0x02 (up to 4.9.0 and from 5.2.0 on)."""
+    """Return the stored text; ``closed`` ends it with 0x02 (up to 4.9.0 and from 5.2.0 on)."""
     text = PAIR_END.join(name + NAME_END + value for name, value in pairs)
     return text + PAIR_END if closed and text else text
 

@@ -24,13 +24,13 @@ def property_crc(record: bytes) -> int:
 
 
 def property_crc_bytes(crc: int) -> bytes:
-    """The 20 bytes that carry a CRC."""
+    """Return the 20 bytes that carry a CRC."""
     data: bytes = PropertyCrc.build({"digits": str(crc)[::-1].ljust(DIGITS, "0").encode()})
     return data
 
 
 def stored_property_crc(record: bytes) -> int | None:
-    """The CRC a record carries, None if it carries none that can be read."""
+    """Return the CRC a record carries, None if it carries none that can be read."""
     tail = record[-SIZE:]
     if len(tail) < SIZE or not tail.startswith(NAME) or not tail[9:19].isdigit():
         return None

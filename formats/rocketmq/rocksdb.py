@@ -59,12 +59,12 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
 
 
 def topic_prefix(topic: bytes) -> bytes:
-    """What the keys of all rows of a topic begin with."""
+    """Return what the keys of all rows of a topic begin with."""
     return SEPARATOR.join((len(topic).to_bytes(4, "big"), topic, b""))
 
 
 def queue_prefix(topic: bytes, queue_id: int) -> bytes:
-    """What the keys of a queue's units begin with; the queue offset (i64) follows."""
+    """Return what the keys of a queue's units begin with; the queue offset (i64) follows."""
     parts = len(topic).to_bytes(4, "big"), topic, queue_id.to_bytes(4, "big", signed=True), b""
     return SEPARATOR.join(parts)
 
@@ -98,6 +98,6 @@ def parse_consumer_offset_key(key: bytes) -> tuple[bytes, bytes, int] | None:
 
 
 def consumer_offset_key(group: bytes, topic: bytes, queue_id: int) -> bytes:
-    """The key of a group's offset in a queue."""
+    """Return the key of a group's offset in a queue."""
     names = b"".join(len(name).to_bytes(2, "big") + name + SEPARATOR for name in (group, topic))
     return CONSUMER_OFFSET_DATA + names + queue_id.to_bytes(4, "big", signed=True)

@@ -89,7 +89,7 @@ class MessageIndexEntry:
 
 
 def message_index_prefix(hour: int, topic: bytes, kind: bytes, text: bytes) -> bytes:
-    """What the keys of an hour for a key, tags or a unique key begin with.
+    """Return what the keys of an hour for a key, tags or a unique key begin with.
 
     Args:
         hour: store time, floored to the hour, ms.
@@ -99,7 +99,9 @@ def message_index_prefix(hour: int, topic: bytes, kind: bytes, text: bytes) -> b
 
 
 def parse_message_index_key(key: bytes) -> MessageIndexEntry | None:
-    """The parts of a key of the index; None for any other key. A key of a message may hold ``@``, other parts not."""
+    """Return the parts of a key of the index; None for any other key. A key of a message may hold ``@``, other parts
+    not.
+    """
     parts = key[8:-_LAST_OFFSET].split(MARK)
     if len(key) <= 8 + _LAST_OFFSET or len(parts) < 5 or parts[0] or parts[-1]:
         return None

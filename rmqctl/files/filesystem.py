@@ -39,7 +39,7 @@ def is_url(path: str) -> bool:
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """What stands before the path of a URL, the path, and what stands behind it in a chain of URLs.
+    """Return what stands before the path of a URL, the path, and what stands behind it in a chain of URLs.
 
     ``s3://bucket/store`` is ``("s3://", "bucket/store", "")``; the three put together give the URL.
     """
@@ -52,18 +52,18 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 
 def join_url(url: str, path: str) -> str:
-    """The URL of something below a directory."""
+    """Return the URL of something below a directory."""
     before, root, after = split_url(url)
     return f"{before}{root.rstrip('/')}/{path}{after}" if path else url
 
 
 def protocol_of(url: str) -> str:
-    """The protocol of a URL, in small letters."""
+    """Return the protocol of a URL, in small letters."""
     return split_url(url)[0].rpartition("://")[0].rpartition("::")[2].lower()
 
 
 def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """The fsspec file system of a URL and the path in it.
+    """Return the fsspec file system of a URL and the path in it.
 
     Raises:
         MissingExtra: the package that speaks the protocol is not installed.
@@ -83,7 +83,7 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def _from_pyarrow(url: str) -> tuple[Any, str] | None:
-    """The same from pyarrow, which brings some protocols along; S3 is left to s3fs and its settings."""
+    """Return the same from pyarrow, which brings some protocols along; S3 is left to s3fs and its settings."""
     if protocol_of(url) in _EXTRAS:
         return None
     from pyarrow import ArrowInvalid
@@ -97,7 +97,7 @@ def _from_pyarrow(url: str) -> tuple[Any, str] | None:
 
 
 def wrap(filesystem: Any) -> Any:
-    """An fsspec file system as it is, one of pyarrow's behind fsspec's interface."""
+    """Return an fsspec file system as it is, one of pyarrow's behind fsspec's interface."""
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow.fs import FileSystem
 

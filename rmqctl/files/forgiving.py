@@ -49,7 +49,7 @@ class ForgivingFile(LocalFile):
             self._refuse(error, start)
 
     def _pages(self, error: OSError, offset: int, size: int) -> bytes:
-        """The range page by page, zeros where it cannot be read; nothing of a file that cannot be opened."""
+        """Return the range page by page, zeros where it cannot be read; nothing of a file that cannot be opened."""
         if self._fd is None:
             self._refuse(error, 0)
             return b""

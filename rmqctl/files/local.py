@@ -185,7 +185,7 @@ def _allocated(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _filled(data: bytes, at: int) -> Iterator[tuple[int, int]]:
-    """Runs of pages with something in them."""
+    """Yield runs of pages with something in them."""
     if not data.strip(b"\0"):
         return
     start = -1

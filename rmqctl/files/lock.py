@@ -135,7 +135,7 @@ def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
 
 
 def _open(path: str) -> tuple[int, bool]:
-    """A descriptor of the lock file, and whether it was made now."""
+    """Return a descriptor of the lock file, and whether it was made now."""
     while True:
         try:
             return os.open(path, os.O_RDWR | os.O_CLOEXEC), False

@@ -52,7 +52,7 @@ class Ownership:
 
     @classmethod
     def named(cls, text: str, like: Ownership) -> Ownership:
-        """What ``USER``, ``USER:GROUP`` or ``:GROUP`` means, by name or number, with the permissions of another.
+        """Return what ``USER``, ``USER:GROUP`` or ``:GROUP`` means, by name or number, with the permissions of another.
 
         Raises:
             Refused: nobody has that name, or this user may not give files to others.
@@ -134,7 +134,7 @@ def make_directories(path: str | os.PathLike[str]) -> None:
 
 
 def nearest_directory(path: str | os.PathLike[str]) -> str:
-    """A directory, or the nearest above it that is there, absolute."""
+    """Return a directory, or the nearest above it that is there, absolute."""
     found = os.path.abspath(path)
     while not os.path.isdir(found):
         found = os.path.dirname(found)
@@ -142,7 +142,7 @@ def nearest_directory(path: str | os.PathLike[str]) -> str:
 
 
 def _user(text: str) -> tuple[int, int]:
-    """The number of a user, and of the group that is the user's own."""
+    """Return the number of a user, and of the group that is the user's own."""
     try:
         entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
     except KeyError:

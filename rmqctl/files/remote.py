@@ -26,7 +26,7 @@ _MTIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "cre
 
 
 def open_tree(path: str, options: Mapping[str, Any] | None = None) -> Tree:
-    """The directory of a local path or of a URL (``file://``, ``s3://``, whatever fsspec or pyarrow knows).
+    """Return the directory of a local path or of a URL (``file://``, ``s3://``, whatever fsspec or pyarrow knows).
 
     Args:
         options: for the file system, as fsspec has them; its environment variables work as well.
@@ -41,12 +41,12 @@ def open_tree(path: str, options: Mapping[str, Any] | None = None) -> Tree:
 
 
 def remote_tree(url: str) -> Tree:
-    """The tree at a URL, with the options of the environment."""
+    """Return the tree at a URL, with the options of the environment."""
     return open_tree(url)
 
 
 def local_path(url: str) -> str:
-    """The path of a ``file://`` URL; percent signs are decoded only where the path as written is not there."""
+    """Return the path of a ``file://`` URL; percent signs are decoded only where the path as written is not there."""
     path = split_url(url)[1].removeprefix("localhost/")
     path = path if path.startswith("/") else f"/{path}"
     return path if os.path.exists(path) else unquote(path)
@@ -73,12 +73,12 @@ class _Location:
         return self._connection[0]
 
     def full(self, path: str) -> str:
-        """A path as the file system wants it."""
+        """Return a path as the file system wants it."""
         root = self._connection[1]
         return f"{root}/{path}" if path else root
 
     def below(self, path: str) -> str:
-        """The URL of a path."""
+        """Return the URL of a path."""
         return join_url(self.url, path) if is_url(self.url) else join(self.url, path)
 
     def __getstate__(self) -> tuple[str, dict[str, Any], Any]:
@@ -118,7 +118,7 @@ class RemoteTree:
         return sorted(entries, key=lambda e: e.name)
 
     def stat(self, path: str) -> Entry | None:
-        """What is known of one path; None when nothing is there."""
+        """Return what is known of one path; None when nothing is there."""
         with asking(self._at.below(path)):
             try:
                 info = self._at.filesystem.info(self._at.full(path))
@@ -128,16 +128,16 @@ class RemoteTree:
         return Entry(path.rpartition("/")[2], path, entry.is_directory, entry.size, entry.mtime_ms)
 
     def open(self, path: str) -> ByteSource:
-        """The bytes of one file."""
+        """Return the bytes of one file."""
         return RemoteFile(self._at.below(path), self._at.options, self._at.given, name=path)
 
     def child(self, path: str) -> RemoteTree:
-        """The tree below a directory of this one."""
+        """Return the tree below a directory of this one."""
         return RemoteTree(self._at.below(path), self._at.options, self._at.given)
 
 
 def _is_itself(info: Mapping[str, Any], full: str) -> bool:
-    """A listing may name the directory itself: a marker object of S3, or a file that was listed."""
+    """Return a listing may name the directory itself: a marker object of S3, or a file that was listed."""
     return str(info["name"]).strip("/") == full.strip("/")
 
 
@@ -226,7 +226,7 @@ class RemoteFile:
         return len(piece)
 
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The whole range: no remote file system tells its holes."""
+        """Yield the whole range: no remote file system tells its holes."""
         end = min(end, self.size() if self._size is None else self._size)
         if start < end:
             yield start, end

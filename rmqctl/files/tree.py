@@ -58,20 +58,20 @@ class Tree(Protocol):
         ...
 
     def stat(self, path: str) -> Entry | None:
-        """What is known of one path; None when nothing is there."""
+        """Return what is known of one path; None when nothing is there."""
         ...
 
     def open(self, path: str) -> ByteSource:
-        """The bytes of one file; opened when first read."""
+        """Return the bytes of one file; opened when first read."""
         ...
 
     def child(self, path: str) -> Tree:
-        """The tree below a directory of this one."""
+        """Return the tree below a directory of this one."""
         ...
 
 
 def join(path: str, name: str) -> str:
-    """A path inside a tree."""
+    """Return a path inside a tree."""
     return f"{path}/{name}" if path else name
 
 
@@ -158,12 +158,12 @@ class LocalTree:
         return LocalTree(self.full(path))
 
     def full(self, path: str) -> str:
-        """The path on this machine."""
+        """Return the path on this machine."""
         return f"{self.root}/{path}" if path else self.root
 
 
 def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
-    """A directory entry; a link that leads nowhere or in a circle counts as a file of unknown size."""
+    """Return a directory entry; a link that leads nowhere or in a circle counts as a file of unknown size."""
     try:
         directory = found.is_dir()
         status = found.stat() if sizes else None
@@ -201,7 +201,7 @@ def plain_directories(tree: Tree, path: str) -> list[str] | None:
 
 
 def read_all(tree: Tree, path: str, limit: int = 64 << 20) -> bytes | None:
-    """A small file whole, at most ``limit`` bytes; None when it is not there."""
+    """Return a small file whole, at most ``limit`` bytes; None when it is not there."""
     entry = tree.stat(path)
     if entry is None or entry.is_directory:
         return None

@@ -50,7 +50,7 @@ class FileLayer:
 
     @contextmanager
     def edit(self, path: str) -> Iterator[OpenFile]:
-        """A file that is there, open for writing."""
+        """Give a file that is there, open for writing."""
         fd = self.request("open", path, lambda: os.open(path, os.O_RDWR | os.O_CLOEXEC))
         try:
             yield OpenFile(self, fd, path)
@@ -59,7 +59,7 @@ class FileLayer:
 
     @contextmanager
     def create(self, path: str, mode: int = 0o666) -> Iterator[OpenFile]:
-        """A new file, open for writing; it must not be there."""
+        """Give a new file, open for writing; it must not be there."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = self.request("create", path, lambda: os.open(path, flags, mode))
         try:
@@ -74,7 +74,7 @@ class FileLayer:
         self.request("rename", new, lambda: Path(old).rename(new))
 
     def link(self, old: str, new: str) -> None:
-        """A second name for a file."""
+        """Give a file a second name."""
         self.request("link", new, lambda: os.link(old, new))
 
     def symlink(self, target: str, path: str) -> None:
@@ -172,7 +172,8 @@ class Disk:
     """
 
     def open(self, path: Path, size: int | None = None) -> int:
-        """A descriptor for reading and writing; a file that is missing or shorter is extended to ``size``, sparse.
+        """Return a descriptor for reading and writing; a file that is missing or shorter is extended to ``size``,
+        sparse.
 
         A new file gets owner, group and permissions of its directory: a broker must be able to open what root made.
         """
@@ -195,7 +196,7 @@ class Disk:
             return fd
 
     def _new(self, path: Path, size: int) -> int:
-        """A new file that is there at its full length or not at all, whenever the process is killed.
+        """Return a new file that is there at its full length or not at all, whenever the process is killed.
 
         No broker starts on a queue or log file of another length. Where the system cannot make a file without a
         name, it is made by its name and extended by the caller.
@@ -276,7 +277,7 @@ class Disk:
                 os.close(fd)
 
     def used(self, path: Path) -> float:
-        """The used part of the file system that a path lies or will lie on, in whole percent rounded up.
+        """Return the used part of the file system that a path lies or will lie on, in whole percent rounded up.
 
         What is kept for root counts as neither used nor free (UtilAll.getDiskPartitionSpaceUsedPercent).
         """
@@ -315,7 +316,7 @@ class Disk:
 
 
 def _name(fd: int) -> str:
-    """The path of an open file, where the system tells it."""
+    """Return the path of an open file, where the system tells it."""
     try:
         return str(Path(f"/proc/self/fd/{fd}").readlink())
     except OSError:

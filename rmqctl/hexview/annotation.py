@@ -103,7 +103,7 @@ class View:
         return parts[-3] if len(parts) >= 3 else ""
 
     def head(self, data: bytes) -> bytes:
-        """The part of a field's bytes to carry."""
+        """Return the part of a field's bytes to carry."""
         return data if self.limit is None else data[: self.limit]
 
     def note(
@@ -118,7 +118,7 @@ class View:
         wrong: bool = False,
         group: Group | None = None,
     ) -> Annotation:
-        """An annotation of this file; ``size`` where ``data`` is only the beginning."""
+        """Return an annotation of this file; ``size`` where ``data`` is only the beginning."""
         length = len(data) if size is None else size
         raw = self.head(data)
         shown = value[: len(raw)] if isinstance(value, (str, bytes)) and len(raw) < length else value

@@ -45,7 +45,7 @@ class Layout:
         self._runs = [(_steps(run), run.fields[-1].name if run.tail else "") for run in plan.runs]
 
     def leaves(self, data: bytes, stop: int | None = None) -> Iterator[Leaf]:
-        """The fields of the structure at ``data[0]``, in file order, up to the first that does not fit.
+        """Yield the fields of the structure at ``data[0]``, in file order, up to the first that does not fit.
 
         Args:
             data: the structure's bytes, or the first of them.
@@ -93,7 +93,7 @@ def _steps(run: Run) -> list[tuple[str, struct.Struct | None, int]]:
 
 
 def layout_of(schema: Any) -> Layout:
-    """The layout of a schema without branches."""
+    """Return the layout of a schema without branches."""
     return Layout(plan_of(schema))
 
 
@@ -101,7 +101,7 @@ _OF_PLANS: dict[int, Layout] = {}
 
 
 def layout_of_plan(plan: Plan) -> Layout:
-    """The layout of a plan that lives as long as the process, made once."""
+    """Return the layout of a plan that lives as long as the process, made once."""
     found = _OF_PLANS.get(id(plan))
     if found is None or found.plan is not plan:
         found = _OF_PLANS[id(plan)] = Layout(plan)

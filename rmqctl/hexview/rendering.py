@@ -113,7 +113,7 @@ class _Page:
         self.text_width = max(width - left - 1, _LEAST_TEXT)
 
     def heading(self, group: Group) -> Iterator[str]:
-        """The line of a record, unit or entry."""
+        """Yield the line of a record, unit or entry."""
         text = f"{group.name} {printable(group.title)}".rstrip()
         style = _WRONG if group.wrong else _GROUP
         for number, piece in enumerate(self._wrapped(f"{text} {span(group.offset, group.size)}", 0)):
@@ -129,7 +129,7 @@ class _Page:
             yield self._line(note.offset, b"", 0, f"{'  ' * depth}{self._paint(printable(outer[depth]), _NAME)}")
 
     def field(self, note: Annotation) -> Iterator[str]:
-        """The lines of one field."""
+        """Yield the lines of one field."""
         pieces = self._text(note)
         rows = [] if note.path[-1] in _FOLDED else list(self._rows(note))
         for number in range(max(len(rows), len(pieces), 1)):

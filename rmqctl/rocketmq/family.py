@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_at(place: Place) -> Store | LoneFile | None:
-    """The store at a path, around it, or the lone file; None where nothing is of RocketMQ."""
+    """Return the store at a path, around it, or the lone file; None where nothing is of RocketMQ."""
     from rmqctl.rocketmq.store.locate import open_path
 
     found = open_path(place.path, commit_log=place.commit_log, broker_conf=place.broker_conf)
@@ -456,7 +456,7 @@ def _diff(
 
 
 def _of_family(store: Store, option: str) -> RocketMQ:
-    """A store that is to be of RocketMQ, too.
+    """Return a store that is to be of RocketMQ, too.
 
     Raises:
         WrongUsage: it is not.

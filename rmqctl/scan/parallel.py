@@ -79,7 +79,7 @@ class Ordered(Generic[PartT, ResultT]):
     keeps: bool = False
 
     def results(self, parts: Iterable[PartT]) -> Iterator[ResultT]:
-        """The results in the order of the parts.
+        """Yield the results in the order of the parts.
 
         Raises:
             Exception: what a worker raised.
@@ -107,7 +107,7 @@ class Ordered(Generic[PartT, ResultT]):
             crew.end()
 
     def _next(self, crew: _Crew, waiting: deque[tuple[int, int]], free: deque[int]) -> Any:
-        """The next result; its slot is given to the part that is begun after the next call for one."""
+        """Return the next result; its slot is given to the part that is begun after the next call for one."""
         number, slot = waiting.popleft()
         if not crew.has(number):
             self.idle()
@@ -160,7 +160,7 @@ class _Crew:
         return number in self._answers
 
     def take(self, number: int) -> Sent:
-        """The answer to a part, as soon as it is there.
+        """Return the answer to a part, as soon as it is there.
 
         Raises:
             Exception: what the worker raised.
@@ -236,7 +236,7 @@ def _died(process: BaseProcess) -> IOFailure:
 def _serve(
     make: Callable[[], Callable[[Any], Any]], memory: mmap | None, pipe: Connection, others: list[Connection]
 ) -> None:
-    """The life of a worker: parts in, answers out, until nobody is at the other end."""
+    """Serve as a worker: parts in, answers out, until nobody is at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal's Ctrl-C the parent is the judge
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # or this process would keep the pipe of a dead parent open
@@ -263,7 +263,7 @@ def _serve(
 
 
 def _as_sent(error: Exception) -> Exception:
-    """An exception that arrives, with where it comes from."""
+    """Return an exception that arrives, with where it comes from."""
     import traceback
 
     lines = traceback.format_exc()

@@ -48,7 +48,7 @@ class Side:
 
     @classmethod
     def of_store(cls, store: RocketMQStore, name: str) -> Side:
-        """A store as typed: all of it, its log or a file of that, or its queues.
+        """Return a store as typed: all of it, its log or a file of that, or its queues.
 
         Raises:
             NotAStore: the path leads to another part of a store.
@@ -63,7 +63,7 @@ class Side:
 
     @classmethod
     def of_file(cls, tree: Tree, path: str, name: str) -> Side:
-        """A file of a log that lies in no store.
+        """Return a file of a log that lies in no store.
 
         Raises:
             NotAStore: it is no file of a commit log.
@@ -255,7 +255,7 @@ def _is_sound(record: dict[str, Any]) -> bool:
 
 
 def _short(value: object) -> str:
-    """A value that fits a sentence; of long ones the end, where ids that are made one after the other differ."""
+    """Return a value that fits a sentence; of long ones the end, where ids that are made one after the other differ."""
     if value is None:
         return "none"
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -336,7 +336,7 @@ class Differences:
         return self._replaced
 
     def only(self, which: str) -> Ranges:
-        """What only one side has; ``which`` is ``a`` or ``b``."""
+        """Return what only one side has; ``which`` is ``a`` or ``b``."""
         side, rows = (self.a, self.joined.only_a) if which == "a" else (self.b, self.joined.only_b)
         some = side.take(rows)
         return Ranges(len(rows), int(some.size.sum()), dict(self._queues(some)))
@@ -372,7 +372,7 @@ class Differences:
     def _ranges(
         self, kind: FindingKind, log: Log, other: Log, side: Columns, rows: Ints
     ) -> Iterator[tuple[int, Finding]]:
-        """Records without partner, those that follow each other in the log as one range."""
+        """Yield records without partner, those that follow each other in the log as one range."""
         letter, missing = ("A", "B") if kind is DIFF_ONLY_A else ("B", "A")
         for part in np.split(rows, np.flatnonzero(np.diff(side.seq[rows]) != 1) + 1) if len(rows) else []:
             some = side.take(part)

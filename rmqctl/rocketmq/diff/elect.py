@@ -80,7 +80,7 @@ def _replica(name: str, store: RocketMQStore) -> _Replica:
 
 
 def _epochs_of(store: RocketMQStore) -> tuple[tuple[int, int], ...]:
-    """The master epochs of a store; none where it keeps none, or none that can be read."""
+    """Return the master epochs of a store; none where it keeps none, or none that can be read."""
     for name in (_EPOCHS, f"{_EPOCHS}.bak"):
         if store.tree.stat(name) is None:
             continue
@@ -149,7 +149,7 @@ def _sound(columns: Columns, replica: _Replica) -> Columns:
 
 
 def _common_end(a: _Replica, b: _Replica) -> int:
-    """The physical offset up to which both have the same epochs, as far as both reach."""
+    """Return the physical offset up to which both have the same epochs, as far as both reach."""
     end = min(a.end, b.end)
     for (epoch_a, start_a), (epoch_b, start_b) in zip(a.epochs, b.epochs, strict=False):
         if (epoch_a, start_a) != (epoch_b, start_b):
@@ -172,7 +172,7 @@ def _amount(columns: Columns) -> Amount:
 
 
 def _ranges(places: Sequence[tuple[int, int]]) -> Amount:
-    """Records as a number and the ranges of physical offsets, first and last byte."""
+    """Return records as a number and the ranges of physical offsets, first and last byte."""
     found = list[tuple[int, int]]()
     for physical, size in places:
         if found and found[-1][1] + 1 >= physical:

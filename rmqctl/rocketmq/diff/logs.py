@@ -70,7 +70,7 @@ class _Stream(Generic[T]):
         return int(self.keys[-1])
 
     def take(self, bound: int) -> Part[T]:
-        """The items up to a key."""
+        """Return the items up to a key."""
         begin, self.at = self.at, max(self.at, int(np.searchsorted(self.keys, bound, "right")))
         part = Part(self.keys[begin : self.at], self._of, begin)
         if len(part.keys):
@@ -122,7 +122,7 @@ class Columns(NamedTuple):
     properties: Ints
 
     def take(self, rows: Ints) -> Columns:
-        """The rows of an index."""
+        """Return the rows of an index."""
         return Columns(*(column[rows] for column in self))
 
 
@@ -254,7 +254,7 @@ class Log:
         return sum(log.gap_before(at) is not None for at in range(len(self.files)))
 
     def numbers(self) -> dict[str, int]:
-        """The number of each file, by name."""
+        """Return the number of each file, by name."""
         return {file.name: number for number, file in enumerate(self.files)}
 
 

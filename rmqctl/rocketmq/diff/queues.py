@@ -65,7 +65,7 @@ class StoreQueues:
         return set(self._files) | set(self._rocks)
 
     def file_name(self, key: Key, offset: int) -> tuple[str, int]:
-        """The file that holds a queue offset, and where in it; the directory where none does."""
+        """Return the file that holds a queue offset, and where in it; the directory where none does."""
         if key in self._files:
             position = offset * self.dtype.itemsize
             for file in self._files[key].files:
@@ -157,7 +157,7 @@ class QueueDiff:
                 yield from laid.findings
 
     def compare(self, keys: list[QueueKey]) -> QueuesLaid:
-        """The same for some queues.
+        """Return the same for some queues.
 
         Raises:
             OSError: a file cannot be read.
@@ -179,7 +179,7 @@ class QueueDiff:
             yield from self._queue(key, one, two)
 
     def _queue(self, key: Key, one: StoreQueues, two: StoreQueues) -> Iterator[Finding]:
-        """The differences of one queue."""
+        """Yield the differences of one queue."""
         found: dict[FindingKind, list[Ints]] = {k: [] for k in _KINDS}
         told: dict[int, str] = {}
         for a, b in merge(one.pieces(key), two.pieces(key)):

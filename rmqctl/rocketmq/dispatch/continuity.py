@@ -1,4 +1,4 @@
-"""Does QUEUEOFFSET continue each queue? (spec 2.16, 14.25)
+"""Whether QUEUEOFFSET continues each queue (spec 2.16, 14.25).
 
 Every message of a (topic, queue) carries the next offset of that queue. The expectation of each
 queue is carried from block to block in arrays; only breaks are looked at one by one. Prepared and
@@ -73,7 +73,7 @@ class Continuity:
         self.new_topics: list[tuple[bytes, int]] = []
 
     def topics(self, found: LogBlock) -> Ints:
-        """The number of each record's topic; keeps which topics are new."""
+        """Return the number of each record's topic; keeps which topics are new."""
         topics, names = found.topics(self._topics), self._topics.texts
         first = {n: int(np.argmax(topics == n)) for n in range(self._named, len(names))}
         self.new_topics = [(names[n], row) for n, row in first.items() if topics[row] == n]
@@ -81,7 +81,7 @@ class Continuity:
         return topics
 
     def block(self, found: LogBlock, damaged: list[tuple[int, int]]) -> list[Finding]:
-        """Findings for records that do not continue their queue; a hole with damage in it is none."""
+        """Return findings for records that do not continue their queue; a hole with damage in it is none."""
         queue, row = found.by_queue(self._topics, self._queues)
         kinds_of = found.block["sys_flag"] & TRANSACTION
         if kinds_of.any():
@@ -90,7 +90,7 @@ class Continuity:
         return self._follow(found.block, queue, row, damaged) if len(row) else []
 
     def spans(self) -> dict[Key, QueueSpan]:
-        """The span of each queue seen so far."""
+        """Return the span of each queue seen so far."""
         found = {}
         keys = self._queues.keys()
         for number, (first, place) in self._first.items():
@@ -102,7 +102,7 @@ class Continuity:
         return found
 
     def _follow(self, block: Block, queue: Ints, row: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
-        """Records sorted by queue, those of one queue in log order."""
+        """Return records sorted by queue, those of one queue in log order."""
         starts = run_starts(queue)
         self._grow(block, queue[starts], row[starts])
         offset, step = block["queue_offset"][row], messages_in(block)[row]
@@ -122,7 +122,7 @@ class Continuity:
         return findings
 
     def _follow_one(self, block: Block, number: int, rows: Ints, damaged: list[tuple[int, int]]) -> list[Finding]:
-        """A queue with a break in this block, record by record."""
+        """Return a queue with a break in this block, record by record."""
         findings = []
         steps, offsets = messages_in(block), block["queue_offset"]
         for row in rows.tolist():
@@ -188,7 +188,7 @@ def _break(block: Block, row: int, expected: int, found: int) -> Finding:
 
 
 def break_finding(topic: bytes, queue_id: int, place: tuple[str, int, int], expected: int, found: int) -> Finding:
-    """The finding for a record at ``place`` (file, offset of the field, physical offset of the record)."""
+    """Return the finding for a record at ``place`` (file, offset of the field, physical offset of the record)."""
     repeated = found < expected
     what = "the offset was given before" if repeated else f"{found - expected} messages are missing in between"
     return Finding(
@@ -212,7 +212,7 @@ class ContinuityJoin:
         self._last: dict[Key, QueueSpan] = {}
 
     def add(self, partial: ContinuityPartial, damaged: list[tuple[int, int]]) -> Iterator[Finding]:
-        """The breaks in front of the next split.
+        """Yield the breaks in front of the next split.
 
         Args:
             damaged: ranges up to the end of this split, ascending; a hole with damage in it is no break.

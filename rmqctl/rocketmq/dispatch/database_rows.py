@@ -90,7 +90,7 @@ class MessageRows:
     delivered: set[bytes] = field(default_factory=set)
 
     def of(self, family: str) -> Rows:
-        """The rows of a column family."""
+        """Return the rows of a column family."""
         return {INDEX_FAMILY: self.index, TIMER_FAMILY: self.timers, HALF_FAMILY: self.halves}[family]
 
     def add(self, record: Fields) -> None:
@@ -112,7 +112,7 @@ class MessageRows:
             self.index_mark, self.index_time = physical, stored
 
     def _timer(self, record: Fields, properties: dict[bytes, bytes], physical: int) -> None:
-        """A timer, one that takes another back, or the message of a timer that was delivered."""
+        """Add a timer, one that takes another back, or the message of a timer that was delivered."""
         out, unique = properties.get(_OUT, b""), properties.get(_UNIQUE_KEY, b"")
         due = int(out) if out.isdigit() and len(out) < 19 else -1
         if record["topic"] != WHEEL_TOPIC:
@@ -172,7 +172,7 @@ class Marks:
 
 
 def marks_in(store: RocketMQStore, rows: Callable[[str], Mapping[bytes, bytes]], *, is_whole: bool = True) -> Marks:
-    """The marks that the rows of each family name.
+    """Return the marks that the rows of each family name.
 
     Args:
         is_whole: all rows can be read; else a family without rows may have had some, and broker.conf alone counts.
@@ -201,6 +201,6 @@ def _number(value: bytes | None) -> int | None:
 
 
 def wheel_offset(store: RocketMQStore) -> int:
-    """The next queue offset that the timer wheel would read."""
+    """Return the next queue offset that the timer wheel would read."""
     data = read_all(store.tree, "config/timercheck") or b""
     return TimerCheck.parse(data[: TimerCheck.sizeof()].ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset

@@ -148,7 +148,7 @@ class Dispatcher:
         self._done.last_store_timestamp = int(block["store_timestamp"][-1])
 
     def take(self) -> Dispatched:
-        """What was collected since the last call."""
+        """Return what was collected since the last call."""
         done, self._done = self._done, Dispatched()
         if self._queued:
             done.pieces = list(self._pieces(_Queued.concatenate(self._queued)))
@@ -159,7 +159,7 @@ class Dispatcher:
         return done
 
     def _pairs(self, found: LogBlock) -> Pairs:
-        """The properties, as the release of the rules reads them."""
+        """Return the properties, as the release of the rules reads them."""
         return early_pairs(found.pairs) if self.rules.strict_properties else found.pairs
 
     # --- queues -------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class Dispatcher:
         return np.isin(keys >> 32, numbers)
 
     def _pieces(self, queued: _Queued) -> list[Piece]:
-        """The rows by queue, those of each queue in log order."""
+        """Return the rows by queue, those of each queue in log order."""
         order = np.argsort(queued.number, kind="stable")
         numbers, units, offsets = queued.number[order], queued.units[order], queued.offset[order]
         first = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))

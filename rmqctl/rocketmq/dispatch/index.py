@@ -43,7 +43,7 @@ class IndexHead:
         return cls(begin, end, first, last, slots, max(count, 1), count > 0)
 
     def pack(self) -> bytes:
-        """The 40 bytes on disk."""
+        """Return the 40 bytes on disk."""
         count = self.index_count if self.on_disk else 0
         times = self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset
         return _HEADER.pack(*times, self.hash_slot_count, count)
@@ -53,7 +53,7 @@ class IndexHead:
         return self.index_count >= geometry.entries
 
     def successor(self) -> IndexHead:
-        """The header that a file begins with which follows this full one."""
+        """Return the header that a file begins with which follows this full one."""
         offset, time = max(self.end_phy_offset, 0), max(self.end_timestamp, 0)
         return IndexHead(time, time, offset, offset)
 
@@ -78,7 +78,7 @@ class IndexHead:
         return number
 
     def copy(self) -> IndexHead:
-        """An independent copy."""
+        """Return an independent copy."""
         return replace(self)
 
 

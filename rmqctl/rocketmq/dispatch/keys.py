@@ -119,7 +119,7 @@ class DelayLevels:
 
 
 def likely_delay(shown: Iterable[int], usual: int) -> int:
-    """The delay of a level, ms: what most units show, of equally many the usual one, or whole seconds.
+    """Return the delay of a level, ms: what most units show, of equally many the usual one, or whole seconds.
 
     Args:
         usual: the delay of this level where nobody configured it.

@@ -192,7 +192,7 @@ def queue_rows(
 
 
 def by_topic(rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
-    """The rows added up, one a topic."""
+    """Return the rows added up, one a topic."""
     topics: dict[str, list[QueueRow]] = {}
     for row in rows:
         topics.setdefault(row.topic, []).append(row)
@@ -215,7 +215,9 @@ def _sum(topic: str, queues: list[QueueRow]) -> dict[str, Any]:
 def _ranges(
     store: RocketMQStore, log: LogRange, wanted: Collection[Key] | None, *, look_at_all: bool
 ) -> tuple[list[QueueRange], int]:
-    """The wanted queues, and the physical offset behind the last record that any queue has a unit for; -1 without."""
+    """Return the wanted queues, and the physical offset behind the last record that any queue has a unit for; -1
+    without.
+    """
     found: list[QueueRange] = []
     ends = {QUEUES: -1, BATCH_QUEUES: -1}
     for queue in _queues(store) if wanted is None or look_at_all else _named(store, wanted):
@@ -233,7 +235,7 @@ def _ranges(
 
 
 def _tails(store: RocketMQStore, release: Release, dispatched: int, log: LogReader) -> dict[Key, Tail]:
-    """What the next start dispatches: after a clean stop 5.0.0 to 5.3.1 nothing, later all but the first record."""
+    """Return what the next start dispatches: after a clean stop 5.0.0 to 5.3.1 nothing, later all but one record."""
     if store.state != "clean" or release < _NO_DISPATCH:
         return undispatched(store, dispatched, log)
     return undispatched(store, dispatched, log, but_first=True) if release >= _DISPATCH_BEHIND else {}
@@ -246,7 +248,7 @@ def _queues(store: RocketMQStore) -> Iterator[Queue]:
 
 
 def _named(store: RocketMQStore, wanted: Collection[Key]) -> Iterator[Queue]:
-    """The queues of these keys that are there."""
+    """Yield the queues of these keys that are there."""
     for kind, dtype in ((QUEUES, UNIT), (BATCH_QUEUES, BATCH_UNIT)):
         places = (QueueFiles(kind, topic, queue, f"{kind}/{topic}/{queue}", store.tree) for topic, queue in wanted)
         if not (store.is_rocksdb and kind == QUEUES):
@@ -261,12 +263,12 @@ def _last_end(queue: Queue, log: LogRange) -> int:
 
 
 def _rocksdb_ranges(store: RocketMQStore, log: LogRange) -> list[QueueRange]:
-    """The same for RocksDB queues, unit by unit."""
+    """Return the same for RocksDB queues, unit by unit."""
     return _ranges_of(rocksdb_units(store), log)
 
 
 def _light_ranges(store: RocketMQStore, log: LogRange) -> tuple[list[QueueRange], int]:
-    """The light queues that lie in the database alone, and how far the database reaches in the log."""
+    """Return the light queues that lie in the database alone, and how far the database reaches in the log."""
     with open_queues(store) as database:
         units = (unit for unit in database.units() if store.in_database(unit.topic))
         return _ranges_of(units, log), max(database.dispatched_end(), log.begin)

@@ -58,7 +58,7 @@ def shown_delays(store: RocketMQStore) -> dict[int, int]:
 
 
 def _delays_in_database(store: RocketMQStore) -> dict[int, int]:
-    """The same of queues in RocksDB, whose units hold the store time; nothing where they cannot be read."""
+    """Return the same of queues in RocksDB, whose units hold the store time; nothing where they cannot be read."""
     found: dict[int, int] = {}
     if not can_read():
         return found
@@ -92,7 +92,7 @@ _MULTI_DISPATCH, _TOPIC_TESTED, _TAG_ENTRIES = Release(4, 9, 3), Release(5, 0, 0
 
 
 def no_batch_topics() -> frozenset[bytes]:
-    """The default of `DispatchRules.batch_topics`."""
+    """Return the default of `DispatchRules.batch_topics`."""
     return frozenset()
 
 
@@ -120,7 +120,7 @@ class DispatchRules:
 
     @classmethod
     def of(cls, store: RocketMQStore, as_release: Release | None = None) -> DispatchRules:
-        """The rules of the broker that wrote a store.
+        """Return the rules of the broker that wrote a store.
 
         Args:
             as_release: dispatch as this release does; default: the latest that the store shows.
@@ -260,7 +260,7 @@ class DispatchRequest:
 
 
 def request_of(record: bytes, rules: DispatchRules, offset: int = 0) -> DispatchRequest:
-    """The request of the record whose bytes start at ``offset``.
+    """Return the request of the record whose bytes start at ``offset``.
 
     Raises:
         DecodeError: the bytes are no record.
@@ -270,7 +270,7 @@ def request_of(record: bytes, rules: DispatchRules, offset: int = 0) -> Dispatch
 
 
 def request_of_fields(fields: Mapping[str, Any], rules: DispatchRules) -> DispatchRequest:
-    """The request of a decoded record (`formats.rocketmq.message.decode_record`)."""
+    """Return the request of a decoded record (`formats.rocketmq.message.decode_record`)."""
     topic, properties = fields["topic"], properties_of(fields["properties"], rules)
     base, count = inner_batch(properties)
     return DispatchRequest(
@@ -295,7 +295,7 @@ def properties_of(text: bytes, rules: DispatchRules) -> dict[bytes, bytes]:
 
 
 def unit_tags_code(topic: bytes, properties: Properties, store_timestamp: int, rules: DispatchRules) -> int:
-    """What a queue unit carries: the hash of TAGS, or for the schedule topic the delivery time, ms (spec 3.2)."""
+    """Return what a queue unit carries: the hash of TAGS, or in the schedule topic the delivery time, ms (spec 3.2)."""
     level = properties.get(b"DELAY", b"")
     if topic == SCHEDULE_TOPIC.encode() and _NUMBER.fullmatch(level) and int(level) > 0:
         return delivery_time(store_timestamp, int(level), dict(rules.delays))
@@ -324,7 +324,7 @@ def inner_batch(properties: Properties) -> tuple[int, int]:
 
 
 def extra_queues(topic: bytes, queue_id: int, properties: Properties, rules: DispatchRules) -> tuple[ExtraQueue, ...]:
-    """The queues of INNER_MULTI_DISPATCH; none unless each has an offset (spec 3.7)."""
+    """Return the queues of INNER_MULTI_DISPATCH; none unless each has an offset (spec 3.7)."""
     names, offsets = properties.get(b"INNER_MULTI_DISPATCH"), properties.get(b"INNER_MULTI_QUEUE_OFFSET")
     if not names or not offsets or not rules.dispatches_extra(topic):
         return ()
@@ -332,7 +332,7 @@ def extra_queues(topic: bytes, queue_id: int, properties: Properties, rules: Dis
 
 
 def split_extra(names: bytes, offsets: bytes, queue_id: int, rules: DispatchRules) -> tuple[ExtraQueue, ...]:
-    """The pairs of two comma-separated texts; none where they differ in number or an offset is no number."""
+    """Return the pairs of two comma-separated texts; none where they differ in number or an offset is no number."""
     topics, numbers = _java_split(names), _java_split(offsets)
     if len(topics) != len(numbers) or not all(map(_NUMBER.fullmatch, numbers)):
         return ()

@@ -121,7 +121,9 @@ class QueueSeries:
             self._sink.write(QUEUES, piece.key, appended)
 
     def _filled(self, state: QueueState, piece: Piece) -> Piece:
-        """The piece without holes in its queue offsets; as it is where they do not ascend, or the hole is no hole."""
+        """Return the piece without holes in its queue offsets; as it is where they do not ascend, or the hole is no
+        hole.
+        """
         offsets = _offsets(piece)
         if state.begin < 0 and len(offsets) > 1 and not 0 <= offsets[0] < offsets[1]:
             offsets = np.concatenate([[offsets[1] - 1], offsets[1:]])  # the first record's field is damaged
@@ -135,7 +137,7 @@ class QueueSeries:
         return Piece(piece.key, np.repeat(piece.units, steps), first)
 
     def _extended(self, piece: Piece, times: Ints) -> Piece:
-        """The piece with addresses of extension units for tags codes; writes these units."""
+        """Return the piece with addresses of extension units for tags codes; writes these units."""
         state = self.extension.setdefault(piece.key, ExtState(self.sizes.extension))
         units, offsets = piece.units.copy(), _offsets(piece).tolist()
         for row, (code, time) in enumerate(zip(units["tags_code"].tolist(), times.tolist(), strict=True)):
@@ -169,7 +171,7 @@ class IndexSink(Protocol):
         ...
 
     def close(self, head: IndexHead, slots: Slots) -> None:
-        """The current file is complete; the next entries go to a new one."""
+        """End the current file; the next entries go to a new one."""
         ...
 
 
@@ -234,7 +236,7 @@ class IndexSeries:
             self._sink.close(self.heads[-1], self._slots)
 
     def _last(self) -> IndexHead:
-        """The file that the next entry goes to: a new one if there is none, or the last is full."""
+        """Return the file that the next entry goes to: a new one if there is none, or the last is full."""
         if self.heads and not self.heads[-1].is_full(self.geometry):
             return self.heads[-1]
         if self.heads:
@@ -260,7 +262,7 @@ class IndexSeries:
 
 
 def _note(head: IndexHead, count: int, new: int, physical: Ints, times: Ints) -> None:
-    """What `count` puts change in a header."""
+    """Change in a header what `count` puts change."""
     head.put(int(physical[0]), int(times[0]), new_slot=False)
     head.index_count += count - 1
     head.hash_slot_count += new
@@ -282,7 +284,7 @@ def not_yet(columns: IndexColumns, end: int) -> npt.NDArray[np.bool_]:
 
 
 def chain(table: Slots, slots: Slots, number: int) -> Slots:
-    """Number of the entry before each one in its slot, 0 for none, shape (n,); brings the table up to date.
+    """Return the number of the entry before each one in its slot, 0 for none, shape (n,); brings the table up to date.
 
     Args:
         table: newest entry of each slot, shape (slots,); changed.

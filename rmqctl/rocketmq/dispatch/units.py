@@ -76,7 +76,7 @@ class QueueState:
         return Appended(position, blank + _UNIT.pack(physical, size, tags_code))
 
     def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> list[Appended]:
-        """The same for records in log order, shape (n,) each; in one piece where nothing is out of order."""
+        """Return the same for records in log order, shape (n,) each; in one piece where nothing is out of order."""
         new = physical + size > self.max_physical
         if not new.any():
             return []
@@ -167,7 +167,7 @@ class BatchQueueState:
 
 
 def batch_unit(request: DispatchRequest) -> bytes:
-    """The 46 bytes of a record's unit."""
+    """Return the 46 bytes of a record's unit."""
     values = (
         request.physical_offset,
         request.size,

@@ -25,7 +25,8 @@ _SHOWN_BYTES = 256
 
 
 def database_rows(store: RocketMQStore, path: str, wanted: Filter) -> Iterator[Row]:
-    """The rows of a database, family by family in the order of their names, those in the write-ahead log included.
+    """Yield the rows of a database, family by family in the order of their names, those in the write-ahead log
+    included.
 
     Args:
         wanted: of queues of other topics no unit is read; all other filters are applied to the rows later.
@@ -60,7 +61,7 @@ def _rows(path: str, family: str, row: tuple[bytes, bytes], decode: Decoder) -> 
 
 
 def _prefixes(path: str, wanted: Filter) -> list[bytes]:
-    """What the keys to be read begin with."""
+    """Return what the keys to be read begin with."""
     if path not in (QUEUES, SEPARATE_QUEUES) or not wanted.topics:
         return [b""]
     return [rocksdb.topic_prefix(topic.encode("utf-8", "surrogateescape")) for topic in wanted.topics]

@@ -101,7 +101,7 @@ class Tail:
                 self.wait()
 
     def _look(self) -> Iterator[LogBlock]:
-        """What has come since the last look."""
+        """Yield what has come since the last look."""
         files = [file for file in self.dump.now() if file.base + file.size > self._position]
         log = CommitLog(files, lead=self.dump.log.lead)
         self.dump.log = log
@@ -114,7 +114,7 @@ class Tail:
                 return
 
     def _file(self, context: FileContext) -> Iterator[LogBlock]:
-        """New records of one file, each block without its last record, which comes by itself."""
+        """Yield new records of one file, each block without its last record, which comes by itself."""
         base, lead = context.file.base, context.file.lead or self.dump.log.lead
         last: LogBlock | None = None
         start = max(self._position - base, 0)
@@ -156,7 +156,7 @@ def _read(context: FileContext, position: int, size: int) -> bytes:
 
 
 def _split(found: LogBlock, lead: int) -> tuple[LogBlock, LogBlock | None]:
-    """A block without its last record, if that ends the block, and that record with bytes of its own."""
+    """Return a block without its last record, if that ends the block, and that record with bytes of its own."""
     block = found.block
     if not len(block) or block.blanks:
         return found, None
@@ -175,7 +175,7 @@ def _split(found: LogBlock, lead: int) -> tuple[LogBlock, LogBlock | None]:
 
 
 def _end(found: LogBlock, last: LogBlock | None) -> int:
-    """The position in the file up to which a block has been handed on: in front of the record held back."""
+    """Return the position in the file up to which a block has been handed on: in front of the record held back."""
     if last is not None:
         return int(last.block.position[0]) - int(last.block.at[0])
     block = found.block
@@ -217,12 +217,12 @@ class Dump:
 
     @classmethod
     def of_store(cls, store: RocketMQStore, request: Request) -> Dump:
-        """What the store's selection means: the commit log for the root."""
+        """Return what the store's selection means: the commit log for the root."""
         return cls(store_sources(store, request), request)
 
     @classmethod
     def of_file(cls, tree: Tree, name: str, request: Request) -> Dump:
-        """A single file outside a store.
+        """Return a single file outside a store.
 
         Raises:
             NotAStore: neither name nor content is that of a store's file.
@@ -246,7 +246,7 @@ class Dump:
                 return
 
     def lines(self) -> Iterator[Piece]:
-        """The same as JSON lines, in pieces of many lines; messages are not made into objects on the way.
+        """Yield the same as JSON lines, in pieces of many lines; messages are not made into objects on the way.
 
         Raises:
             NotAStore: a file is none of a store's.
@@ -281,7 +281,7 @@ class Dump:
         return logs[0] if len(logs) == len(self.sources) == 1 else None
 
     def follow(self) -> Iterator[Row | None]:
-        """What is in the log (:attr:`log`) and what comes, without end; None when the next row may take a while.
+        """Yield what is in the log (:attr:`log`) and what comes, without end; None when the next row may take a while.
 
         Raises:
             OSError: a file cannot be read.
@@ -319,7 +319,7 @@ class Dump:
                 self.outcome.hidden += 1
 
     def _counted(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The rows up to the limit, counted as they go by."""
+        """Yield the rows up to the limit, counted as they go by."""
         if self._left == 0:
             return
         for row in rows:
@@ -379,7 +379,7 @@ class MessageLines:
         self._hosts = _Recurring(lambda raw: orjson.dumps(host_text(raw.to_bytes(8, "big"))))
 
     def pieces(self, part: Part) -> Iterator[bytes | memoryview]:
-        """The rows of a part, many lines a piece, with what stands between them."""
+        """Yield the rows of a part, many lines a piece, with what stands between them."""
         lines, at = self.lines(part.block, part.crc_ok), 0
         for place, row in part.between:
             yield _text(lines, at, place)
@@ -388,11 +388,11 @@ class MessageLines:
         yield _text(lines, at, len(lines))
 
     def objects(self, part: Part) -> Iterator[Row]:
-        """The rows of a part as objects."""
+        """Return the rows of a part as objects."""
         return merged(self._rows.rows(part.block, part.crc_ok), part.between)
 
     def lines(self, block: Block, crc_ok: Flags) -> Any:
-        """The rows of a block as an Arrow array of JSON texts, each with a newline at its end."""
+        """Return the rows of a block as an Arrow array of JSON texts, each with a newline at its end."""
         if len(block) < FEW:
             return pa.array(self._slow(block, crc_ok), pa.binary())
         properties = self._properties.json(properties_of(block))
@@ -466,7 +466,7 @@ def _few(before: bytes, values: npt.NDArray[Any]) -> Column:
 
 
 def _chosen(values: Iterable[Any], which: npt.NDArray[Any]) -> Column:
-    """The JSON of one of a few values for each row."""
+    """Return the JSON of one of a few values for each row."""
     json = [orjson.dumps(value) for value in values]
     if (which == which[0]).all():
         return json[int(which[0])]
@@ -474,7 +474,7 @@ def _chosen(values: Iterable[Any], which: npt.NDArray[Any]) -> Column:
 
 
 def _by_flag(flags: Ints, bits: int, name: Callable[[int], str]) -> Column:
-    """The JSON of what some bits of the flags mean."""
+    """Return the JSON of what some bits of the flags mean."""
     flags = flags & bits
     if (flags == flags[0]).all():
         return orjson.dumps(name(int(flags[0])))
@@ -490,7 +490,7 @@ class _Recurring:
         self._json: dict[Any, bytes] = {}
 
     def column(self, values: Any, before: bytes, behind: bytes = b"") -> Column:
-        """The JSON of each value of an Arrow array, with what stands before and behind it."""
+        """Return the JSON of each value of an Arrow array, with what stands before and behind it."""
         encoded = values.dictionary_encode()
         if len(self._json) > _KEPT:
             self._json.clear()
@@ -505,7 +505,7 @@ class _Recurring:
 
 
 def _or_null(values: Any, has: Flags) -> Column:
-    """The values, ``null`` for rows that have none."""
+    """Return the values, ``null`` for rows that have none."""
     if has.all():
         return values
     return pc.if_else(pa.array(has), values, b"null") if has.any() else b"null"
@@ -529,7 +529,7 @@ def _hex(ids: npt.NDArray[np.uint8]) -> Any:
 
 
 def _joined(columns: Iterable[Column]) -> Any:
-    """The columns put together row by row."""
+    """Return the columns put together row by row."""
     parts: list[Column] = []
     for column in columns:
         if isinstance(column, bytes) and parts and isinstance(parts[-1], bytes):

@@ -83,7 +83,7 @@ class _Index:
         self.count = min(max(header["index_count"], 1), geometry.entries)
 
     def slots(self) -> Iterator[Row]:
-        """Used slots, each with the numbers of its entries from the newest on, as far as they lead."""
+        """Yield used slots, each with the numbers of its entries from the newest on, as far as they lead."""
         hashes, previous = self._chain_columns()
         first = HEADER.packer.size
         for position, units in chunks(self.source, _SLOT, first, min(self.geometry.entries_at, self.size)):
@@ -225,14 +225,14 @@ def _log_chunk(file: StoreFile, position: int, units: Records, size: int) -> Ite
 
 
 def _blank(file: StoreFile, position: int, data: bytes) -> Iterator[Row]:
-    """The blank that closes a file, if it lies there."""
+    """Yield the blank that closes a file, if it lies there."""
     size, _, magic = _BLANK.unpack(data)
     if magic == BLANK_MAGIC:
         yield {"kind": "timer_log_blank", "file": file.name, "position": position, "size": size}
 
 
 def check_rows(data: bytes, file: str) -> Iterator[Row]:
-    """The progress of the timer; a file too short for its fields is read as zeros behind its end."""
+    """Yield the progress of the timer; a file too short for its fields is read as zeros behind its end."""
     values = _CHECK.packer.unpack(data[: _CHECK.packer.size].ljust(_CHECK.packer.size, b"\0"))
     yield {"kind": "timer_check", "file": file, **dict(zip(_CHECK.names, values, strict=True))}
 
@@ -244,7 +244,7 @@ _CHECKPOINT = plan_of(Checkpoint).runs[0]
 
 
 def checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
-    """The checkpoint; a file too short for its fields is read as zeros behind its end."""
+    """Yield the checkpoint; a file too short for its fields is read as zeros behind its end."""
     size = _CHECKPOINT.packer.size
     values = _CHECKPOINT.packer.unpack(data[:size].ljust(size, b"\0"))
     yield {"kind": "checkpoint", **dict(zip(_CHECKPOINT.names, values, strict=True))}
@@ -253,12 +253,12 @@ def checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
 
 
 def abort_rows(data: bytes, file: str) -> Iterator[Row]:
-    """The mark of an unclean exit, with the process id of a 5.x broker."""
+    """Yield the mark of an unclean exit, with the process id of a 5.x broker."""
     yield {"kind": "abort", "file": file, "size": len(data), "pid": abort_pid(data)}
 
 
 def lock_rows(data: bytes, file: str, *, held: bool | None) -> Iterator[Row]:
-    """The lock file.
+    """Yield the lock file.
 
     Args:
         held: a broker holds it now; None where nobody can tell.
@@ -281,7 +281,7 @@ def identity_rows(data: bytes, file: str) -> Iterator[Row]:
 
 
 def config_rows(data: bytes, file: str) -> Iterator[Row]:
-    """A JSON configuration file, parsed as fastjson parses it; if it cannot be read, a finding."""
+    """Yield a JSON configuration file, parsed as fastjson parses it; if it cannot be read, a finding."""
     try:
         yield {"kind": "config", "file": file, "content": parse_config(data)}
     except DecodeError as error:
@@ -289,7 +289,7 @@ def config_rows(data: bytes, file: str) -> Iterator[Row]:
 
 
 def text_rows(data: bytes, file: str, kind: str, line: Any) -> Iterator[Row]:
-    """A file of ``name=value`` lines; whole numbers become integers.
+    """Yield a file of ``name=value`` lines; whole numbers become integers.
 
     Args:
         line: schema of a line.
@@ -299,7 +299,7 @@ def text_rows(data: bytes, file: str, kind: str, line: Any) -> Iterator[Row]:
 
 
 def unknown_rows(data: bytes, size: int, file: str) -> Iterator[Row]:
-    """A file that belongs to no format: its size and how it begins."""
+    """Yield a file that belongs to no format: its size and how it begins."""
     yield {"kind": "file", "file": file, "size": size, "head": text_or_base64(data[:64])}
 
 
@@ -328,7 +328,9 @@ class DLedgerDump(LogDump):
     _end: int = 0
 
     def between(self, block: Block) -> Iterator[tuple[int, Row]]:
-        """What stands between the messages of a block, headers of entries included, with its position in the file."""
+        """Yield what stands between the messages of a block, headers of entries included, with its position in the
+        file.
+        """
         yield from LogDump.between(self, block)
         if self.wanted.damaged or self.wanted.looks_at_content:
             return

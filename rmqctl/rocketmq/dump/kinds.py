@@ -43,7 +43,7 @@ _NAMES = {
 
 
 def kind_of(name: str, source: ByteSource) -> FileKind | None:
-    """The kind of a file; None when neither name nor content is that of a store's file.
+    """Return the kind of a file; None when neither name nor content is that of a store's file.
 
     Raises:
         OSError: the file cannot be read.

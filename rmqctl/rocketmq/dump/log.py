@@ -63,7 +63,7 @@ class LogDump:
         return sum(max(stop - start, 0) for start, stop in map(self._range, files))
 
     def now(self) -> list[StoreFile]:
-        """The files of the log that are wanted, as they are now, ascending."""
+        """Return the files of the log that are wanted, as they are now, ascending."""
         files = self.log.files if self.list_files is None else self.list_files()
         return [file for file in files if is_under(file.name, self.under)]
 
@@ -78,7 +78,7 @@ class LogDump:
             yield from merged(messages.rows(part.block, part.crc_ok), part.between)
 
     def parts(self) -> Iterator[Part]:
-        """What is to be shown, some thousand records at a time."""
+        """Yield what is to be shown, some thousand records at a time."""
         for found in self._walk():
             yield from self.parts_of(found)
 
@@ -122,7 +122,7 @@ class LogDump:
         return start, stop
 
     def parts_of(self, found: LogBlock) -> Iterator[Part]:
-        """The chosen records of a block, with what stands between them."""
+        """Yield the chosen records of a block, with what stands between them."""
         chosen = self.wanted.select(found.block)
         block = found.block if chosen is None else found.block.take(chosen)
         between = [*self.between(found.block), *self._findings(found.findings)]
@@ -139,7 +139,7 @@ class LogDump:
                 yield part
 
     def _part(self, block: Block, between: list[tuple[int, Row]]) -> Part:
-        """A part, its bodies checked; ``between`` carries positions in the file."""
+        """Return a part, its bodies checked; ``between`` carries positions in the file."""
         computed, ok = crc_flags(block)
         bad = np.flatnonzero(~ok)
         for row in bad.tolist():
@@ -178,7 +178,7 @@ def is_under(name: str, path: str) -> bool:
 
 
 def blank_row(block: Block, blank: Blank) -> Row:
-    """The record that ends a full file."""
+    """Return the record that ends a full file."""
     return {
         "kind": "blank",
         "file": block.file,
@@ -189,7 +189,7 @@ def blank_row(block: Block, blank: Blank) -> Row:
 
 
 def merged(rows: list[Row], between: list[tuple[int, Row]]) -> Iterator[Row]:
-    """The rows of records with what stands between them."""
+    """Yield the rows of records with what stands between them."""
     at = 0
     for place, row in between:
         yield from rows[at:place]

@@ -47,7 +47,7 @@ class HostNames(dict[int, str]):
 
 
 def hosts_v4(block: Block, side: str) -> npt.NDArray[np.uint64]:
-    """The eight bytes of each record's host as a number, shape (n,); of an IPv6 host only its first eight.
+    """Return the eight bytes of each record's host as a number, shape (n,); of an IPv6 host only its first eight.
 
     Args:
         side: ``born`` or ``store``.
@@ -57,7 +57,7 @@ def hosts_v4(block: Block, side: str) -> npt.NDArray[np.uint64]:
 
 
 def host_column(block: Block, side: str, names: HostNames) -> list[str]:
-    """The text of each record's host."""
+    """Return the text of each record's host."""
     texts = [names[host] for host in hosts_v4(block, side).tolist()]
     for row in np.flatnonzero(block.variant & (_BORN_V6 if side == "born" else _STORE_V6)).tolist():
         texts[row] = host_text(_raw_host(block, row, side, _V6_BYTES))
@@ -99,7 +99,7 @@ _V2_SHIFT = 2  # bit of Block.variant
 
 
 def crc_flags(block: Block) -> tuple[npt.NDArray[np.int64], Flags]:
-    """The CRC of each body, and whether the stored one equals it; an empty body has none to compare."""
+    """Return the CRC of each body, and whether the stored one equals it; an empty body has none to compare."""
     computed = body_crcs(block)
     return computed, (block["body_crc"] == computed) | (block.body_size == 0)
 
@@ -122,7 +122,7 @@ class MessageRows(RecordRows):
         return rows
 
     def _columns(self, block: Block, crc_ok: Flags) -> Iterable[Iterable[Any]]:
-        """The values of each of :data:`KEYS`, record by record."""
+        """Yield the values of each of :data:`KEYS`, record by record."""
         flags = block["sys_flag"].tolist()
         texts = properties_of(block)
         properties = [show_properties(texts[i], self.show) for i in range(len(block))]
@@ -155,7 +155,7 @@ class MessageRows(RecordRows):
 
 
 def slices(block: Block, at: Ints, size: Ints) -> Iterator[bytes]:
-    """Copies of ``block.data[at:at+size]``, one by one."""
+    """Yield copies of ``block.data[at:at+size]``, one by one."""
     data: Any = memoryview(block.data)  # type: ignore[arg-type]  # an array is a buffer, whatever its stubs say
     for begin, end in zip(at.tolist(), (at + size).tolist(), strict=True):
         yield bytes(data[begin:end])

@@ -61,7 +61,7 @@ class PropertyTexts:
         self._repeating = np.zeros(0, np.bool_)
 
     def json(self, texts: Texts) -> PropertyJson:
-        """The properties texts of a block as JSON."""
+        """Return the properties texts of a block as JSON."""
         closed = _close(texts)
         raw = closed.data.tobytes()
         marks = _marks_of(closed, _special(raw, closed.data))
@@ -151,7 +151,7 @@ class _Marks:
 
 
 def _close(texts: Texts) -> Texts:
-    """The texts, each but the empty ones ending with 0x02."""
+    """Return the texts, each but the empty ones ending with 0x02."""
     end = texts.start[1:]
     open_ = np.flatnonzero((end > texts.start[:-1]) & (texts.data[end - 1] != _END)) if len(texts.data) else end[:0]
     if not len(open_):
@@ -224,7 +224,7 @@ class _Names:
 
     @staticmethod
     def of(data: Bytes8, marks: _Marks) -> _Names:
-        """The names of the pairs that the marks bound in these texts."""
+        """Return the names of the pairs that the marks bound in these texts."""
         size = marks.name_end - marks.name_at
         padded = np.concatenate([data, np.zeros(8, np.uint8)])
         words: Words = np.ndarray((len(data),), "<u8", padded, 0, (1,))
@@ -241,7 +241,7 @@ class _Names:
         return np.flatnonzero((self.size == len(name)) & (self.head == int.from_bytes(name, "little")))
 
     def prints(self) -> Words:
-        """A number for each name; equal names have equal ones."""
+        """Return a number for each name; equal names have equal ones."""
         mixed = (self.head * _MIX_A) ^ (self.tail + self.size.astype(np.uint64) * _MIX_B)
         mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX_B
         return mixed ^ (mixed >> np.uint64(32))
@@ -266,7 +266,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _escaped(raw: bytes, marks: _Marks) -> bytes:
-    """The texts with a quote in front, quotes and colons for the marks, and escapes as JSON wants them."""
+    """Return the texts with a quote in front, quotes and colons for the marks, and escapes as JSON wants them."""
     counts = np.bincount(marks.kinds, minlength=256)
     for byte, escape in _ESCAPES.items():  # the backslash comes first
         if counts[byte]:

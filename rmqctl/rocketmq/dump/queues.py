@@ -110,7 +110,7 @@ class ExtensionFiles:
     _open: dict[int, ByteSource] = field(default_factory=dict)
 
     def unit(self, address: int) -> Row | None:
-        """The unit at an address that stands in a tags code; None when no sound one lies there."""
+        """Return the unit at an address that stands in a tags code; None when no sound one lies there."""
         at = address - EXT_ADDRESS_BASE
         file = next((f for f in self.files if f.base <= at < f.base + f.size), None)
         if file is None:
@@ -213,7 +213,7 @@ class _File:
             yield row
 
     def _hole(self, position: int, row: Row) -> Row:
-        """The finding for zero units in front of a unit."""
+        """Return the finding for zero units in front of a unit."""
         size = position - self.end
         count = size // self.dtype.itemsize
         if row["physical_offset"] <= self.last_offset:

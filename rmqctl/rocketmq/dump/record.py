@@ -27,14 +27,14 @@ HASH_DIGITS = 12
 
 
 def redacted(data: bytes) -> str:
-    """The first digits of a hash: equal values stay equal, the value itself is gone."""
+    """Return the first digits of a hash: equal values stay equal, the value itself is gone."""
     import hashlib
 
     return f"sha256:{hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
 
 
 def head_of(data: bytes, limit: int | None) -> bytes:
-    """The first ``limit`` bytes; of UTF-8 text only whole characters."""
+    """Return the first ``limit`` bytes; of UTF-8 text only whole characters."""
     if limit is None or len(data) <= limit:
         return data
     cut = data[:limit]
@@ -108,7 +108,7 @@ FIELDS: Fields = {
 
 
 def compile_format(text: str) -> Callable[[Mapping[str, Any]], bytes]:
-    """A function from a message's row (made with ``Show(body=True)``) to bytes.
+    """Return a function from a message's row (made with ``Show(body=True)``) to bytes.
 
     Raises:
         ValueError: a ``%`` or ``\\`` is followed by nothing that has a meaning.
@@ -150,7 +150,7 @@ def show_properties(raw: bytes, show: Show) -> Properties:
 
 
 def split_keys(keys: bytes) -> list[bytes]:
-    """The parts of a KEYS property between single spaces, without the empty ones."""
+    """Return the parts of a KEYS property between single spaces, without the empty ones."""
     return [key for key in keys.split(b" ") if key]
 
 
@@ -193,7 +193,7 @@ class RecordRows:
         self.show = show
 
     def row(self, fields: dict[str, Any], file: str, position: int) -> Row:
-        """The object of one record, with the keys of the contract; body and inner messages behind them.
+        """Return the object of one record, with the keys of the contract; body and inner messages behind them.
 
         Args:
             fields: of `formats.rocketmq.message.decode_record`.
@@ -205,7 +205,7 @@ class RecordRows:
         return row
 
     def _values(self, fields: dict[str, Any], file: str, position: int) -> tuple[Any, ...]:
-        """The values of :data:`KEYS`, in their order."""
+        """Return the values of :data:`KEYS`, in their order."""
         body, flags = fields["body"], fields["sys_flag"]
         shown = show_properties(fields["properties"], self.show)
         return (

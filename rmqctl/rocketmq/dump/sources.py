@@ -65,7 +65,7 @@ Source = LogDump | RowMaker
 
 
 def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
-    """The rows of one file, whatever it is.
+    """Return the rows of one file, whatever it is.
 
     Args:
         shown: what rows call the file.
@@ -81,7 +81,7 @@ def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
 
 
 def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | None]:
-    """A file and its kind; its base is the offset in its name, or what the records in it say.
+    """Return a file and its kind; its base is the offset in its name, or what the records in it say.
 
     Raises:
         OSError: the file is not there or cannot be read.
@@ -96,7 +96,7 @@ def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | N
 
 
 def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:
-    """The rows of a file of a known kind."""
+    """Return the rows of a file of a known kind."""
     if kind is FileKind.COMMIT_LOG:
         return log_source(lambda: [file], request)
     if kind is FileKind.DLEDGER_DATA:
@@ -108,20 +108,20 @@ ListFiles = Callable[[], list[StoreFile]]
 
 
 def log_source(list_files: ListFiles, request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
-    """The rows of a log of messages."""
+    """Return the rows of a log of messages."""
     log = CommitLog(list_files(), crashed=crashed)
     return LogDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
 
 
 def dledger_source(list_files: ListFiles, request: Request, *, crashed: bool = False, under: str = "") -> LogDump:
-    """The rows of a log of DLedger entries."""
+    """Return the rows of a log of DLedger entries."""
     log = CommitLog(list_files(), crashed=crashed, lead=ENTRY_SIZE)
     return DLedgerDump(log, request.wanted, request.show, request.limit, under, list_files=list_files)
 
 
 @contextmanager
 def opened(source: ByteSource) -> Iterator[ByteSource]:
-    """A source that is closed at the end."""
+    """Give a source that is closed at the end."""
     try:
         yield source
     finally:
@@ -197,7 +197,7 @@ _MOST_DEPTH = 8
 
 
 def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
-    """Sources of what the store's selection means, in the order of names.
+    """Yield sources of what the store's selection means, in the order of names.
 
     Raises:
         NotAStore: the selection leads to nothing that belongs to a store.
@@ -236,7 +236,7 @@ _DIRECTORY = Entry("", "", is_directory=True)
 
 
 def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
-    """The log: messages alone, also of a DLedger log; entries are shown when the path leads into the group."""
+    """Yield the log: messages alone, also of a DLedger log; entries are shown when the path leads into the group."""
     if store.log_trees:
         yield log_source(partial(_log_files, store), request, crashed=store.has_abort)
     elif sequence(store.tree, "data", "data")[0]:  # the root is a DLedger group
@@ -248,13 +248,13 @@ def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
 
 
 def _log_files(store: RocketMQStore) -> list[StoreFile]:
-    """The files of the log from all its paths, as they are now."""
+    """Return the files of the log from all its paths, as they are now."""
     files = [file for name, tree in store.log_trees for file in log_sequence(tree, name)[0]]
     return sorted(files, key=lambda file: (file.base, file.name))
 
 
 def _entry_files(tree: Tree, path: str) -> list[StoreFile]:
-    """The files of a DLedger log as they are now."""
+    """Return the files of a DLedger log as they are now."""
     return [replace(file, lead=ENTRY_SIZE) for file in sequence(tree, path, path)[0]]
 
 
@@ -307,7 +307,7 @@ def _queue_rows(files: list[StoreFile], queue: QueueName, extension_files: list[
 
 
 def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
-    """A DLedger group's directory, its ``data``, or files in it."""
+    """Yield a DLedger group's directory, its ``data``, or files in it."""
     group, _, rest = path.partition("/")
     data, index = f"{group}/data", f"{group}/{INDEX}"
     if not rest or is_under(path, data):
@@ -323,7 +323,7 @@ def _dledger(store: RocketMQStore, path: str, request: Request) -> Iterator[Sour
 
 
 def _compaction(store: RocketMQStore, path: str, request: Request) -> Iterator[Source]:
-    """Logs and queues of compacted topics, and their progress."""
+    """Yield logs and queues of compacted topics, and their progress."""
     entry = store.tree.stat(path)
     if entry is not None and not entry.is_directory and path.count("/") < 2:
         yield file_source(store.tree, path, path, request)
@@ -338,7 +338,7 @@ def _compaction(store: RocketMQStore, path: str, request: Request) -> Iterator[S
 
 
 def _compacted(file: StoreFile, request: Request) -> Iterator[Source]:
-    """A file of a compacted topic; its log may end anywhere, so each file stands alone."""
+    """Yield a file of a compacted topic; its log may end anywhere, so each file stands alone."""
     parts = file.name.split("/")
     name = QueueName(parts[2], int(parts[3])) if len(parts) > 4 and is_queue_id(parts[3]) else QueueName(None, None)
     if _COMPACTED_QUEUE in parts:
@@ -348,7 +348,7 @@ def _compacted(file: StoreFile, request: Request) -> Iterator[Source]:
 
 
 def _directories(tree: Tree, path: str, depth: int = 0) -> Iterator[str]:
-    """A directory and all below it; links in a circle end at a depth no store has."""
+    """Yield a directory and all below it; links in a circle end at a depth no store has."""
     yield path
     if depth < _MOST_DEPTH:
         for entry in tree.entries(path, sizes=False):
@@ -357,7 +357,7 @@ def _directories(tree: Tree, path: str, depth: int = 0) -> Iterator[str]:
 
 
 def _files(tree: Tree, path: str, request: Request, *, skips: bool = False) -> Iterator[Source]:
-    """A file, or the files of a directory.
+    """Yield a file, or the files of a directory.
 
     Args:
         skips: leave out what is no file of a store's: the directory is a database's own.
@@ -376,13 +376,14 @@ def _files(tree: Tree, path: str, request: Request, *, skips: bool = False) -> I
 
 
 def _stray(file: StoreFile) -> Iterator[Row]:
-    """The finding for a file that is none of a store's."""
+    """Yield the finding for a file that is none of a store's."""
     message = "neither the name nor the first bytes are those of any file of a store"
     yield Finding(FILE_STRAY, file.name, 0, file.size, message).row()
 
 
 def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:
-    """The files that the store's selection means: those of the log for the root; directories in their order of names.
+    """Yield the files that the store's selection means: those of the log for the root; directories in their order of
+    names.
 
     Raises:
         OSError: a directory cannot be read.

@@ -55,7 +55,7 @@ class LogBytes:
         self._pool: dict[int, bytes] | None = {} if pooled else None
 
     def locked(self) -> threading.Lock:
-        """The append lock, for a writer that encodes many records at a time."""
+        """Return the append lock, for a writer that encodes many records at a time."""
         return self._lock
 
     def _reach(self, end: int, store_timestamp: int) -> None:
@@ -102,7 +102,7 @@ class LogBytes:
             return len(data)
 
     def _put_back(self, data: bytes) -> None:
-        """What could not be written waits again, in front of what came meanwhile."""
+        """Let what could not be written wait again, in front of what came meanwhile."""
         self.torn = True
         with self._lock:
             if data and self._pool is not None:
@@ -192,7 +192,7 @@ class QueueOffsets:
         self.counters: dict[Key, int] = dict(known or {})
 
     def next(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message of a queue gets."""
+        """Return the offset that the next message of a queue gets."""
         return self.counters.get((topic, queue_id), 0)
 
     def advance(self, topic: str, queue_id: int, count: int) -> None:

@@ -37,7 +37,7 @@ class Clock(Protocol):
     """Gives times in epoch milliseconds."""
 
     def stamp(self) -> int:
-        """The store time of the next record; asked once a record, or once a batch, under the append lock."""
+        """Return the store time of the next record; asked once a record, or once a batch, under the append lock."""
         ...
 
     def stamps(self, count: int) -> npt.NDArray[np.int64]:
@@ -45,7 +45,7 @@ class Clock(Protocol):
         ...
 
     def now(self) -> int:
-        """The time now, without moving it."""
+        """Return the time now, without moving it."""
         ...
 
 
@@ -235,7 +235,7 @@ class StoreConfig:
         return replace(cls(**_SMALL), **changes)  # type: ignore[arg-type]
 
     def valid(self) -> StoreConfig:
-        """The same with queue files of whole units, as a broker rounds them up.
+        """Return the same with queue files of whole units, as a broker rounds them up.
 
         Raises:
             Refused: a size that no broker can have, as its files are at most 2 GiB long.

@@ -373,7 +373,8 @@ class StoreEngine:
         self._lock.release()
 
     def check_open(self) -> None:
-        """
+        """Refuse to go on with an engine that is closed or has failed.
+
         Raises:
             Refused: the engine is closed.
             IOFailure: a service could not write, or queues or index could not be written.
@@ -387,7 +388,8 @@ class StoreEngine:
                 raise service.error.with_traceback(None)
 
     def check_not_closed(self) -> None:
-        """
+        """Refuse to go on with an engine that is closed.
+
         Raises:
             Refused: the engine is closed.
         """

@@ -116,7 +116,7 @@ class Answer(Future[T]):
                 self.set_result(self._late(self._result) if is_late else self._result)
 
     def cancel(self) -> bool:
-        """Always False."""
+        """Return False: what was appended cannot be taken back."""
         return False
 
     def done(self) -> bool:
@@ -128,7 +128,7 @@ class Answer(Future[T]):
         return self._result if self._is_quick() else super().result(timeout)
 
     def _is_quick(self) -> bool:
-        """It is flushed, and nobody can have said anything else, for which the condition is made.
+        """Return whether it is flushed, and nobody can have said anything else, for which the condition is made.
 
         In this order: who makes it behind the first look sees the flush, too.
         """
@@ -198,7 +198,7 @@ class GroupCommit:
         return self._log.flushed >= end
 
     def submit(self, end: int, result: T, late: Callable[[T], T]) -> Answer[T]:
-        """A future that says ``result`` when the log is flushed to ``end``.
+        """Return a future that says ``result`` when the log is flushed to ``end``.
 
         Args:
             late: makes of that what it says when the flush takes too long.
@@ -481,7 +481,7 @@ def has_pages(begin: int, end: int, least: int) -> bool:
 
 
 def services_of(log: CommitLog, config: StoreConfig, note: Callable[[int], None]) -> list[Service]:
-    """The threads that a configuration wants for its log."""
+    """Return the threads that a configuration wants for its log."""
     found = []
     if config.flush is FlushMode.ASYNC:
         found.append(Service(FLUSH, config.flush_interval_ms, AsyncFlush(log, config, note)))

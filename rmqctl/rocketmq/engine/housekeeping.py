@@ -180,7 +180,8 @@ class Housekeeping:
             self._engine.expire(at_once=usage.at_once)
 
     def check(self) -> None:
-        """
+        """Refuse messages where the disk is too full for them.
+
         Raises:
             MessageRefused: the disk is too full for more messages.
         """
@@ -192,7 +193,7 @@ class Housekeeping:
             )
 
     def _usage(self) -> Usage:
-        """The emptiest disk of the log, and that of the queues (CleanCommitLogService.isSpaceToDelete)."""
+        """Return the emptiest disk of the log, and that of the queues (CleanCommitLogService.isSpaceToDelete)."""
         engine, config = self._engine, self._engine.config
         logs = [engine.root / path for path in config.commit_log_paths or (COMMIT_LOG,)]
         used = max(min(map(engine.disk.used, logs)), engine.disk.used(engine.root / QUEUES))
@@ -200,7 +201,7 @@ class Housekeeping:
 
 
 def usage_of(used: float, config: StoreConfig) -> Usage:
-    """What a used part of the disk means."""
+    """Return what a used part of the disk means."""
     forcibly = used > config.disk_clean_forcibly
     return Usage(used > config.disk_max_used, forcibly and config.clean_forcibly, used > config.disk_warning)
 

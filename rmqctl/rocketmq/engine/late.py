@@ -137,7 +137,7 @@ def _may_multiply(topic: str, release: Release) -> bool:
 
 
 def _extra(message: Message, config: StoreConfig) -> list[tuple[str, int]]:
-    """The further queues of a message, with their ids."""
+    """Return the further queues of a message, with their ids."""
     names = message.properties.get(NAMES, "")
     if not names or not config.multi_dispatch or not _may_multiply(message.topic, config.release):
         return []
@@ -145,7 +145,7 @@ def _extra(message: Message, config: StoreConfig) -> list[tuple[str, int]]:
 
 
 def _offset(log: CommitLog, queue: tuple[str, int], config: StoreConfig) -> str:
-    """The offset the message gets in a further queue; from 5.3.2 on only light queues get one."""
+    """Return the offset the message gets in a further queue; from 5.3.2 on only light queues get one."""
     if config.release >= _LMQ_ONLY and not queue[0].startswith(LMQ_PREFIX):
         return ""
     return str(log.queues.next(*queue))

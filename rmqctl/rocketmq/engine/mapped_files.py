@@ -75,7 +75,7 @@ class MappedFiles:
         ahead: bool = False,
         full: float = NEARLY_FULL,
     ) -> MappedFiles:
-        """The files that are there now, by name."""
+        """Return the files that are there now, by name."""
         found = []
         for directory in directories:
             if directory.is_dir():
@@ -97,7 +97,8 @@ class MappedFiles:
         self.disk.write(file.fd if file.fd >= 0 else self._fd(file), data, offset - file.base)
 
     def write_through(self, offset: int, data: Buffer) -> bool:
-        """The same, onto the disk; False where that did not work in one go, so that it has to be written and synced.
+        """Return the same, onto the disk; False where that did not work in one go, so that it has to be written and
+        synced.
 
         Raises:
             IOFailure: the file cannot be made.
@@ -119,7 +120,7 @@ class MappedFiles:
         )
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds an offset."""
+        """Return the file that holds an offset."""
         if not self.files or offset < self.files[0].base:
             return None
         at = (offset - self.files[0].base) // self.file_size
@@ -129,7 +130,7 @@ class MappedFiles:
         return next((f for f in self.files if f.base <= offset < f.base + self.file_size), None)
 
     def file_at(self, offset: int) -> MappedFile:
-        """The file that holds an offset; made, at full length, if it is not there."""
+        """Return the file that holds an offset; made, at full length, if it is not there."""
         last = self._last
         if last is not None and last.base <= offset < last.base + self.file_size:
             return last
@@ -151,7 +152,7 @@ class MappedFiles:
         return file
 
     def _with_room(self) -> list[Path]:
-        """The directories that new files go to (MultiPathMappedFileQueue.tryCreateMappedFile)."""
+        """Return the directories that new files go to (MultiPathMappedFileQueue.tryCreateMappedFile)."""
         if len(self.directories) == 1:
             return self.directories
         return [d for d in self.directories if self.disk.used(d) <= self._full] or self.directories

@@ -52,7 +52,7 @@ class MessageRefused(Refused):
         self.status, self.reason, self.field = status, reason, field
 
     def at(self, origin: str) -> MessageRefused:
-        """The same, saying where the message was written down."""
+        """Return the same, saying where the message was written down."""
         return MessageRefused(self.status, self.reason, self.field, origin)
 
 
@@ -128,7 +128,7 @@ class PutResult(NamedTuple):
         return self.physical_offset + self.size
 
     def late(self) -> PutResult:
-        """The same, with a flush that took too long."""
+        """Return the same, with a flush that took too long."""
         return self._replace(status=PutStatus.FLUSH_DISK_TIMEOUT)
 
     def row(self) -> dict[str, Any]:

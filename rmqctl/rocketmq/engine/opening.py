@@ -124,7 +124,7 @@ def remove_abort(root: Path, disk: Disk) -> None:
 
 
 def process_id_of(config: StoreConfig) -> int | None:
-    """What the abort file of the release says."""
+    """Return what the abort file of the release says."""
     if not config.is_5:
         return None
     return os.getpid() if config.process_id is None else config.process_id
@@ -134,7 +134,7 @@ def process_id_of(config: StoreConfig) -> int | None:
 
 
 def torn_record_plan(store: RocketMQStore, end: int) -> Plan | None:
-    """The plan that puts zeros in the place of the last record, if it is torn; None where it is not.
+    """Return the plan that puts zeros in the place of the last record, if it is torn; None where it is not.
 
     Args:
         end: where recovery ends the log.
@@ -198,14 +198,14 @@ class OpenState:
     ext_ends: dict[RawKey, int] = field(default_factory=dict)
 
     def counters(self) -> dict[tuple[str, int], int]:
-        """The next queue offset of every queue."""
+        """Return the next queue offset of every queue."""
         found = {key: queue.next_offset for key, queue in self.queues.items()}
         found |= {key: batch.next_offset for key, batch in self.batch_queues.items()}
         return {(topic.decode("utf-8", "surrogateescape"), queue_id): n for (topic, queue_id), n in found.items()}
 
 
 def existing(root: Path, config: StoreConfig) -> RocketMQStore | None:
-    """The store at a path, None where nothing is there yet, or no more than what an engine makes first.
+    """Return the store at a path, None where nothing is there yet, or no more than what an engine makes first.
 
     Raises:
         NotAStore: something else is there.
@@ -235,7 +235,7 @@ def check_kind(store: RocketMQStore) -> None:
 
 
 def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
-    """The configuration for a store: its files' own sizes; its own release unless another is configured.
+    """Return the configuration for a store: its files' own sizes; its own release unless another is configured.
 
     Raises:
         Refused: the configuration asks for other sizes than the files have.
@@ -285,7 +285,7 @@ def _ends_in_crc(store: RocketMQStore) -> bool:
 
 
 def settings_of(config: StoreConfig) -> dict[str, str]:
-    """What a broker.conf would say, for code that goes by it."""
+    """Return what a broker.conf would say, for code that goes by it."""
     sizes = {
         "mappedFileSizeCommitLog": config.commit_log_file_size,
         "mappedFileSizeConsumeQueue": config.queue_file_size,

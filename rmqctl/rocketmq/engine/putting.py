@@ -218,7 +218,7 @@ class Putting:
         return results, results[-1].end if messages[0].waits else 0
 
     def _promised(self, result: T, end: int, late: Callable[[T], T]) -> Future[T]:
-        """The future of what was appended, whose writer waits for a flush up to ``end``."""
+        """Return the future of what was appended, whose writer waits for a flush up to ``end``."""
         if self.config.flush is FlushMode.SYNC and end:
             return self.group_commit.submit(end, result, late)
         return Answer(self.log, 0, result, late)
@@ -229,5 +229,5 @@ def _late(results: list[PutResult]) -> list[PutResult]:
 
 
 def _is_queued(message: Message) -> bool:
-    """Prepared and rollback records have no place in a queue (spec 2.12)."""
+    """Return whether a message gets a place in a queue; prepared and rollback records do not (spec 2.12)."""
     return not message.sys_flag or message.sys_flag & TRANSACTION not in UNQUEUED

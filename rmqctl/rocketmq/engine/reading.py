@@ -141,7 +141,7 @@ class Reading:
             return [Placed(u.queue_offset, u.tags_code or 0, r) for u, r in found if isinstance(r, Record)]
 
     def records(self, offsets: Sequence[int]) -> list[Record | None]:
-        """The records at physical offsets; None where there is none.
+        """Return the records at physical offsets; None where there is none.
 
         Raises:
             OSError: the log cannot be read.

@@ -78,7 +78,7 @@ def _spread(name: str) -> int:
 
 
 def property_text(pairs: Pairs, release: Release) -> bytes:
-    """The stored text of a message's properties.
+    """Return the stored text of a message's properties.
 
     Raises:
         MessageRefused: a name or value contains a separator.
@@ -87,12 +87,13 @@ def property_text(pairs: Pairs, release: Release) -> bytes:
 
 
 def client_text(pairs: Pairs, release: Release) -> bytes:
-    """The text as the client of a release encodes it, for items of a batch."""
+    """Return the text as the client of a release encodes it, for items of a batch."""
     return _text(pairs, CLIENT_BUCKETS, release)
 
 
 def batch_item_text(item: Pairs, batch: Pairs, release: Release) -> bytes:
-    """The stored text of a message that came in a client batch: its own as the client wrote it, then the batch's.
+    """Return the stored text of a message that came in a client batch: its own as the client wrote it, then the
+    batch's.
 
     Brokers up to 5.3.3 append the properties of the batch to those of each message (spec 2.11).
 
@@ -115,7 +116,7 @@ def _text(pairs: Pairs, buckets: int | None, release: Release) -> bytes:
 
 
 def ordered_text(pairs: Pairs, release: Release) -> bytes:
-    """The text with the properties in the order in which they are, as a record had them.
+    """Return the text with the properties in the order in which they are, as a record had them.
 
     Raises:
         MessageRefused: a name or value contains a separator.
@@ -193,7 +194,7 @@ class Frame(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def frame_of(topic: str, hosts: int, release: Release) -> Frame:
-    """The frame of a topic's records.
+    """Return the frame of a topic's records.
 
     Args:
         hosts: the SysFlag bits that say which hosts are IPv6.
@@ -228,7 +229,7 @@ class Prepared:
     has_crc: bool
 
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-        """The record at its place.
+        """Return the record at its place.
 
         Raises:
             MessageRefused: a number of the message does not fit.
@@ -250,7 +251,7 @@ class Prepared:
         return record + property_crc_bytes(crc32(record) & MASK) if self.has_crc else record
 
     def result(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> PutResult:
-        """What its writer is told of its place."""
+        """Return what its writer is told of its place."""
         message = self.message
         return PutResult(
             PutStatus.PUT_OK, message.topic, message.queue_id, queue_offset, physical_offset, self.size,
@@ -296,7 +297,7 @@ def _check(message: Message, store_host: Host, text_size: int, size: int, config
 
 
 def topic_field(topic: str) -> tuple[int, bytes]:
-    """The magic of the record version that a topic needs, and the topic as stored."""
+    """Return the magic of the record version that a topic needs, and the topic as stored."""
     raw = topic.encode("utf-8", "surrogateescape")
     is_v2 = len(topic) > TOPIC_MAX
     width = record_plan(is_v2, 0).runs[1].packer
@@ -304,7 +305,7 @@ def topic_field(topic: str) -> tuple[int, bytes]:
 
 
 def hosts_of(born: Host, store: Host) -> int:
-    """The SysFlag bits that say which hosts are IPv6."""
+    """Return the SysFlag bits that say which hosts are IPv6."""
     if len(born.ip) == len(store.ip) == IPV4_SIZE:
         return 0
     return (_BORN_V6 if born.is_v6 else 0) | (_STORE_V6 if store.is_v6 else 0)

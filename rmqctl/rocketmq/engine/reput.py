@@ -248,7 +248,7 @@ class Reput:
         self._dirty.setdefault(name, found.position)
 
     def files_of(self, name: Name) -> UnitFiles:
-        """The files of a queue, kind first; few are open at a time."""
+        """Return the files of a queue, kind first; few are open at a time."""
         kind, key = name
         files = self._writers.get(name)
         if files is None:
@@ -270,11 +270,11 @@ class Reput:
         return self.root / kind / key[0].decode("utf-8", "surrogateescape") / str(key[1])
 
     def simple(self, key: RawKey) -> QueueState | None:
-        """The state of a simple queue, None where it does not exist."""
+        """Return the state of a simple queue, None where it does not exist."""
         return self.queues.simple.get(key)
 
     def flush(self) -> None:
-        """The thorough flush: queues and index to the disk, and the checkpoint says so (spec 5).
+        """Flush thoroughly: queues and index to the disk, and the checkpoint says so (spec 5).
 
         Raises:
             IOFailure: the disk fails.
@@ -427,7 +427,7 @@ class Checkpoint:
         self.physic_msg_timestamp = max(store_timestamp, self.physic_msg_timestamp)
 
     def pack(self) -> bytes:
-        """The used bytes of the file."""
+        """Return the used bytes of the file."""
         return _RUN.packer.pack(*(getattr(self, f.name) for f in fields(self)))
 
     def save(self, root: Path, disk: Disk) -> None:

@@ -27,7 +27,7 @@ _WAIT_PUT_BACK = Release(4, 9, 1), Release(4, 9, 8)
 
 
 def route(message: Message, config: StoreConfig, now_ms: int) -> Message:
-    """The message as it is stored: unchanged, or a copy for a system topic.
+    """Return the message as it is stored: unchanged, or a copy for a system topic.
 
     Raises:
         MessageRefused: a delivery time that the timer does not take.
@@ -46,18 +46,18 @@ def may_move(message: Message) -> bool:
 
 
 def delay_level(message: Message) -> int:
-    """The message's delay level; 0 without one."""
+    """Return the message's delay level; 0 without one."""
     text = message.properties.get(DELAY)
     return int(text) if text is not None and text.isascii() and text.removeprefix("-").isdigit() else 0
 
 
 def whole_number(text: str, otherwise: int = 0) -> int:
-    """What a property says, where it says a number that is not negative."""
+    """Return what a property says, where it says a number that is not negative."""
     return int(text) if text.isascii() and text.isdigit() else otherwise
 
 
 def moved(message: Message, topic: str, queue_id: int, config: StoreConfig, more: dict[str, str]) -> Message:
-    """A copy for a system topic that says where the message belongs."""
+    """Return a copy for a system topic that says where the message belongs."""
     properties = {**message.properties}
     if _WAIT_PUT_BACK[0] <= config.release <= _WAIT_PUT_BACK[1]:
         properties.setdefault("WAIT", "true")  # the text is made anew from a map that has it again
@@ -72,7 +72,7 @@ def _scheduled(message: Message, level: int, config: StoreConfig) -> Message:
 
 
 def _timed(message: Message, config: StoreConfig, now_ms: int) -> Message:
-    """A timer message; one that is due already goes to its topic at once."""
+    """Return a timer message; one that is due already goes to its topic at once."""
     if not config.timer:
         raise MessageRefused(
             PutStatus.WHEEL_TIMER_NOT_ENABLE,
@@ -124,7 +124,7 @@ def dead_letter_topic(group: str) -> str:
 
 
 def sent_back(message: Message, group: str, message_id: str, level: int = 0) -> Message:
-    """What a broker stores when a consumer of ``group`` sends a message back.
+    """Return what a broker stores when a consumer of ``group`` sends a message back.
 
     Args:
         message: as it was consumed.

@@ -188,19 +188,19 @@ def levels_in_use(engine: StoreEngine) -> list[int]:
 
 
 def delivered(record: Record) -> Message:
-    """The message that is stored when a delayed one is due: its text still says where it was."""
+    """Return the message that is stored when a delayed one is due: its text still says where it was."""
     properties = text_of(record)
     real = properties.get(REAL_QUEUE, "0")
     return copy_of(record, properties.get(REAL_TOPIC, SCHEDULE_TOPIC), whole_number(real))
 
 
 def text_of(record: Record) -> dict[str, str]:
-    """The properties of a record as text."""
+    """Return the properties of a record as text."""
     return {name.decode(*ENCODING): value.decode(*ENCODING) for name, value in record.properties.items()}
 
 
 def copy_of(record: Record, topic: str, queue_id: int) -> Message:
-    """A record as a message for another queue, its properties text as stored."""
+    """Return a record as a message for another queue, its properties text as stored."""
     fields = record.fields
     return Message(
         topic, fields["body"], queue_id, text_of(record), fields["flag"], fields["sys_flag"],
@@ -261,7 +261,7 @@ def deliver(engine: StoreEngine, wheel: TimerWheel, now_ms: int) -> Iterator[Put
 
 
 def _due(engine: StoreEngine, units: list[TimerUnit], now_ms: int) -> Iterator[Message]:
-    """The messages of a slot that no delete mark of it names."""
+    """Yield the messages of a slot that no delete mark of it names."""
     records = engine.reading.records([unit.physical_offset for unit in units])
     found = [(unit, record) for unit, record in zip(units, records, strict=True) if record is not None]
     deleted = {text_of(record).get(DELETE_KEY) for unit, record in found if unit.magic & (_ROLL | _DELETE) == _DELETE}
@@ -272,7 +272,7 @@ def _due(engine: StoreEngine, units: list[TimerUnit], now_ms: int) -> Iterator[M
 
 
 def _dequeued(record: Record, enqueued_ms: int, now_ms: int, *, roll: bool) -> Message:
-    """The message that is stored: its text still says where it was (TimerMessageStore.convert, convertMessage)."""
+    """Return the message that is stored: its text still says where it was (TimerMessageStore.convertMessage)."""
     properties = text_of(record)
     properties[ENQUEUE_MS] = str(enqueued_ms)
     if roll:
@@ -310,7 +310,8 @@ class SystemTopics:
     """
 
     def __init__(self, root: Path, config: StoreConfig, disk: Disk, store: RocketMQStore | None) -> None:
-        """
+        """Open the system topics of a store.
+
         Raises:
             IOFailure: a timer file cannot be made.
             OSError: a file cannot be read.
@@ -360,7 +361,7 @@ class SystemTopics:
             return self.wheel.expire(min_offset) if self.wheel is not None else []
 
     def _wheel_of(self, engine: StoreEngine) -> TimerWheel | None:
-        """The wheel; made where timer messages came without it, caught up with its log the first time."""
+        """Return the wheel; made where timer messages came without it, caught up with its log the first time."""
         if (TIMER_TOPIC.encode(), 0) not in engine.reput.queues.simple:
             return self.wheel
         if self.wheel is None and engine.config.is_5:

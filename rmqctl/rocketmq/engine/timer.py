@@ -66,7 +66,8 @@ class TimerWheel:
     """
 
     def __init__(self, root: Path, config: StoreConfig, disk: Disk) -> None:
-        """
+        """Open the timer files of a store, or make them.
+
         Raises:
             IOFailure: a file cannot be made.
             OSError: timercheck cannot be read.
@@ -97,7 +98,7 @@ class TimerWheel:
         self._state["last_read_time"] = max(time_ms, self.read_time)
 
     def floor(self, time_ms: int) -> int:
-        """The slot time at or before a time."""
+        """Return the slot time at or before a time."""
         return time_ms // self._config.timer_precision_ms * self._config.timer_precision_ms
 
     def is_late(self, waiting: Waiting) -> bool:
@@ -105,7 +106,7 @@ class TimerWheel:
         return self.floor(int(waiting.properties.get(OUT_MS, "0"))) < self.read_time
 
     def next_time(self, until_ms: int) -> int | None:
-        """The first time from the read time on whose slot has units, and that lies in front of ``until_ms``."""
+        """Return the first time from the read time on whose slot has units, and that lies in front of ``until_ms``."""
         precision = self._config.timer_precision_ms
         first = self.read_time // precision
         count = until_ms // precision - first
@@ -124,13 +125,13 @@ class TimerWheel:
         return None
 
     def _oldest(self, first: int, end: int) -> int | None:
-        """The smallest time of all slots in ``[first, end)``, given in units of the precision, as ms."""
+        """Return the smallest time of all slots in ``[first, end)``, given in units of the precision, as ms."""
         slots = np.frombuffer(os.pread(self._wheel, WHEEL_SLOTS * _SLOT.size, 0), _SLOTS)
         times = slots["time"][(slots["time"] >= first) & (slots["time"] < end) & (slots["last"] >= 0)]
         return int(times.min()) * self._config.timer_precision_ms if len(times) else None
 
     def units(self, time_ms: int) -> list[TimerUnit]:
-        """The units of the slot of a time, in the order in which they were put there."""
+        """Return the units of the slot of a time, in the order in which they were put there."""
         found: list[TimerUnit] = []
         at = self._slot(time_ms)["last"]
         while at >= 0 and len(raw := self._log.read(at, UNIT_SIZE)) == UNIT_SIZE:
@@ -142,7 +143,7 @@ class TimerWheel:
         return found[::-1]
 
     def last_unit(self) -> TimerUnit | None:
-        """The unit that was put last; None in an empty log, or behind a blank."""
+        """Return the unit that was put last; None in an empty log, or behind a blank."""
         raw = self._log.read(self.end - UNIT_SIZE, UNIT_SIZE) if self.end >= UNIT_SIZE else b""
         if len(raw) < UNIT_SIZE or int.from_bytes(raw[:4], "big") != UNIT_SIZE:
             return None
@@ -222,7 +223,7 @@ class TimerWheel:
         os.close(self._wheel)
 
     def _slot(self, due: int) -> dict[str, Any]:
-        """What the slot of a time holds; a slot of another time is empty."""
+        """Return what the slot of a time holds; a slot of another time is empty."""
         raw = os.pread(self._wheel, _SLOT.size, self._place(due))
         time, first, last, count, magic = _SLOT.unpack(raw)
         if time != due // self._config.timer_precision_ms:
@@ -262,7 +263,7 @@ class TimerWheel:
         return end
 
     def _valid(self, base: int) -> Any:
-        """The units of a file, up to the first that cannot be one."""
+        """Return the units of a file, up to the first that cannot be one."""
         parts, at = [], 0
         while len(raw := self._log.read(base + at, _AT_ONCE * UNIT_SIZE)) >= UNIT_SIZE:
             units = np.frombuffer(raw, _UNITS, len(raw) // UNIT_SIZE)
@@ -288,5 +289,5 @@ class TimerWheel:
             self._disk.write(self._wheel, _SLOT.pack(time, first, at, count, slot["magic"]), self._place(due))
 
     def _held(self, due: int) -> int:
-        """The time, in units of the precision, that a time's slot is taken by."""
+        """Return the time, in units of the precision, that a time's slot is taken by."""
         return int.from_bytes(os.pread(self._wheel, 8, self._place(due)), "big", signed=True)

@@ -110,7 +110,7 @@ class TopicTable:
 
 
 def versioned(document: dict[str, Any], release: Release, now_ms: int) -> dict[str, Any]:
-    """The document with its dataVersion counted up."""
+    """Return the document with its dataVersion counted up."""
     version = table(document, "dataVersion")
     counter = version.get("counter")
     found: dict[str, Any] = {"counter": (counter if isinstance(counter, int) else 0) + 1}

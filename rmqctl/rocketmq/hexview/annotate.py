@@ -56,7 +56,7 @@ _CRC_NAME = b"__CRC32#"
 def message(
     view: View, offset: int, raw: bytes, *, outer: tuple[str, ...] = (), group: Group | None = None
 ) -> Iterator[Annotation]:
-    """The fields of the whole record ``raw`` at ``offset``."""
+    """Yield the fields of the whole record ``raw`` at ``offset``."""
     path = (*outer, "message")
     found = list(layout_of_plan(plan_at(raw)).leaves(raw))
     group = group or Group("message", offset, len(raw), title_of(found))
@@ -64,7 +64,7 @@ def message(
 
 
 def damaged(view: View, offset: int, head: bytes, size: int, group: Group) -> Iterator[Annotation]:
-    """The header fields of a record that is not whole, as far as they can be trusted to be fields.
+    """Yield the header fields of a record that is not whole, as far as they can be trusted to be fields.
 
     Args:
         head: the first bytes of the gap.
@@ -105,7 +105,7 @@ def _fields(
 
 
 def _inner(view: View, offset: int, body: bytes, path: tuple[str, ...], group: Group | None) -> Iterator[Annotation]:
-    """The messages of an inner batch; what is no item is a gap."""
+    """Yield the messages of an inner batch; what is no item is a gap."""
     at, number = 0, 0
     while at < len(body):
         item = _item(body, at)
@@ -118,7 +118,7 @@ def _inner(view: View, offset: int, body: bytes, path: tuple[str, ...], group: G
 
 
 def _item(body: bytes, at: int) -> bytes | None:
-    """The item at ``at`` of an inner batch; None where the bytes are no whole item."""
+    """Return the item at ``at`` of an inner batch; None where the bytes are no whole item."""
     first = next(ITEM.leaves(body[at : at + ITEM.size]))
     if first.problem or not ITEM.size <= first.value <= len(body) - at:
         return None
@@ -189,7 +189,7 @@ class _Found:
 
 
 def walk_log(view: View, begin: int, stop: int) -> Iterator[Annotation]:
-    """Records with what lies between them; the first annotation may start before ``begin``."""
+    """Return records with what lies between them; the first annotation may start before ``begin``."""
     return _walk(view, begin, stop, 0)
 
 
@@ -234,7 +234,7 @@ def _before(view: View, begin: int, lead: int) -> int:
 
 
 def _events(view: View, start: int, stop: int, lead: int, *, chained: bool) -> Iterator[_Found]:
-    """What the scan finds to start in ``[start, stop)``, in file order."""
+    """Yield what the scan finds to start in ``[start, stop)``, in file order."""
     extent = Extent(view.file, view.base, start, stop, view.size, lead, chained)
     for block in scan(view.source, extent):
         found = _of_block(block, lead)
@@ -322,7 +322,7 @@ _CONFIG_DEPTH = 2
 
 
 def kind_of(path: str) -> FileKind:
-    """The kind of the file at ``path``, relative to the store's root, with ``/``.
+    """Return the kind of the file at ``path``, relative to the store's root, with ``/``.
 
     Copies (``.bak``, ``.tmp``) are of the kind of what they are copies of; files in directories of
     RocksDB and unknown ones are ``OTHER``.
@@ -342,7 +342,7 @@ def kind_of(path: str) -> FileKind:
 
 
 def _sequence(parts: list[str]) -> FileKind:
-    """The kind of a file named by its offset."""
+    """Return the kind of a file named by its offset."""
     if parts[0] in _QUEUE_KINDS:
         return _QUEUE_KINDS[parts[0]]
     if parts[0] == "compaction" and len(parts) > 1:
@@ -373,7 +373,7 @@ Judge = Callable[[bytes], Verdict]
 
 
 def walk_lines(name: str, judge: Judge | None = None) -> Callable[[View, int, int], Iterator[Annotation]]:
-    """A walker for text files of one kind; ``judge`` says what the whole file is, and whether that is wrong."""
+    """Return a walker for text files of one kind; ``judge`` says what the whole file is, and whether that is wrong."""
 
     def walk(view: View, begin: int, stop: int) -> Iterator[Annotation]:
         title, wrong = "", False
@@ -389,7 +389,7 @@ def walk_lines(name: str, judge: Judge | None = None) -> Callable[[View, int, in
 
 
 def _note(view: View, number: int, at: int, raw: bytes, group: Group, problem: str) -> Annotation:
-    """A line, or a run of zeros; the first one carries what is wrong with the file."""
+    """Return a line, or a run of zeros; the first one carries what is wrong with the file."""
     if len(raw) >= ZERO_RUN and not any(raw):
         path, value, meaning = (group.name, "zeros"), None, problem or f"{len(raw):,} bytes"
         return view.note(
@@ -400,7 +400,8 @@ def _note(view: View, number: int, at: int, raw: bytes, group: Group, problem: s
 
 
 def _lines(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bytes]]:
-    """Number, place and bytes of each line, in pieces where it is longer than a window or holds long runs of zeros.
+    """Yield number, place and bytes of each line, in pieces where it is longer than a window or holds long runs of
+    zeros.
 
     Lines are numbered from 1; 0 where the walk began inside the file and nobody counted.
     """
@@ -420,7 +421,7 @@ def _lines(view: View, start: int, stop: int) -> Iterator[tuple[int, int, bytes]
 
 
 def _pieces(line: bytes) -> Iterator[tuple[int, bytes]]:
-    """A line, with long runs of zeros as pieces of their own."""
+    """Yield a line, with long runs of zeros as pieces of their own."""
     at = 0
     for zeros in _ZEROS.finditer(line):
         if zeros.start() > at:
@@ -506,7 +507,7 @@ def annotate(
     limit: int | None = RAW_LIMIT,
     index: IndexGeometry | None = None,
 ) -> Iterator[Annotation]:
-    """The fields of a file in file order; together they cover it exactly, without overlap.
+    """Yield the fields of a file in file order; together they cover it exactly, without overlap.
 
     Memory is bounded by the largest record, never by the file. Nothing raises on bytes.
 
@@ -534,7 +535,7 @@ def annotate(
 
 
 def _tiled(view: View, notes: Iterator[Annotation], begin: int, stop: int) -> Iterator[Annotation]:
-    """The annotations with every hole between them filled; what would overlap is left out."""
+    """Yield the annotations with every hole between them filled; what would overlap is left out."""
     cursor = -1
     for note in notes:
         if cursor < 0:

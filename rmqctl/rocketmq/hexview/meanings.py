@@ -61,7 +61,7 @@ Table = Mapping[str, Meaning]
 
 
 def say(table: Table, name: str, value: Any, place: Place) -> Said:
-    """What is to be said of a field; by its table, else by the kind of name it has."""
+    """Return what is to be said of a field; by its table, else by the kind of name it has."""
     known = table.get(name)
     if known is not None:
         return known(value, place)
@@ -84,7 +84,7 @@ def text(data: bytes) -> str | bytes:
 
 
 def ip_text(raw: bytes) -> str:
-    """An address of 4 or 16 bytes."""
+    """Return an address of 4 or 16 bytes."""
     return ".".join(map(str, raw)) if len(raw) == _IPV4_SIZE else IPv6Address(raw).compressed
 
 
@@ -98,12 +98,12 @@ def utc(milliseconds: int) -> str:
 
 
 def time(value: int, _: Place) -> Said:
-    """A time in epoch milliseconds."""
+    """Return a time in epoch milliseconds."""
     return Said(value, utc(value) if value else "not set")
 
 
 def hexadecimal(value: int, bits: int = 32) -> str:
-    """A signed integer as the bits it is stored in."""
+    """Return a signed integer as the bits it is stored in."""
     return f"0x{value & ((1 << bits) - 1):0{bits // 4}x}"
 
 
@@ -135,7 +135,7 @@ def physical_offset(value: int, place: Place) -> Said:
 
 
 def sys_flag(value: int, _: Place) -> Said:
-    """The bits that are set, and the two small numbers among them."""
+    """Return the bits that are set, and the two small numbers among them."""
     names = [SysFlag(bit).name or "" for bit in SysFlag if value & bit and bit != SysFlag.COMPRESSED]
     if value & SysFlag.COMPRESSED:
         names.insert(0, f"COMPRESSED {compression(value)}")
@@ -185,7 +185,7 @@ def unit_size(value: int, _: Place) -> Said:
 
 
 def tags_code(value: int, place: Place) -> Said:
-    """A delivery time, an address in the queue's extension, or a hash (spec 3.2)."""
+    """Return a delivery time, an address in the queue's extension, or a hash (spec 3.2)."""
     if place.fields.get("size") == PRE_BLANK_SIZE:
         return Said(value)
     if value <= MAX_EXT_ADDRESS:

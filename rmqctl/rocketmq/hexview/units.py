@@ -50,7 +50,7 @@ def structure(
     path: tuple[str, ...],
     group: Group | None = None,
 ) -> Iterator[Annotation]:
-    """The fields of the structure ``data`` at ``offset``; bytes behind the last one are a gap."""
+    """Yield the fields of the structure ``data`` at ``offset``; bytes behind the last one are a gap."""
     found = list(layout.leaves(data))
     place = place_of(view, offset, found)
     done = 0
@@ -61,14 +61,14 @@ def structure(
 
 
 def place_of(view: View, offset: int, found: list[Leaf]) -> Place:
-    """What meanings may look at."""
+    """Return what meanings may look at."""
     return Place(view, offset, {leaf.name: leaf.value for leaf in found if not leaf.problem})
 
 
 def field(
     view: View, table: Table, leaf: Leaf, place: Place, path: tuple[str, ...], data: bytes, group: Group | None
 ) -> Annotation:
-    """The annotation of one field of a structure that begins at ``data[0]``."""
+    """Return the annotation of one field of a structure that begins at ``data[0]``."""
     raw = data[leaf.at : leaf.at + leaf.size]
     where, names = place.offset + leaf.at, (*path, leaf.name)
     if leaf.problem:
@@ -189,7 +189,7 @@ class Header:
     table: Table
 
     def walk(self, view: View, begin: int, stop: int) -> Iterator[Annotation]:
-        """The structure's fields, all of them, as far as the file holds them."""
+        """Yield the structure's fields, all of them, as far as the file holds them."""
         size = min(self.layout.size, view.size)
         if begin < size:
             raw = view.source.read_at(0, size)
@@ -226,7 +226,7 @@ def walk_index(view: View, begin: int, stop: int) -> Iterator[Annotation]:
 
 
 def _tables(geometry: IndexGeometry, fields: Mapping[str, int]) -> tuple[Units, Units]:
-    """The slots and the entries; entries that count are shown even if all their bytes are zero."""
+    """Return the slots and the entries; entries that count are shown even if all their bytes are zero."""
     used = range(1, max(min(fields.get("index_count", 0), geometry.entries), 1))
     slots = Units(SLOT, INDEX_SLOT, _slot_title, HEADER.size, geometry.entries_at)
     table, title = _entry_table(geometry, fields), _entry_title(used)
@@ -297,7 +297,7 @@ def walk_ext(view: View, begin: int, stop: int) -> Iterator[Annotation]:
 
 
 def _end_of_units(view: View, at: int, reader: _Reader) -> Iterator[Annotation]:
-    """The mark that ends a file, and what lies behind it."""
+    """Yield the mark that ends a file, and what lies behind it."""
     raw = reader.read(at, HEAD_SIZE)
     first = next(_EXT.leaves(raw))
     group = Group("end", at, view.size - at, "no unit fits behind it")

@@ -86,7 +86,7 @@ class IndexFile:
         return np.frombuffer(raw, ">i4").astype(np.int32)
 
     def slot(self, number: int) -> int:
-        """The value of one slot; zero behind the end of the file."""
+        """Return the value of one slot; zero behind the end of the file."""
         raw = self._read(HEADER.packer.size + SLOT_SIZE * number, SLOT_SIZE).ljust(SLOT_SIZE, b"\0")
         return int.from_bytes(raw, "big", signed=True)
 
@@ -106,7 +106,7 @@ class IndexFile:
         return int(found["physical_offset"][0]) if len(found) else 0
 
     def first_at_or_after(self, physical: int) -> int:
-        """Number of the first entry at or behind a physical offset, by halving; entries lie in log order."""
+        """Return the number of the first entry at or behind a physical offset, by halving; entries lie in log order."""
         low, high = 1, self.count + 1
         while low < high:
             middle = (low + high) // 2
@@ -134,7 +134,7 @@ def index_entries(store: RocketMQStore) -> list[Entry]:
 
 
 def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile]:
-    """The same, opened.
+    """Return the same, opened.
 
     Raises:
         OSError: a file cannot be read.

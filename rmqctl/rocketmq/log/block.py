@@ -75,7 +75,7 @@ def head_sizes() -> Ints:
 
 
 def by_variant(table: Ints, variant: Ints) -> Ints | int:
-    """The table's value for each record; one number where all records have one layout, as they mostly do."""
+    """Return the table's value for each record; one number where all records have one layout, as they mostly do."""
     if len(variant) and not variant.any():
         return int(table[0])
     return table[variant]
@@ -99,7 +99,7 @@ def gather(data: Bytes8, at: Ints, dtype: str | np.dtype[Any]) -> npt.NDArray[An
 
 @cache
 def _byte_orders(dtype: str | np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """A type as stored, and the same in this machine's byte order."""
+    """Return a type as stored, and the same in this machine's byte order."""
     stored = np.dtype(dtype)
     return stored, stored.newbyteorder("=")
 
@@ -137,7 +137,7 @@ class Block:
 
     @staticmethod
     def empty(file: str, base: int, start: int, gaps: list[Gap]) -> Block:
-        """A block without records."""
+        """Return a block without records."""
         none = np.zeros(0, np.int64)
         return Block(file, base, start, np.zeros(0, np.uint8), none, none, none, none, none, none, gaps)
 
@@ -170,7 +170,7 @@ class Block:
         return self.topic_at + self.topic_size + 2
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """A fixed header field of every record as native integers, shape (n,), by its JSON name."""
+        """Return a fixed header field of every record as native integers, shape (n,), by its JSON name."""
         column = self._columns.get(name)
         if column is None:
             column = gather(self.data, self.at + by_variant(head_offsets(name), self.variant), _numpy_type(name))
@@ -178,7 +178,7 @@ class Block:
         return column
 
     def raw(self, index: int) -> bytes:
-        """The bytes of one record, copied."""
+        """Return the bytes of one record, copied."""
         at = int(self.at[index])
         return self.data[at : at + int(self.total_size[index])].tobytes()
 
@@ -187,12 +187,12 @@ class Block:
         return decode_record(self.raw(index))[0]
 
     def topic(self, index: int) -> bytes:
-        """The topic of one record, as stored."""
+        """Return the topic of one record, as stored."""
         at = int(self.topic_at[index])
         return self.data[at : at + int(self.topic_size[index])].tobytes()
 
     def take(self, keep: npt.NDArray[Any] | slice) -> Block:
-        """The same block with only the records of an index or boolean array, or a slice; gaps and blanks stay."""
+        """Return the block with only the records of an index or boolean array, or a slice; gaps and blanks stay."""
         return Block(
             self.file,
             self.base,

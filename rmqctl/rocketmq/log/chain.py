@@ -37,7 +37,7 @@ class Step:
     need: int = 0
 
     def block(self, file: str, base: int, start: int, data: Bytes8) -> Block:
-        """The records as a block over ``data``."""
+        """Return the records as a block over ``data``."""
         m = Measured.concatenate(self.parts)
         return Block(
             file, base, start, data, m.at, m.variant, m.total_size, m.body_size, m.topic_size, m.properties_size
@@ -165,7 +165,7 @@ class _Window:
         return measure(self.data, np.array([at], np.int64), self.limit)
 
     def _examine_entry(self, magic: int, size: int) -> bool:
-        """A DLedger entry (spec 2.14): header, then a record, nothing, or a blank to the end of the file."""
+        """Return a DLedger entry (spec 2.14): header, then a record, nothing, or a blank to the end of the file."""
         if _signed(magic) == _DLEDGER_BLANK:
             return self._end_file(size)
         if magic in _DLEDGER_MAGICS and size == self.lead and self.at + self.lead <= self.limit:
@@ -183,7 +183,9 @@ class _Window:
         return self._leave(self.limit)
 
     def _take_foreign(self, one: Measured) -> bool:
-        """A whole record whose PHYSICALOFFSET is not its position: the chain goes through it, as a broker's does."""
+        """Return a whole record whose PHYSICALOFFSET is not its position: the chain goes through it, as a broker's
+        does.
+        """
         shift = self._shift(one)
         self.at = int(one.at[0] + one.total_size[0])
         self.step.parts.append(one)
@@ -217,7 +219,8 @@ class _Window:
         return True
 
     def _first_undecided(self, place: int | None) -> Measured | None:
-        """The first record in front of a place that the window does not hold to its end and the chain may go on at.
+        """Return the first record in front of a place that the window does not hold to its end and the chain may go on
+        at.
 
         Those that their last lengths disprove are left out for good.
         """
@@ -240,7 +243,7 @@ class _Window:
         self.chain.gap, self.at = None, place
 
     def _next_sound(self) -> int | None:
-        """The first place from ``at`` on where a record proves itself, or a blank that fits the file exactly."""
+        """Return the first place from ``at`` on where a record proves itself, or a blank that fits the file exactly."""
         exact = self._exact_starts()
         places = exact[int(np.searchsorted(exact, self.at)) :][:1].tolist()
         places += [b for b in self._exact_blanks() if b >= self.at][:1]
@@ -293,7 +296,7 @@ class _Window:
 
 
 def _slice_or(flags: Flags) -> Flags | slice:
-    """A slice where only the last flags are false, which costs no copy; else the flags."""
+    """Return a slice where only the last flags are false, which costs no copy; else the flags."""
     count = int(np.count_nonzero(flags))
     return slice(count) if flags[:count].all() else flags
 

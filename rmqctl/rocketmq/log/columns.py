@@ -38,7 +38,7 @@ class TextIds:
         self._by_size: dict[int, _Known] = {}
 
     def number(self, text: bytes) -> int:
-        """The number of one string."""
+        """Return the number of one string."""
         found = self._numbers.get(text)
         if found is None:
             found = self._numbers[text] = len(self.texts)
@@ -130,18 +130,18 @@ def _hash(words: list[Words]) -> Words:
 
 
 def rows_of(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.uint8]:
-    """The ``size`` bytes at each of ``at`` as a matrix, shape (n, size)."""
+    """Return the ``size`` bytes at each of ``at`` as a matrix, shape (n, size)."""
     return cut_out(data, at, size).view(np.uint8).reshape(len(at), size)
 
 
 def cut_out(data: Bytes8, at: Ints, size: int) -> npt.NDArray[np.void]:
-    """Copies of the ``size`` bytes, at least one, at each of ``at``, shape (n,); a list of it holds bytes objects."""
+    """Copy the ``size`` bytes, at least one, at each of ``at``, shape (n,); a list of it holds bytes objects."""
     windows: npt.NDArray[np.void] = np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, 0, (1,))
     return windows[at]
 
 
 def topic_numbers(block: Block, ids: TextIds) -> Ints:
-    """The number of each record's topic."""
+    """Return the number of each record's topic."""
     return ids.numbers(block.data, block.topic_at, block.topic_size)
 
 
@@ -240,7 +240,7 @@ class Pairs:
         return Pairs(self.data, owner, value_at - len(name) - 1, sizes, value_at, self.value_size[rows])
 
     def take(self, keep: Any) -> Pairs:
-        """The pairs of an index or boolean array."""
+        """Return the pairs of an index or boolean array."""
         return Pairs(
             self.data,
             self.owner[keep],
@@ -268,7 +268,7 @@ def _equal(data: Bytes8, at: Ints, text: bytes) -> npt.NDArray[np.bool_]:
 
 
 def properties_of(block: Block) -> Texts:
-    """The properties texts of a block's records."""
+    """Return the properties texts of a block's records."""
     return Texts.of(block.data, block.properties_at, block.properties_size)
 
 
@@ -293,7 +293,8 @@ def pairs_of(texts: Texts) -> Pairs:
 
 
 def _pairs_alike(texts: Texts) -> Pairs | None:
-    """The pairs where all texts have one length and the same names at the same places, as one producer's often do.
+    """Return the pairs where all texts have one length and the same names at the same places, as one producer's often
+    do.
 
     One text is then split, and the others need only be compared with it. None where they differ.
     """
@@ -324,13 +325,13 @@ def _pieces_of(text: bytes) -> list[tuple[int, int, int]]:
 
 
 def pairs_repeated(texts: Texts) -> Pairs:
-    """The pairs of texts, at least one, that are known to have one length and the same names at the same places."""
+    """Return the pairs of texts, at least one, known to have one length and the same names at the same places."""
     count, size = len(texts.start) - 1, int(texts.start[1])
     return _repeated(texts.data, count, size, _pieces_of(texts[0]))
 
 
 def _repeated(data: Bytes8, count: int, size: int, pieces: list[tuple[int, int, int]]) -> Pairs:
-    """The pairs of ``count`` texts of one size that all have these pieces."""
+    """Return the pairs of ``count`` texts of one size that all have these pieces."""
     owner, columns, starts, sizes = _places_repeated(count, size, tuple(pieces))
     none = np.zeros(0, np.int64)
     found = {b"": Pairs(data, none, none, none, none, none)}
@@ -369,7 +370,7 @@ def _owners(at: Ints, start: Ints, size: int) -> Ints:
 
 
 def _closed(texts: Texts) -> Texts:
-    """The same texts, each that is not empty ending with 0x02; brokers of 4.9.1 to 5.1.4 leave it out."""
+    """Return the same texts, each that is not empty ending with 0x02; brokers of 4.9.1 to 5.1.4 leave it out."""
     stops = texts.start[1:]
     open_ends = (np.diff(texts.start) > 0) & (texts.data[np.maximum(stops - 1, 0)] != _END) if len(texts.data) else None
     if open_ends is None or not open_ends.any():
@@ -394,11 +395,11 @@ class KeyNumbers:
         return len(self._keys)
 
     def keys(self) -> list[int]:
-        """The keys by number."""
+        """Return the keys by number."""
         return list(self._keys)
 
     def numbers(self, keys: Ints) -> npt.NDArray[Any]:
-        """The number of each key, in the smallest unsigned type that sorts fast."""
+        """Return the number of each key, in the smallest unsigned type that sorts fast."""
         topic, queue = keys >> 32, keys & 0xFFFFFFFF
         if int(queue.max()) < self._WIDTH:
             self._widen(int(topic.max()) + 1)
@@ -419,7 +420,7 @@ class KeyNumbers:
 
 
 def signed(value: int) -> int:
-    """A 32-bit pattern as Java's int."""
+    """Return a 32-bit pattern as Java's int."""
     return value - (1 << 32) if value >= 1 << 31 else value
 
 

@@ -101,18 +101,20 @@ class LogBlock:
 
     @classmethod
     def alike(cls, block: Block) -> LogBlock:
-        """A block of records, at least one, whose properties are known to have the same names at the same places."""
+        """Return a block of records, at least one, whose properties are known to have the same names at the same
+        places.
+        """
         texts = properties_of(block)
         return cls(block, _properties=texts, _pairs=pairs_repeated(texts))
 
     def topics(self, ids: TextIds) -> Ints:
-        """The number of each record's topic in ``ids``, made once for the same ``ids``."""
+        """Return the number of each record's topic in ``ids``, made once for the same ``ids``."""
         if self._topics is None or self._topics[0] is not ids:
             self._topics = ids, topic_numbers(self.block, ids)
         return self._topics[1]
 
     def by_queue(self, ids: TextIds, numbers: KeyNumbers) -> tuple[Ints, Ints]:
-        """The records sorted by queue, those of one in log order: queue numbers and rows; made once."""
+        """Return the records sorted by queue, those of one in log order: queue numbers and rows; made once."""
         if self._by_queue is None or self._by_queue[0] is not numbers:
             queues = numbers.numbers(self.topics(ids) << 32 | (self.block["queue_id"].astype(np.int64) & 0xFFFFFFFF))
             row = np.argsort(queues, kind="stable")
@@ -165,7 +167,7 @@ class CommitLog:
             yield from walk_file(context, state, lead=self.lead, window=window)
 
     def gap_before(self, at: int) -> Finding | None:
-        """The finding for files missing in front of file number ``at``."""
+        """Return the finding for files missing in front of file number ``at``."""
         return gap_between(self.files[at - 1], self.files[at], self.file_size) if at else None
 
 
@@ -181,7 +183,7 @@ def has_data(file: StoreFile) -> bool:
 
 
 def gap_between(previous: StoreFile, file: StoreFile, file_size: int) -> Finding | None:
-    """The finding for files that are missing between two neighbours (``MappedFileQueue.checkSelf``).
+    """Return the finding for files that are missing between two neighbours (``MappedFileQueue.checkSelf``).
 
     It names the first missing file. A file that is merely too short leaves no gap.
     """
@@ -231,7 +233,7 @@ _LOOK_BACK = 1 << 20
 
 
 def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
-    """The state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back.
+    """Return the state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back.
 
     Raises:
         OSError: the file cannot be read.
@@ -297,7 +299,7 @@ def _stale(context: FileContext, position: int, detail: str) -> Finding:
 
 
 def _finding_of(gap: Gap, context: FileContext) -> Finding | None:
-    """What a gap means at its place; None for room that was never written."""
+    """Return what a gap means at its place; None for room that was never written."""
     size, place = gap.end - gap.position, context.file.base + gap.position
     severity: Severity | None = None
     if gap.why is GapKind.ZERO_TAIL and not context.followed:
@@ -335,7 +337,7 @@ def _blank_finding(block: Block, blank: Blank, rest: int) -> Finding:
 
 
 def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> None:
-    """Records that say they lie elsewhere; an old one at the very end is no part of the log."""
+    """Judge records that say they lie elsewhere; an old one at the very end is no part of the log."""
     block = found.block
     if not len(block):
         return
@@ -391,7 +393,7 @@ class Misplaced:
         return f"{self.file.name.rpartition('/')[0]}/{self.home:0{OFFSET_DIGITS}d}"
 
     def at_home(self) -> StoreFile:
-        """The file as if it had the right name."""
+        """Return the file as if it had the right name."""
         return replace(self.file, base=self.home)
 
 

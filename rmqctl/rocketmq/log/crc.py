@@ -24,12 +24,12 @@ _COPIED = 1024  # bytes from which a slice of the window costs less than a copy
 
 
 def body_crcs(block: Block) -> npt.NDArray[np.int64]:
-    """The CRC each record of a block should carry, computed from its body, shape (n,)."""
+    """Return the CRC each record of a block should carry, computed from its body, shape (n,)."""
     return _crcs(block, block.body_at, block.body_at + block.body_size)
 
 
 def record_crcs(block: Block, without: int) -> npt.NDArray[np.int64]:
-    """The CRC over each whole record less its last ``without`` bytes (spec 2.7), shape (n,)."""
+    """Return the CRC over each whole record less its last ``without`` bytes (spec 2.7), shape (n,)."""
     return _crcs(block, block.at, block.at + block.total_size - without)
 
 
@@ -54,7 +54,7 @@ _NAME_WORD = np.frombuffer(NAME[:8], np.uint64)[0]
 
 
 def property_crc_findings(block: Block) -> list[Finding]:
-    """Records that end with the property and whose CRC does not match, or is zero and right."""
+    """Return records that end with the property and whose CRC does not match, or is zero and right."""
     rows = _carriers(block)
     if not len(rows):
         return []
@@ -70,7 +70,7 @@ def property_crc_findings(block: Block) -> list[Finding]:
 
 
 def reserved_findings(block: Block, texts: Texts) -> list[Finding]:
-    """Records of light queues with 20 bytes that were reserved for the property and never written (#8350).
+    """Return records of light queues with 20 bytes that were reserved for the property and never written (#8350).
 
     Brokers from 5.2.0 to 5.3.0 leave there what was in the buffer.
     """

@@ -68,7 +68,7 @@ class Filter:
 
     @classmethod
     def of(cls, filters: Filters, *, strict: bool = False, max_body: int = DEFAULT_MAX_BODY) -> Filter:
-        """What a user asks for, without the limit.
+        """Return what a user asks for, without the limit.
 
         Args:
             strict: read properties as brokers up to 4.9.0 do.
@@ -138,7 +138,7 @@ class Filter:
         yield _within(row.get("physical_offset"), self.from_offset, self.to_offset)
 
     def _index_hashes(self) -> set[int]:
-        """What an index file may hold for the key and the tag in any of the topics."""
+        """Return what an index file may hold for the key and the tag in any of the topics."""
         keys = [index_key(topic, self.key) for topic in self.topics if self.key is not None]
         tags = [tag_index_key(topic, self.tag) for topic in self.topics if self.tag is not None]
         return {key_hash(text) for text in keys + tags}
@@ -229,7 +229,7 @@ class Filter:
 
 
 def _body(block: Block, row: int, limit: int) -> bytes | None:
-    """The body of one record, decompressed; None where that fails, or it grows beyond the limit."""
+    """Return the body of one record, decompressed; None where that fails, or it grows beyond the limit."""
     one = block.take(np.array([row]))
     at = int(one.body_at[0])
     return open_body(block.data[at : at + int(one.body_size[0])].tobytes(), int(one["sys_flag"][0]), limit).data

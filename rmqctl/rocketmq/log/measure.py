@@ -51,17 +51,17 @@ class Measured:
     needs: Ints
 
     def take(self, keep: Any) -> Measured:
-        """The same columns for a slice, an index array or a boolean array."""
+        """Return the same columns for a slice, an index array or a boolean array."""
         return Measured(*(getattr(self, name)[keep] for name in _COLUMNS))
 
     def physical_shifts(self, data: Bytes8, origin: int) -> Ints:
-        """What each record says of its position, less where it is; ``origin`` is that of ``data[0]``."""
+        """Return what each record says of its position, less where it is; ``origin`` is that of ``data[0]``."""
         stated = gather(data, self.at + int(head_offsets("physical_offset")[0]), ">i8")
         return stated.astype(np.int64) - origin - self.at
 
     @staticmethod
     def concatenate(parts: list[Measured]) -> Measured:
-        """The records of all parts, in the order given."""
+        """Return the records of all parts, in the order given."""
         if len(parts) == 1:
             return parts[0]
         if not parts:

@@ -44,7 +44,7 @@ class LogReader:
         return self.files[-1].base + self.files[-1].size if self.files else 0
 
     def file_of(self, physical: int) -> StoreFile | None:
-        """The file that holds an offset, None if none does."""
+        """Return the file that holds an offset, None if none does."""
         number = self._number_of(physical)
         return self.files[number] if number is not None else None
 
@@ -62,7 +62,7 @@ class LogReader:
         return self.read_from(number, physical, size) if number is not None and size > 0 else b""
 
     def read_from(self, number: int, physical: int, size: int) -> bytes:
-        """The same from file ``number`` of the log, where the names of several claim that offset.
+        """Return the same from file ``number`` of the log, where the names of several claim that offset.
 
         Raises:
             OSError: the file cannot be read.
@@ -91,12 +91,12 @@ class LogReader:
         return int.from_bytes(head[1][at : at + 8], "big", signed=True)
 
     def record(self, physical: int) -> bytes | None:
-        """The bytes of the record at an offset, None where no whole record begins."""
+        """Return the bytes of the record at an offset, None where no whole record begins."""
         found = self._decoded(physical)
         return None if found is None else found[0]
 
     def fields(self, physical: int) -> dict[str, Any] | None:
-        """The fields of the record at an offset (`decode_record`), None where no whole record begins."""
+        """Return the fields of the record at an offset (`decode_record`), None where no whole record begins."""
         found = self._decoded(physical)
         return None if found is None else found[1]
 

@@ -25,12 +25,12 @@ _MAGICS = {int(Magic.MESSAGE_V1): 0, int(Magic.MESSAGE_V2): 4}
 
 
 def plan_of_variant(variant: int) -> Plan:
-    """The derived plan of a variant number."""
+    """Return the derived plan of a variant number."""
     return record_plan(bool(variant & 4), (variant & 3) << HOST_SHIFT)
 
 
 def variant_of(magic: int, sys_flag: int) -> int | None:
-    """The variant of a record with this MAGICCODE and SYSFLAG; None for a magic that is no message's."""
+    """Return the variant of a record with this MAGICCODE and SYSFLAG; None for a magic that is no message's."""
     kind = _MAGICS.get(magic)
     return None if kind is None else kind | sys_flag >> HOST_SHIFT & 3
 
@@ -122,7 +122,7 @@ class _NotInflated(Exception):
 
 
 def _pieces(stored: bytes, sys_flag: int, step: int) -> Iterator[bytes]:
-    """A body decompressed, in pieces of up to ``step`` bytes (zstd: 16 MiB).
+    """Yield a body decompressed, in pieces of up to ``step`` bytes (zstd: 16 MiB).
 
     Raises:
         _NotInflated: an unknown type, bytes of no such codec, or too few of them.

@@ -109,7 +109,7 @@ class _Scan:
         return int(starts[0]) if len(starts) and starts[0] < end else None
 
     def _read(self, position: int, need: int) -> Bytes8:
-        """A window of up to ``need`` bytes in the buffer that all windows share."""
+        """Return a window of up to ``need`` bytes in the buffer that all windows share."""
         need = min(need, self.size - position)
         if len(self._buffer) < need:
             self._buffer = bytearray(need)
@@ -117,7 +117,7 @@ class _Scan:
         return np.frombuffer(self._buffer, np.uint8, got)
 
     def _peek(self, position: int, size: int) -> bytes:
-        """A few bytes anywhere in the file; the page that holds them is kept, as the next often lie in it, too."""
+        """Return a few bytes anywhere in the file; the page that holds them is kept, as the next often lie in it."""
         start, page = self._page
         if not start <= position <= start + len(page) - size:
             start = position // _PAGE * _PAGE
@@ -141,7 +141,7 @@ class _Scan:
             self._last_data = position + used
 
     def _next_data(self, position: int) -> int:
-        """The first byte from ``position`` that is not zero; the end of the file if there is none."""
+        """Return the first byte from ``position`` that is not zero; the end of the file if there is none."""
         for start, end in self.source.data_ranges(position, self.size):
             while start < end:
                 data = self._read(start, min(self.window, end - start))
@@ -153,7 +153,7 @@ class _Scan:
         return self.size
 
     def _owned(self, step: Step, data: Bytes8, position: int) -> Iterator[Block]:
-        """The step's records, gaps and blanks that start in this extent, as a block."""
+        """Yield the step's records, gaps and blanks that start in this extent, as a block."""
         begin, end = self.extent.start, self.stop
         block = step.block(self.extent.file, self.extent.base, position, data)
         lead = self.extent.lead
@@ -166,7 +166,7 @@ class _Scan:
             yield block
 
     def _close(self) -> Iterator[Block]:
-        """The gap still open at the end of the file: damage up to the last byte that is not zero, then room."""
+        """Yield the gap still open at the end of the file: damage up to the last byte that is not zero, then room."""
         gap, self.chain.gap = self.chain.gap, None
         if gap is None or not self.extent.start <= gap.position < self.stop:
             return

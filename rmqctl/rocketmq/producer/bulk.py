@@ -157,7 +157,7 @@ class _Writer:
         return self._block(data, base, start - base, run, chunk.topic[part])
 
     def _block(self, data: npt.NDArray[np.uint8], base: int, position: int, heads: Heads, topic: Ints) -> Block:
-        """What a scan would find of records that lie end to end."""
+        """Return what a scan would find of records that lie end to end."""
         total, body, encoder = heads["total_size"].astype(np.int64), heads["body"].astype(np.int64), self.encoder
         names = np.array([len(name.encode("utf-8", "surrogateescape")) for name in encoder.options.topics])[topic]
         fields = np.array([len(field) for _, field in encoder.topics])[topic]
@@ -166,7 +166,7 @@ class _Writer:
         return Block("", base, position, data, np.cumsum(total) - total, variants, total, body, names, rest)
 
     def _queue_offsets(self, topic: Ints, queue: Ints) -> tuple[Ints, list[tuple[tuple[str, int], int]]]:
-        """The queue offset of each message, and by how much each queue grows."""
+        """Return the queue offset of each message, and by how much each queue grows."""
         keys, group = np.unique(topic << 32 | queue, return_inverse=True)
         names = [(self.encoder.options.topics[key >> 32], key & 0xFFFFFFFF) for key in keys.tolist()]
         order = np.argsort(group, kind="stable")
@@ -196,10 +196,10 @@ class Chunk(ABC):
 
     @abstractmethod
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
-        """The bytes of some records, one behind the other."""
+        """Return the bytes of some records, one behind the other."""
 
     def log_block(self, block: Block) -> LogBlock:
-        """What dispatch is given of a block of its records."""
+        """Return what dispatch is given of a block of its records."""
         return LogBlock(block)
 
 
@@ -270,7 +270,7 @@ class BulkText:
 
     @classmethod
     def of(cls, template: Template, tag: str | None, client: Client, config: StoreConfig) -> BulkText:
-        """The texts of a template's messages with a tag.
+        """Return the texts of a template's messages with a tag.
 
         Raises:
             MessageRefused: a name or value contains a separator.
@@ -283,7 +283,7 @@ class BulkText:
         return cls(pieces, b"".join(forms.get(p) or p.replace(b"%", b"%%") for p in pieces), client)
 
     def fill(self, number: int, time: int) -> bytes:
-        """The text of one message."""
+        """Return the text of one message."""
         values: list[int] = []
         for piece in self.pieces:
             if piece == _NUMBER:
@@ -305,13 +305,13 @@ class BulkText:
             at += size
 
     def fill_constant(self, digits: int, out: Bytes8) -> None:
-        """What is the same in all texts whose number has so many digits, into ``out``, shape (n, size)."""
+        """Put what is the same in all texts whose number has so many digits into ``out``, shape (n, size)."""
         for piece, at, size in self._places(digits):
             if piece not in (_NUMBER, _MARK.encode()):
                 out[:, at : at + size] = np.frombuffer(piece, np.uint8)
 
     def fill_columns(self, numbers: Ints, times: Ints, out: Bytes8) -> None:
-        """The rest of the texts of messages whose numbers have as many digits as the first, shape (n, size)."""
+        """Put in the rest of the texts of messages whose numbers have as many digits as the first, shape (n, size)."""
         digits, key = decimal(numbers), None
         for piece, at, size in self._places(digits.shape[1]):
             if piece == _NUMBER:
@@ -388,7 +388,8 @@ class Encoder:
     """
 
     def __init__(self, template: Template, options: ProduceOptions, config: StoreConfig) -> None:
-        """
+        """Take the template apart.
+
         Raises:
             MessageRefused: a name or value contains a separator.
         """
@@ -419,7 +420,7 @@ class Encoder:
         return chunk
 
     def _encoded(self, numbers: Ints, topic: Ints, times: Ints) -> Chunk:
-        """The messages without their heads: a matrix where all records have one size."""
+        """Return the messages without their heads: a matrix where all records have one size."""
         template = self.template
         fields = {len(field) for _, field in self.topics}
         is_even = template.body is None and template.sizes is not None and template.sizes[0] == template.sizes[1]
@@ -449,7 +450,7 @@ class Encoder:
         return found
 
     def _room(self, text: BulkText, digits: int, text_at: int) -> Matrix:
-        """A matrix for records whose number has so many digits, their constant bytes set: the next in turn."""
+        """Return a matrix for records whose number has so many digits, their constant bytes set: the next in turn."""
         self._rooms.rotate(1)
         room = self._rooms[0]
         if room.digits != digits or room.matrix is None:
@@ -473,7 +474,7 @@ class Encoder:
         return found
 
     def _set_heads(self, chunk: Chunk, first: int, times: Ints) -> None:
-        """The fixed fields, but for those that depend on the place."""
+        """Set the fixed fields, but for those that depend on the place."""
         heads, host, options = chunk.heads, self.config.store_host, self.options
         heads["magic"] = np.array([magic for magic, _ in self.topics])[chunk.topic]
         turns = np.arange(first, first + len(times)) // len(self.topics)

@@ -58,12 +58,12 @@ class Target:
     # --- places -------------------------------------------------------------------------------
 
     def record(self, *, with_body: bool = False) -> Place:
-        """The record that is meant; by choice one inside the log, not at its ends."""
+        """Return the record that is meant; by choice one inside the log, not at its ends."""
         found = [r for r in self._records if r.body_size] if with_body else self._records
         return self._chosen(found, "record", inner=True)
 
     def last_record(self) -> Place:
-        """The last record of the log."""
+        """Return the last record of the log."""
         return self._some(self._records, "record")[-1]
 
     def log_end(self) -> int:
@@ -86,7 +86,7 @@ class Target:
         return found
 
     def blank(self) -> tuple[Path, int, int]:
-        """A blank record: file, position, size."""
+        """Return a blank record: file, position, size."""
         found = [
             (self.root / b.block.file, blank.position, blank.size)
             for b in CommitLog(self._store.log_files).walk()
@@ -95,16 +95,16 @@ class Target:
         return self._chosen(found, "full log file")
 
     def log_file(self, *, inner: bool = False) -> Path:
-        """A file of the log; ``inner``: not the last."""
+        """Return a file of the log; ``inner``: not the last."""
         found = [self.root / f.name for f in self._store.log_files]
         return self._chosen(found[: -1 if inner else None], "log file in front of another" if inner else "log file")
 
     def queue_file(self) -> Path:
-        """A file of a queue."""
+        """Return a file of a queue."""
         return self._chosen([p for p, _ in self._queue_files], "queue file")
 
     def filled_queue_file(self, room: int = 0) -> tuple[Path, int]:
-        """A queue file with units, and their number; with room for more."""
+        """Return a queue file with units, and their number; with room for more."""
         found = [(p, n) for p, n in self._queue_files if n >= 2 and n + room <= p.stat().st_size // _UNIT]
         last = {p.parent: p for p, _ in self._queue_files}
         return self._chosen([f for f in found if not room or last[f[0].parent] == f[0]], "queue file with units")
@@ -120,11 +120,11 @@ class Target:
         return found
 
     def index_file(self) -> Path:
-        """An index file."""
+        """Return an index file."""
         return self._chosen([self.root / e.path for e in self._store.index_files], "index file")
 
     def index_entry(self) -> tuple[Path, int, int]:
-        """An entry of an index file: file, number, position."""
+        """Return an entry of an index file: file, number, position."""
         geometry, found = index_geometry(self._store), []
         for file in index_files(self._store, geometry):
             if file.count:

@@ -85,18 +85,18 @@ class Template:
     seed: int = 0
 
     def texts(self, tag: str | None) -> dict[str, str]:
-        """The client's properties as templates, in the order in which a client puts them."""
+        """Return the client's properties as templates, in the order in which a client puts them."""
         found = {} if tag is None else {"TAGS": tag}
         if self.keys:
             found["KEYS"] = " ".join(self.keys)
         return {**found, **dict(self.properties)}
 
     def properties_of(self, number: int) -> dict[str, str]:
-        """The client's properties of message ``number``."""
+        """Return the client's properties of message ``number``."""
         return {name: fill(value, number) for name, value in self.texts(self.tag_of(number)).items()}
 
     def tag_of(self, number: int) -> str | None:
-        """The tag of message ``number``, by weight."""
+        """Return the tag of message ``number``, by weight."""
         if len(self.tags) < 2:
             return self.tags[0][0] if self.tags else None
         sums = list(accumulate(weight for _, weight in self.tags))
@@ -109,7 +109,7 @@ class Template:
         return low if low == high else low + mixed(self.seed, number, _SIZE) % (high - low + 1)
 
     def body_of(self, number: int) -> bytes | memoryview:
-        """The body of message ``number``."""
+        """Return the body of message ``number``."""
         if self.body is not None:
             return fill(self.body, number).encode("utf-8", "surrogateescape")
         if self.sizes is not None:
@@ -123,7 +123,7 @@ _STEP = 1031
 
 
 def seeded(seed: int) -> Random:
-    """What makes the random parts of a run: the same for the same seed."""
+    """Return what makes the random parts of a run: the same for the same seed."""
     return Random(seed)  # noqa: S311 - made-up data
 
 
@@ -139,14 +139,14 @@ _MASK = (1 << 64) - 1
 
 
 def noise(seed: int, number: int, size: int) -> memoryview:
-    """A random body: a stretch of 4 MiB of random bytes, another for each number."""
+    """Return a random body: a stretch of 4 MiB of random bytes, another for each number."""
     pool = _pool(seed, size)
     at = number * _STEP % (len(pool) - size)
     return pool[at : at + size]
 
 
 def fill_noise(seed: int, numbers: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The random bodies of many messages into ``out``, shape (n, bytes); gives the CRC that each is stored with.
+    """Return the random bodies of many messages into ``out``, shape (n, bytes); gives the CRC that each is stored with.
 
     The numbers follow each other, so bodies lie at even distances but where they begin at the front again.
     """
@@ -173,7 +173,7 @@ def _pool(seed: int, size: int) -> memoryview:
 
 
 def fill(text: str, number: int) -> str:
-    """A template with its number."""
+    """Return a template with its number."""
     return text.replace("{n}", str(number)) if "{n}" in text else text
 
 
@@ -230,7 +230,7 @@ class Client:
         return raw[:-_CHANGING].hex().upper()
 
     def key_parts(self, number: int, born_timestamp: int) -> tuple[int, int, int]:
-        """The rest of the key of message ``number``: loader hash, time and counter.
+        """Return the rest of the key of message ``number``: loader hash, time and counter.
 
         The counter has 16 bits; what is above goes into the loader hash, so that keys stay unique under a
         clock that stands still.
@@ -239,7 +239,7 @@ class Client:
         return loader, born_timestamp % _MONTH_MS, number & (1 << _COUNTER_BITS) - 1
 
     def key_columns(self, numbers: Ints, born_timestamps: Ints) -> tuple[Ints, Ints, Ints]:
-        """The same for many messages, shape (n,) each."""
+        """Return the same for many messages, shape (n,) each."""
         loader = self._identity[1] ^ numbers >> _COUNTER_BITS
         return loader, born_timestamps % _MONTH_MS, numbers & (1 << _COUNTER_BITS) - 1
 
@@ -250,12 +250,12 @@ class Client:
 
 
 def client_properties(properties: dict[str, str], unique_key: str) -> dict[str, str]:
-    """What a client sends: its own properties, UNIQ_KEY and WAIT."""
+    """Return what a client sends: its own properties, UNIQ_KEY and WAIT."""
     return {**properties, "UNIQ_KEY": properties.get("UNIQ_KEY", unique_key), "WAIT": properties.get("WAIT", "true")}
 
 
 def batch_item(properties: dict[str, str], batch_key: str, config: StoreConfig) -> bytes:
-    """The stored text of one message of a client batch, whose batch has the unique key ``batch_key``.
+    """Return the stored text of one message of a client batch, whose batch has the unique key ``batch_key``.
 
     Raises:
         MessageRefused: a name or value contains a separator.
@@ -269,7 +269,7 @@ def batch_item(properties: dict[str, str], batch_key: str, config: StoreConfig) 
 
 
 def broker_properties(properties: dict[str, str], config: StoreConfig) -> dict[str, str]:
-    """What the broker of the release stores of that."""
+    """Return what the broker of the release stores of that."""
     stored = {name: properties[name] for name in java_map_order(properties)}  # as the client's text has them
     if config.release >= _FIVE:
         stored |= {"MSG_REGION": config.region, "TRACE_ON": "true", "CLUSTER": config.cluster}
@@ -288,7 +288,7 @@ _HEAD = len(BatchItem.build({"total_size": 0, "magic": 0, "body_crc": 0, "flag":
 
 
 def client_batch(messages: Sequence[Message], first_key: int, client: Client, config: StoreConfig) -> list[Message]:
-    """The records of a batch that a client sends: each has its own text, and what the broker adds for the batch.
+    """Return the records of a batch that a client sends: each has its own text, and what the broker adds for the batch.
 
     Args:
         messages: with the producer's own properties.
@@ -347,7 +347,7 @@ _LEVEL = 5
 
 
 def compress(body: bytes, codec: str, release: Release) -> tuple[bytes, int]:
-    """The stored body and the SysFlag bits.
+    """Return the stored body and the SysFlag bits.
 
     Raises:
         MessageRefused: the release knows no such codec.

@@ -233,7 +233,7 @@ class _Reader:
         return found
 
     def _keys(self) -> list[str]:
-        """The parts of KEYS, none of which may have the blank that divides them."""
+        """Return the parts of KEYS, none of which may have the blank that divides them."""
         value = self._document.get("keys")
         if not isinstance(value, list | None):
             raise self._wrong("keys", "not a list")

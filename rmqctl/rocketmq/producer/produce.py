@@ -49,7 +49,8 @@ class Room:
     free: int
 
     def check(self, path: str) -> None:
-        """
+        """Hold what is needed to what is free.
+
         Raises:
             Refused: too little is free.
         """
@@ -61,7 +62,7 @@ class Room:
 
 
 def room_for(path: str, template: Template, count: int, topic: str, config: StoreConfig) -> Room:
-    """The room for ``count`` messages of a template in a store at a path: log, units and index entries."""
+    """Return the room for ``count`` messages of a template in a store at a path: log, units and index entries."""
     low, high = template.sizes or (0, 0)
     body = len(template.body) if template.body is not None else (low + high) // 2
     text = sum(len(name) + len(value) + 2 for name, value in template.texts(template.tag_of(0)).items())
@@ -149,7 +150,7 @@ def _put(engine: StoreEngine, group: list[Message], options: ProduceOptions) -> 
 
 @contextmanager
 def _told(engine: StoreEngine, group: list[Message]) -> Iterator[None]:
-    """A refusal says where the message was written down that is the reason for it."""
+    """Give a refusal says where the message was written down that is the reason for it."""
     try:
         yield
     except MessageRefused as error:
@@ -158,7 +159,7 @@ def _told(engine: StoreEngine, group: list[Message]) -> Iterator[None]:
 
 
 def _refused(engine: StoreEngine, group: list[Message]) -> Message:
-    """The message of a group that is the reason for its refusal; the first where it is all of them together."""
+    """Return the message of a group that is the reason for its refusal; the first where it is all of them together."""
     for message in group:
         try:
             if is_late(message, engine.config, is_batch=engine.topics.is_batch(message.topic)):
@@ -213,12 +214,12 @@ class _Maker:
             raise (error.at(origin) if origin else error) from error
 
     def _compressed(self, batch: Message) -> Message:
-        """An inner batch with its body compressed as a whole; consumers know no compression of a message inside."""
+        """Return an inner batch with its body compressed as a whole; consumers know no other compression."""
         body, flags = self._packed(batch.body, "")
         return replace(batch, body=body, sys_flag=batch.sys_flag | flags)
 
     def _named(self, number: int, draft: Draft) -> Message:
-        """The message of a draft; a refusal says where the draft was written down."""
+        """Return the message of a draft; a refusal says where the draft was written down."""
         try:
             return self._message(number, draft)
         except MessageRefused as error:
@@ -253,7 +254,7 @@ class _Maker:
         return (draft.body, 0) if self._options.inner else self._packed(draft.body, draft.compression)
 
     def _packed(self, body: bytes, codec: str) -> tuple[bytes, int]:
-        """A body as it is stored, with its bits of SYSFLAG; without a codec of its own by the one asked for."""
+        """Return a body as it is stored, with its bits of SYSFLAG; without a codec of its own by the one asked for."""
         if not codec and len(body) >= self._options.compress_over:
             codec = self._options.compression
         return compress(body, codec, self._engine.config.release) if codec not in ("", "none") else (body, 0)
@@ -270,7 +271,7 @@ class _Maker:
 
 
 def _runs(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
-    """Runs of messages of one topic and queue, at most ``size`` long."""
+    """Yield runs of messages of one topic and queue, at most ``size`` long."""
     for _, run in groupby(messages, key=lambda message: (message.topic, message.queue_id)):
         while group := list(islice(run, max(size, 1))):
             yield group

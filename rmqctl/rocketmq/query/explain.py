@@ -136,7 +136,7 @@ class IndexCauses:
         return self._bad_slot(chain) if chain.end in {End.EMPTY, End.SLOT} else self._broken_chain(chain, place)
 
     def _bad_header(self, file: IndexFile, record: Record) -> Step:
-        """The header says that the file has no entries, or none of the time asked for."""
+        """Return the header says that the file has no entries, or none of the time asked for."""
         header = file.header
         begin, end = header["begin_timestamp"], header["end_timestamp"]
         if not any(header.values()) or (header["index_count"] <= 1 and 0 <= begin <= end):
@@ -148,7 +148,7 @@ class IndexCauses:
         return steps.INDEX_HEADER.conclude(file.path, file=file.path, key=self.query.wanted, reason=reason)
 
     def _wrong_times(self, file: IndexFile) -> Step | None:
-        """The header has another time than the record it names: all times of the file count from it."""
+        """Return the header has another time than the record it names: all times of the file count from it."""
         reasons = []
         with LogReader(self.store.log_files) as log:
             for side, which in (("begin", "first"), ("end", "last")):
@@ -392,7 +392,7 @@ class KeyExplanation:
         return steps.NONE.conclude(found=f"{count} message{'s' * (count != 1)}, and the log has no other")
 
     def _late(self) -> tuple[int, int] | None:
-        """Times of the key and of the message, where a client would ask from too late a time on."""
+        """Return times of the key and of the message, where a client would ask from too late a time on."""
         if not self.query.unique or self.query.key is None:
             return None
         try:
@@ -460,12 +460,12 @@ _COPIES = (
 
 
 def copy_word(topic: str) -> str:
-    """What a message under a system topic is a copy for (spec 2.12, 2.13)."""
+    """Return what a message under a system topic is a copy for (spec 2.12, 2.13)."""
     return next((word for name, word in _COPIES if topic.startswith(name)), "system")
 
 
 def absent_step(absence: Absence, wanted: str, store: RocketMQStore, end: int = 0) -> Step:
-    """The last step where an entry, a unit or an id leads to an offset without a record.
+    """Return the last step where an entry, a unit or an id leads to an offset without a record.
 
     Args:
         end: of the log, in bytes; default: of its last file.
@@ -507,7 +507,7 @@ def conclude_id(
 
 
 def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace) -> Step:
-    """What is unusual about a message that was found; else that nothing is."""
+    """Return what is unusual about a message that was found; else that nothing is."""
     record = answer.messages[0]
     if answer.foreign_host:
         found = f"the record at its offset is a message of topic {record.topic}"
@@ -526,7 +526,7 @@ def _found(store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Tra
 
 
 def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> Step:
-    """A message that consumers get: whether clients find it by its id, and what it is a copy of."""
+    """Return a message that consumers get: whether clients find it by its id, and what it is a copy of."""
     record = answer.messages[0]
     if answer.late is not None:
         made, stored = map(steps.instant, answer.late)
@@ -555,7 +555,7 @@ def _in_log(
 def _hidden(
     store: RocketMQStore, wanted: MessageId, record: Record, answer: IdAnswer, trace: Trace, progress: Progress | None
 ) -> Step:
-    """The log has the message, and the index did not give it."""
+    """Return the log has the message, and the index did not give it."""
     known = answer.answers.get(record.topic)
     if known is None:
         trace.add("", "topic", f"{record.topic} is the message's topic, and was not asked for")

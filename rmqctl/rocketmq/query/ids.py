@@ -98,7 +98,7 @@ class UniqueKey:
         return made - zone
 
     def describe(self) -> str:
-        """What the key says, as one line."""
+        """Return what the key says, as one line."""
         if self.is_grpc:
             when = _EPOCH + timedelta(milliseconds=self.time)
             return (
@@ -126,7 +126,7 @@ class MessageId:
     unique: UniqueKey | None
 
     def describe(self) -> list[str]:
-        """What the id may be, one line a kind."""
+        """Return what the id may be, one line a kind."""
         lines = []
         if self.offset is not None and self.offset.is_plausible:
             lines.append(f"offsetMsgId: broker {self.offset.host}, offset {self.offset.physical_offset}")
@@ -136,7 +136,7 @@ class MessageId:
 
 
 def parse_message_id(text: str) -> MessageId:
-    """The id in a text.
+    """Return the id in a text.
 
     Raises:
         NotAMessageId: wrong length, or not hexadecimal.
@@ -208,7 +208,7 @@ def by_id(
     *,
     strict: bool = False,
 ) -> IdAnswer:
-    """The message with an id.
+    """Return the message with an id.
 
     Args:
         topics: where to look for a unique key; default: every topic the store knows.
@@ -235,7 +235,7 @@ def by_id(
 
 
 def _by_offset(wanted: MessageId, reader: RecordReader, trace: Trace) -> IdAnswer:
-    """The record at the offset of the id, whatever broker the id names."""
+    """Return the record at the offset of the id, whatever broker the id names."""
     offset_id = wanted.offset
     if offset_id is None or not offset_id.is_plausible:
         return IdAnswer()
@@ -280,7 +280,7 @@ def _by_unique_key(
 
 
 def _quiet(trace: Trace, files: Sequence[IndexFile], query: KeyQuery) -> Trace:
-    """The trace for topics whose slot holds something; where all slots are empty there is nothing to tell."""
+    """Return the trace for topics whose slot holds something; where all slots are empty there is nothing to tell."""
     if not trace.on:
         return trace
     hashed = query.index_query().hash

@@ -242,7 +242,7 @@ class _Chase:
         return self._circle(number) if previous > number else None
 
     def _circle(self, number: int) -> End | None:
-        """A sound chain goes only to lower numbers, so a circle has an entry that goes up, and comes back to it.
+        """Return a sound chain goes only to lower numbers, so a circle has an entry that goes up, and comes back to it.
 
         A broker runs round until it has enough candidates; where a round gives none it never ends.
         """
@@ -301,7 +301,7 @@ class MessageIndex:
     def walk(
         self, topic: str, text: str, kinds: tuple[str, ...], times: tuple[int, int], most: int, trace: Trace
     ) -> DatabaseWalk:
-        """What the broker finds for a text; a later kind is asked only where the earlier ones gave nothing.
+        """Return what the broker finds for a text; a later kind is asked only where the earlier ones gave nothing.
 
         Args:
             kinds: of ``K``, ``T`` and ``U``, in the order they are asked.
@@ -372,7 +372,7 @@ def row_keys(record: Record) -> list[bytes]:
 
 @contextmanager
 def open_index(store: RocketMQStore) -> Iterator[MessageIndex]:
-    """The index in RocksDB, for reading.
+    """Give the index in RocksDB, for reading.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.

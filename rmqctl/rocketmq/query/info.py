@@ -40,7 +40,7 @@ _GEOMETRY = ("commit_log_file_size", "queue_file_size", "index_slots", "index_en
 
 
 def store_info(store: RocketMQStore) -> dict[str, Any]:
-    """The object of the contract. Reads the head of the log, its last file with data, and directory lists.
+    """Return the object of the contract. Reads the head of the log, its last file with data, and directory lists.
 
     The numbers of topics and queues are None where they are in RocksDB, and its package is not installed
     or it cannot be opened.

@@ -115,7 +115,7 @@ class KeyAnswer:
 
 
 def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) -> KeyAnswer:
-    """The messages that a broker's index gives for a key.
+    """Return the messages that a broker's index gives for a key.
 
     Raises:
         OSError: a file cannot be read.
@@ -139,7 +139,7 @@ def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) ->
 def by_key_in(
     files: Iterable[IndexFile], log: LogReader, query: KeyQuery, trace: Trace, batch: int = MAX_BATCH
 ) -> KeyAnswer:
-    """The same on files that are open already; ``batch`` is the broker's `maxMsgsNumBatch`."""
+    """Return the same on files that are open already; ``batch`` is the broker's `maxMsgsNumBatch`."""
     asked = query.index_query(batch)
     trace.add("", "hash", f"{asked.text} has hash {asked.hash}")
     return _read(KeyAnswer(walk_index(files, asked, trace)), log, query, trace)
@@ -148,7 +148,7 @@ def by_key_in(
 def by_key_in_database(
     index: MessageIndex, log: LogReader, query: KeyQuery, trace: Trace, batch: int = MAX_BATCH
 ) -> KeyAnswer:
-    """The same through the index in RocksDB."""
+    """Return the same through the index in RocksDB."""
     asked = query.index_query(batch)
     text = query.tag or "" if query.key is None else query.key
     walk = index.walk(query.topic, text, query.kinds, (query.begin, query.end), asked.limit, trace)

@@ -60,7 +60,7 @@ def topics_of(started: StartedStore) -> list[str]:
 
 
 def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> list[int] | Step:
-    """The queues that ``TOPIC`` or ``TOPIC/QUEUE`` means; where it means none, the sentence that says so.
+    """Return the queues that ``TOPIC`` or ``TOPIC/QUEUE`` means; where it means none, the sentence that says so.
 
     Topics that only the log knows, because their queues are gone, count where a start of a broker makes them.
 
@@ -102,7 +102,7 @@ def _configured(store: RocketMQStore, topic: str) -> set[int]:
 
 
 def _configured_in_database(store: RocketMQStore, topic: str) -> set[int]:
-    """The same where the configuration is in RocksDB."""
+    """Return the same where the configuration is in RocksDB."""
     from rmqctl.rocketmq.state.config import stored_topics
 
     return _queues_in(stored_topics(store).get(topic))

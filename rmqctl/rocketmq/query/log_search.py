@@ -50,7 +50,7 @@ def _memmem() -> Find | None:
 
 
 def find_in_copy(data: Bytes8, text: bytes, start: int) -> int:
-    """The same by ``bytes.find``, on a copy."""
+    """Return the same by ``bytes.find``, on a copy."""
     at = data[start:].tobytes().find(text)
     return at if at < 0 else at + start
 
@@ -103,7 +103,7 @@ class Found:
 def search_log(
     store: RocketMQStore, search: Search, *, processes: int | None = None, progress: Progress | None = None
 ) -> Iterator[Found]:
-    """The parts of the log in order, each with what was looked for.
+    """Yield the parts of the log in order, each with what was looked for.
 
     Args:
         processes: default: one a core for a log worth it.
@@ -155,7 +155,7 @@ class _Searcher:
 
 
 def search_split(split: Split, search: Search) -> Found:
-    """The records of one part of the log; a file that cannot be read is a finding."""
+    """Return the records of one part of the log; a file that cannot be read is a finding."""
     found = Found()
     try:
         state = resume_state(split.context, split.start) if split.start else LogState()

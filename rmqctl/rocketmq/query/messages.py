@@ -29,12 +29,12 @@ from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, Rocket
 
 
 def passing(records: Iterable[Record], wanted: Filter) -> list[Record]:
-    """The records that pass every filter, in order."""
+    """Return the records that pass every filter, in order."""
     return [record for record in records if _passes(record, wanted)]
 
 
 def _passes(record: Record, wanted: Filter) -> bool:
-    """The record as a block of its own, at the place where it lies: one set of rules for every command."""
+    """Return the record as a block of its own, at the place where it lies: one set of rules for every command."""
     for block in scan(BytesSource(record.raw, record.file), Extent(record.file, record.physical_offset)):
         chosen = wanted.select(block)
         if len(block):
@@ -69,7 +69,7 @@ class RecordUnit:
 
 
 def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
-    """The unit of a record in the queue it names.
+    """Return the unit of a record in the queue it names.
 
     Raises:
         OSError: a file of the queue cannot be read.
@@ -92,7 +92,7 @@ def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
 
 
 def _in_queue(queue: Queue, record: Record) -> RecordUnit:
-    """The unit at the record's queue offset, else the one elsewhere in the queue that leads to it."""
+    """Return the unit at the record's queue offset, else the one elsewhere in the queue that leads to it."""
     offset, name = record.fields["queue_offset"], "/".join(map(str, queue.key))
     position = offset * queue.dtype.itemsize
     file = next((f.name for f in queue.files if f.base <= position < f.base + f.size), "")
@@ -113,7 +113,7 @@ def _in_queue(queue: Queue, record: Record) -> RecordUnit:
 
 
 def _leading_to(queue: Queue, physical: int) -> int | None:
-    """The number of a unit that leads to an offset, wherever it is in the queue."""
+    """Return the number of a unit that leads to an offset, wherever it is in the queue."""
     for file in queue.files:
         for first, units in queue.chunks(file):
             rows = np.flatnonzero((units["physical_offset"] == physical) & queue.valid(units))
@@ -149,7 +149,7 @@ class UnitMessages:
         self._rows = RecordRows(show)
 
     def record(self, unit: Unit) -> Record | Absence:
-        """The record of a unit, or why there is none.
+        """Return the record of a unit, or why there is none.
 
         Raises:
             OSError: the log cannot be read.
@@ -157,11 +157,11 @@ class UnitMessages:
         return self._reader.at(unit.physical_offset)
 
     def row(self, record: Record) -> Row:
-        """The object of the contract."""
+        """Return the object of the contract."""
         return self._rows.row(record.fields, record.file, record.position)
 
     def why_not(self, unit: Unit) -> Step | None:
-        """The reason why a unit gives no message, or another one than it should; None where all is well."""
+        """Return the reason why a unit gives no message, or another one than it should; None where all is well."""
         if unit.is_filler:
             return steps.FILLER_UNIT.conclude(
                 topic=self.view.topic, queue_id=self.view.queue_id, queue_offset=unit.queue_offset

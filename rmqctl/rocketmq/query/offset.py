@@ -41,7 +41,7 @@ def fits_tag(view: QueueView, unit: Unit, tag: str | None, file: str, trace: Tra
 
 
 def real_tags_code(view: QueueView, unit: Unit) -> int | None:
-    """The code of the tag; None where it lies in an extension unit that is not there: a broker lets that pass."""
+    """Return the code of the tag; None where its extension unit is not there: a broker lets that pass."""
     code = unit.tags_code
     if code is None:
         fields = view.log.fields(unit.physical_offset) or {"properties": b""}
@@ -55,7 +55,7 @@ def _tag_text(properties: bytes) -> str | None:
 
 
 def _extended(view: QueueView, address: int) -> int | None:
-    """The code in the extension unit at an address (spec 3.5)."""
+    """Return the code in the extension unit at an address (spec 3.5)."""
     at = address - EXT_ADDRESS_BASE
     path = f"{QUEUES_EXT}/{view.topic}/{view.queue_id}"
     for file in sequence(view.store.tree, path, path)[0]:
@@ -112,7 +112,7 @@ class GetMessage:
 def get_message(
     view: QueueView, offset: int, count: int = PULL_COUNT, tag: str | None = None, trace: Trace | None = None
 ) -> GetMessage:
-    """What one call of a broker of the view's release returns; it ends with the queue file at the latest.
+    """Return what one call of a broker of the view's release returns; it ends with the queue file at the latest.
 
     Args:
         count: messages asked for (maxMsgNums).
@@ -179,7 +179,7 @@ def units_from(view: QueueView, offset: int) -> Iterator[tuple[str, Unit]]:
 
 
 def _outside(view: QueueView, offset: int) -> GetMessage | None:
-    """The answer for an offset where the queue has nothing; None for one inside."""
+    """Return the answer for an offset where the queue has nothing; None for one inside."""
     low, high = view.min_offset, view.max_offset
     if high == 0:
         return GetMessage(EMPTY, 0, low, high)
@@ -243,7 +243,8 @@ class _Call:
         self.trace.add(self.file, "end of the queue file", "the call ends")
 
     def _as_read(self, unit: Unit) -> Unit:
-        """A broker looks for offset 0 in the first file of the log, whatever its name (``CommitLog.getMessage``).
+        """Return a broker looks for offset 0 in the first file of the log, whatever its name
+        (``CommitLog.getMessage``).
 
         So a unit of the very first message gives, where that has expired, as many bytes of the oldest file.
         """
@@ -325,7 +326,7 @@ class OffsetQuestion:
 
 
 def offset_rows(view: QueueView, question: OffsetQuestion) -> Iterator[Row]:
-    """The status, the messages, and with ``explain`` the steps.
+    """Yield the status, the messages, and with ``explain`` the steps.
 
     Raises:
         OSError: a file cannot be read.
@@ -352,7 +353,7 @@ def _answer(view: QueueView, question: OffsetQuestion, trace: Trace) -> GetMessa
 
 
 def _passes(record: Record, question: OffsetQuestion, trace: Trace) -> bool:
-    """The consumer's own test of the tag, and the filters."""
+    """Return the consumer's own test of the tag, and the filters."""
     if question.tag not in (None, "*") and not record.has_tags(str(question.tag)):
         trace.add(record.file, f"record {record.physical_offset}", f"its tag is not {question.tag}; dropped")
         return False

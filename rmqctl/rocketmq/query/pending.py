@@ -62,7 +62,7 @@ def pending_rows(started: StartedStore, what: str) -> Iterator[Row]:
 
 
 def _row(started: StartedStore, what: str, source: str, place: int, more: Row) -> Row:
-    """A pending message; of a record that cannot be read no more than its place is known."""
+    """Return a pending message; of a record that cannot be read no more than its place is known."""
     reader = RecordReader(started.log, Trace(on=False))
     record: Record | Absence | None = reader.at(place) if place >= 0 else None
     found: Row = {"kind": "pending", "what": what, "source": source, "physical_offset": place if place >= 0 else None}
@@ -122,7 +122,7 @@ def _timer_rows(started: StartedStore, database: Database) -> Iterator[Row]:
 
 
 def _wheel(started: StartedStore) -> int:
-    """The next queue offset that the timer wheel reads; it stays as it was once RocksDB took over."""
+    """Return the next queue offset that the timer wheel reads; it stays as it was once RocksDB took over."""
     data = read_all(started.store.tree, "config/timercheck") or b""
     return TimerCheck.parse(data.ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
 

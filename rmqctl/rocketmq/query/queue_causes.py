@@ -32,7 +32,7 @@ _OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
 
 
 def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
-    """The conclusion of a question by time.
+    """Return the conclusion of a question by time.
 
     Raises:
         OSError: a file cannot be read.
@@ -56,7 +56,7 @@ def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
 
 
 def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: UnitMessages) -> Step:
-    """The conclusion of a question by queue offset.
+    """Return the conclusion of a question by queue offset.
 
     Raises:
         OSError: a file cannot be read.
@@ -90,7 +90,7 @@ def _outside_queue(view: QueueView, answer: GetMessage, offset: int) -> Step | N
 
 
 def _on_disk(view: QueueView, disk: QueueView, offset: int) -> Step | None:
-    """The reason where a unit of the offset is on disk, but not in the queue as a broker has it."""
+    """Return the reason where a unit of the offset is on disk, but not in the queue as a broker has it."""
     place = disk.at(offset)
     unit = place[0].unit(place[1]) if place and disk.min_offset <= offset < disk.max_offset else None
     if unit is not None and not view.is_sound:
@@ -118,7 +118,7 @@ def _cut(view: QueueView, offset: int) -> Step:
 
 
 def _in_log(disk: QueueView, offset: int) -> Step | None:
-    """The reason where the log has the message of the offset and the queue on disk no unit for it."""
+    """Return the reason where the log has the message of the offset and the queue on disk no unit for it."""
     found = None
     count = 0
     for physical, queue_offset in _records(disk):
@@ -130,7 +130,7 @@ def _in_log(disk: QueueView, offset: int) -> Step | None:
 
 
 def _nowhere(view: QueueView, disk: QueueView, offset: int) -> Step:
-    """The reason where neither queue nor log has the message."""
+    """Return the reason where neither queue nor log has the message."""
     if not _has_messages(view) and disk.last_unit() is None:
         return steps.QUEUE_EMPTY.conclude(**_names(view))
     if offset < view.min_offset:
@@ -163,7 +163,7 @@ def _has_messages(view: QueueView) -> bool:
 
 
 def _empty(view: QueueView) -> Step:
-    """A queue without messages: never written, or its files are gone and the log still has them."""
+    """Return a queue without messages: never written, or its files are gone and the log still has them."""
     with queue_on_disk(view.started, view.topic, view.queue_id) as disk:
         if disk.last_unit() is None:
             count = sum(1 for _ in _records(disk))

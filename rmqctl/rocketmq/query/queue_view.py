@@ -93,7 +93,7 @@ class QueueView:
         return BATCH_UNIT_SIZE if self.is_batch else UNIT_SIZE
 
     def at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
-        """The file with the unit of a queue offset and the unit's number there; None where none lies."""
+        """Return the file with the unit of a queue offset and the unit's number there; None where none lies."""
         return self._batch_at(queue_offset) if self.is_batch else self._simple_at(queue_offset)
 
     def _simple_at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
@@ -104,7 +104,7 @@ class QueueView:
         return None
 
     def _batch_at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
-        """The last unit whose base is not behind the offset (BatchConsumeQueue.getBatchMsgIndexBuffer)."""
+        """Return the last unit whose base is not behind the offset (BatchConsumeQueue.getBatchMsgIndexBuffer)."""
         if queue_offset >= self.max_offset:
             return None
         for file in reversed(self.files):
@@ -153,13 +153,13 @@ class QueueView:
         return place[0].bytes_from(place[1]) + sum(file.bytes_from(0) for file in rest)
 
     def last_unit(self) -> Unit | None:
-        """The last unit of all; None in a queue without one."""
+        """Return the last unit of all; None in a queue without one."""
         file = next((f for f in reversed(self.files) if len(f)), None)
         return file.unit(len(file) - 1) if file else None
 
 
 def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
-    """The queue; without files and units where there is none.
+    """Return the queue; without files and units where there is none.
 
     Raises:
         OSError: a file cannot be read.
@@ -178,7 +178,7 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
 
 
 def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView:
-    """The queue as it lies on disk, or in the database.
+    """Return the queue as it lies on disk, or in the database.
 
     Raises:
         OSError: a file cannot be read.
@@ -218,7 +218,8 @@ def _cut_unwritten(view: QueueView) -> None:
 
 
 def hole_before(disk: QueueView, queue_offset: int) -> int | None:
-    """The offset of an empty unit at which the queue ends for a broker, though units follow it on disk up to this one.
+    """Return the offset of an empty unit at which the queue ends for a broker, though units follow it on disk up to
+    this one.
 
     Raises:
         OSError: a file cannot be read.
@@ -258,7 +259,7 @@ def set_range(view: QueueView) -> None:
 
 
 def _batch_minimum(first: UnitFile, log_begin: int) -> int:
-    """The first base offset, behind the units of the first file whose record is before the log."""
+    """Return the first base offset, behind the units of the first file whose record is before the log."""
     minimum = first.unit(0).queue_offset
     for unit in first:
         if unit.physical_offset >= log_begin:
@@ -282,7 +283,7 @@ class DatabaseUnits(UnitFile):
     queue_id: int = 0
 
     def unit(self, number: int) -> Unit:
-        """Unit ``number`` from the queue's first on; one that is not there has size 0."""
+        """Return unit ``number`` from the queue's first on; one that is not there has size 0."""
         assert self.database is not None
         offset = self.base // UNIT_SIZE + number
         found = self.database.unit(self.topic, self.queue_id, offset)
@@ -295,11 +296,11 @@ class DatabaseUnits(UnitFile):
         return sum(self.unit(n).size for n in range(number, len(self)))
 
     def close(self) -> None:
-        """The database stays open; it belongs to the store."""
+        """Leave the database open; it belongs to the store."""
 
 
 def fill_from_database(view: QueueView) -> None:
-    """The queue as it lies in the database.
+    """Fill in the queue as it lies in the database.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
@@ -320,7 +321,7 @@ def fill_from_database(view: QueueView) -> None:
 
 
 def _first_live(file: DatabaseUnits, log_begin: int) -> int | None:
-    """Number of the first unit that is not before the log (binarySearchInCQ)."""
+    """Return the number of the first unit that is not before the log (binarySearchInCQ)."""
     low, high, found = 0, len(file) - 1, None
     while high >= low:
         middle = (low + high) // 2
@@ -335,7 +336,7 @@ def _first_live(file: DatabaseUnits, log_begin: int) -> int | None:
 
 
 def queue_after_start(disk: QueueView) -> QueueView | None:
-    """The queue after a start; None where the broker does not start.
+    """Return the queue after a start; None where the broker does not start.
 
     Raises:
         OSError: a file cannot be read.
@@ -359,7 +360,7 @@ def _image_files(image: QueueImage) -> list[UnitFile]:
 
 
 def _file(image: QueueImage, file: FileImage) -> UnitFile:
-    """A file as it is on disk, or with what the start writes into it; that makes its modification time new."""
+    """Return a file as it is on disk, or with what the start writes into it; that makes its modification time new."""
     size, count = image.unit_size, file.wrote // image.unit_size
     is_batch = image.key[0] == BATCH_QUEUES
     if file.file is not None and not file.overlay:
@@ -379,7 +380,7 @@ class RecoveredUnits(UnitFile):
     units: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def unit(self, number: int) -> Unit:
-        """Unit ``number`` from the queue's first on; one that is not there has size 0."""
+        """Return unit ``number`` from the queue's first on; one that is not there has size 0."""
         offset = self.base // UNIT_SIZE + number
         physical, size = self.units.get(offset, (-1, 0))
         stored = self.view.log.store_timestamp(physical) if self.view is not None and size else None

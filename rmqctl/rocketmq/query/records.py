@@ -76,7 +76,7 @@ class Record:
         return ""
 
     def index_keys(self) -> list[str]:
-        """What a broker hashes for the record: unique key, keys, and from 5.4.0 on the tags (spec 4.2, 4.3)."""
+        """Return what a broker hashes for the record: unique key, keys, and from 5.4.0 on the tags (spec 4.2, 4.3)."""
         found = [self.properties.get(UNIQUE_KEY, b""), *self.properties.get(KEYS, b"").split(b" ")]
         topic = self.fields["topic"].decode("utf-8", "replace")
         keys = [index_key(topic, part.decode("utf-8", "replace")) for part in found if part]
@@ -109,7 +109,7 @@ class RecordReader:
         self.log, self.trace, self.strict = log, trace, strict
 
     def at(self, physical: int) -> Record | Absence:
-        """The record that begins at an offset.
+        """Return the record that begins at an offset.
 
         Raises:
             OSError: the log cannot be read.

@@ -47,7 +47,7 @@ _FOREVER = 1 << 62
 
 
 def instant(time: int) -> str:
-    """A time in epoch ms as UTC ISO 8601 with milliseconds; the number itself where no calendar has it."""
+    """Return a time in epoch ms as UTC ISO 8601 with milliseconds; the number itself where no calendar has it."""
     try:
         return f"{datetime.fromtimestamp(time / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{time % 1000:03}Z"
     except (ValueError, OverflowError, OSError):
@@ -55,7 +55,7 @@ def instant(time: int) -> str:
 
 
 def span(begin: int, end: int) -> str:
-    """A range of times in words."""
+    """Return a range of times in words."""
     if begin <= 0 and end > _FOREVER:
         return "all times"
     if end > _FOREVER:
@@ -64,7 +64,7 @@ def span(begin: int, end: int) -> str:
 
 
 def rows_of(steps: Iterable[Step]) -> Iterator[dict[str, Any]]:
-    """Steps as rows."""
+    """Return steps as rows."""
     return (step.row() for step in steps)
 
 

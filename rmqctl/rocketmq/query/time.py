@@ -39,7 +39,7 @@ class Boundary(StrEnum):
 
 
 def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOWER, trace: Trace | None = None) -> int:
-    """The queue offset that a broker of the view's release answers for a time in ms.
+    """Return the queue offset that a broker of the view's release answers for a time in ms.
 
     Args:
         boundary: counts from 5.1.1 on.
@@ -99,7 +99,7 @@ def _nearest(view: QueueView, time: int, trace: Trace) -> int:
 
 
 def _file_by_mtime(view: QueueView, time: int, trace: Trace) -> UnitFile | None:
-    """The first file that was modified at the time or later, else the last; one that a start writes is new."""
+    """Return the first file that was modified at the time or later, else the last; one that a start writes is new."""
     now = int(clock.time() * 1000)
     for file in view.files:
         modified = now if file.mtime_ms is None else file.mtime_ms
@@ -172,7 +172,7 @@ def _time_of(view: QueueView, file: UnitFile, number: int) -> int:
 def _beyond_edges(
     view: QueueView, file: UnitFile, edges: tuple[int, int], time: int, boundary: Boundary, trace: Trace
 ) -> int | None:
-    """The answer for a time outside the file, None for one inside."""
+    """Return the answer for a time outside the file, None for one inside."""
     floor, ceiling = edges
     last = view.store_time(file.unit(ceiling))
     if last < time:
@@ -199,7 +199,9 @@ def _last_equal(
 
 
 def _floor(view: QueueView, file: UnitFile) -> int:
-    """Number of the first unit of a file that is searched: the queue's smallest offset where it lies in the file."""
+    """Return the number of the first unit of a file that is searched: the queue's smallest offset where it lies in the
+    file.
+    """
     return max(view.min_offset - file.base // UNIT_SIZE, 0)
 
 
@@ -208,7 +210,7 @@ def _middle(low: int, high: int) -> int:
 
 
 def _at(file: UnitFile, number: int) -> int:
-    """The queue offset of a unit number as a broker computes it; -1, for none, is one byte before the file."""
+    """Return the queue offset of a unit number as a broker computes it; -1, for none, is one byte before the file."""
     if number == -1:
         return max(file.base - 1, 0) // UNIT_SIZE
     return file.base // UNIT_SIZE + number
@@ -226,7 +228,7 @@ def _told(trace: Trace, file: UnitFile, offset: int, stored: int, time: int) -> 
 
 
 def batch_offset_by_time(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> int:
-    """The base offset of the batch that a broker answers, -1 where nothing fits; not limited yet.
+    """Return the base offset of the batch that a broker answers, -1 where nothing fits; not limited yet.
 
     Raises:
         OSError: a file cannot be read.
@@ -243,7 +245,7 @@ def batch_offset_by_time(view: QueueView, time: int, boundary: Boundary, trace: 
 
 
 def _file(view: QueueView, time: int) -> UnitFile | None:
-    """The last file that begins at the time or before it, else the first."""
+    """Return the last file that begins at the time or before it, else the first."""
     filled = [file for file in view.files if len(file)]
     fits = [file for file in filled if _time(file, 0) <= time]
     return fits[-1] if fits else filled[0] if filled else None
@@ -310,7 +312,7 @@ class TimeAnswer:
     next: int | None
 
     def row(self) -> Row:
-        """The JSON object of the contract."""
+        """Return the JSON object of the contract."""
         bounded = self.view.release >= BOUNDARIES_SINCE
         return {
             "kind": "time_answer",
@@ -350,7 +352,7 @@ def time_rows(started: StartedStore, topic: str, queues: Iterable[int], question
 
 
 def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = None) -> TimeAnswer:
-    """The answer of one queue, with what lies around it.
+    """Return the answer of one queue, with what lies around it.
 
     Raises:
         OSError: a file cannot be read.
@@ -364,7 +366,7 @@ def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = Non
 
 
 def unit_at(view: QueueView, offset: int) -> Unit | None:
-    """The unit of a message; None outside the queue and for fillers."""
+    """Return the unit of a message; None outside the queue and for fillers."""
     if not view.min_offset <= offset < view.max_offset:
         return None
     place = view.at(offset)
@@ -385,7 +387,7 @@ _DATABASE_BOUNDARIES_SINCE = Release(5, 3, 0)
 
 
 def _offset_in_database(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> int:
-    """What a broker with RocksDB queues answers (``binarySearchInCQByTime``); not limited to [min, max].
+    """Return what a broker with RocksDB queues answers (``binarySearchInCQByTime``); not limited to [min, max].
 
     Raises:
         MissingExtra: the package rocksdict is not installed.

@@ -70,7 +70,7 @@ class UnitFile:
 
     @classmethod
     def of(cls, file: StoreFile, *, is_batch: bool = False) -> UnitFile:
-        """A file on disk; all its room counts as written until somebody looks (:meth:`cut`)."""
+        """Return a file on disk; all its room counts as written until somebody looks (:meth:`cut`)."""
         size = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
         count = max(file.size, 0) // size
         return cls(file.name, file.base, count, count, file.mtime_ms, is_batch, _file=file)
@@ -87,7 +87,7 @@ class UnitFile:
         return map(self.unit, range(len(self)))
 
     def unit(self, number: int) -> Unit:
-        """Unit ``number`` of the file, 0 <= number < len.
+        """Return unit ``number`` of the file, 0 <= number < len.
 
         Raises:
             OSError: the file cannot be read.
@@ -188,7 +188,7 @@ def _either(a: bytes, b: bytes) -> bytes:
 
 
 def _batch_prefix(data: bytes, end: int) -> int:
-    """The same for what a batch unit needs besides: a base offset and a count."""
+    """Return the same for what a batch unit needs besides: a base offset and a count."""
     for number, unit in enumerate(_BATCH.iter_unpack(data[: end * BATCH_UNIT_SIZE])):
         if unit[4] < 0 or unit[5] <= 0:
             return number

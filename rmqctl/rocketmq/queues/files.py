@@ -49,7 +49,7 @@ def is_valid(units: Units) -> npt.NDArray[np.bool_]:
 
 
 def is_valid_batch(units: Units) -> npt.NDArray[np.bool_]:
-    """The same for batch queue units, which also need a base offset and a count."""
+    """Return the same for batch queue units, which also need a base offset and a count."""
     return is_valid(units) & (units["base_offset"] >= 0) & (units["batch_size"] > 0)
 
 
@@ -68,7 +68,7 @@ class Queue:
 
     @classmethod
     def open(cls, where: QueueFiles, dtype: np.dtype[Any] = UNIT) -> Queue:
-        """The queue in a directory.
+        """Return the queue in a directory.
 
         Raises:
             OSError: the directory cannot be read.
@@ -81,7 +81,7 @@ class Queue:
         return self.where.topic, self.where.queue_id
 
     def file_name(self, position: int) -> str:
-        """The name of the file that begins at a byte position of the sequence, whether or not it is there."""
+        """Return the name of the file that begins at a byte position of the sequence, whether or not it is there."""
         return f"{self.where.path}/{position:0{OFFSET_DIGITS}d}"
 
     def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
@@ -100,7 +100,7 @@ class Queue:
         return np.frombuffer(data, self.dtype, len(data) // size)
 
     def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
-        """The written parts of one file in pieces, each with the number of its first unit in the file.
+        """Yield the written parts of one file in pieces, each with the number of its first unit in the file.
 
         Holes of a sparse file are left out: their units are zero.
 
@@ -151,7 +151,7 @@ class Queue:
         return expected
 
     def unit_at(self, position: int) -> Units | None:
-        """The unit at a byte position of the sequence, None when no file holds it."""
+        """Return the unit at a byte position of the sequence, None when no file holds it."""
         for file in self.files:
             if file.base <= position < file.base + file.size:
                 units = self.read(file, (position - file.base) // self.dtype.itemsize, 1)
@@ -191,7 +191,7 @@ class UnitPages:
         self._pool = np.empty(_POOL_PAGES * PAGE, UNIT)
 
     def lookup(self, queue: Ints, offset: Ints) -> Units:
-        """The unit of each (queue number, queue offset >= 0), zeros where no file holds it; shape (n,), n > 0.
+        """Return the unit of each (queue number, queue offset >= 0), zeros where no file holds it; shape (n,), n > 0.
 
         Rows must be sorted by queue number, else it is slow.
         """
@@ -253,7 +253,8 @@ _DISPATCHED = b"INNER_MULTI_DISPATCH"
 
 
 def queue_home(queue: Queue, log: LogReader) -> tuple[str, int] | None:
-    """The queue to which the units of a directory belong by the records they lead to; None where they do not agree.
+    """Return the queue to which the units of a directory belong by the records they lead to; None where they do not
+    agree.
 
     A unit says so where its size and number are those of the record, and the record is of no further queue.
 
@@ -273,7 +274,7 @@ def queue_home(queue: Queue, log: LogReader) -> tuple[str, int] | None:
 
 
 def misnamed_queue(queue: Queue, home: tuple[str, int]) -> Finding:
-    """The finding for a directory of a queue that has the name of another."""
+    """Return the finding for a directory of a queue that has the name of another."""
     path = f"{queue.where.kind}/{home[0]}/{home[1]}"
     there = ", which is there, too" if queue.where.tree.entries(path, sizes=False) else ""
     message = f"its units lead to records of {home[0]}, queue {home[1]}: it should be {path}{there}"
@@ -281,7 +282,7 @@ def misnamed_queue(queue: Queue, home: tuple[str, int]) -> Finding:
 
 
 def _sample(queue: Queue, begin: int) -> Iterator[tuple[int, np.void]]:
-    """Some units of each file of a queue that point into the log, with the queue offsets they stand for."""
+    """Yield some units of each file of a queue that point into the log, with the queue offsets they stand for."""
     is_batch = queue.dtype is BATCH_UNIT
     for file in queue.files:
         for first, units in queue.chunks(file):

@@ -36,7 +36,7 @@ class LogEnd:
 
 
 def log_end(store: RocketMQStore) -> LogEnd:
-    """The end of the store's log. Reads the part of one file behind the last record that a queue knows.
+    """Return the end of the store's log. Reads the part of one file behind the last record that a queue knows.
 
     Raises:
         OSError: a file of the log cannot be read.
@@ -50,7 +50,7 @@ def log_end(store: RocketMQStore) -> LogEnd:
 
 
 def last_record(store: RocketMQStore) -> bytes | None:
-    """The bytes of the log's last record, None where it has none. Reads as little as :func:`log_end`.
+    """Return the bytes of the log's last record, None where it has none. Reads as little as :func:`log_end`.
 
     Raises:
         OSError: a file of the log cannot be read.
@@ -72,7 +72,7 @@ def _from_the_end(files: list[StoreFile]) -> Iterator[FileContext]:
 
 
 def last_unit(queue: Queue) -> Units | None:
-    """The last written unit of a queue, one row; None when it has none. Takes units to be written without holes.
+    """Return the last written unit of a queue, one row; None when it has none. Takes units to be written without holes.
 
     Raises:
         OSError: a file cannot be read.
@@ -109,7 +109,7 @@ def _walked(context: FileContext, start: int) -> LogState:
 
 
 def late_start(store: RocketMQStore, file: StoreFile, sample: int = _SAMPLE) -> int:
-    """A place in a file where a record is known to begin: the last one that a sample of queues points to."""
+    """Return a place in a file where a record is known to begin: the last one that a sample of queues points to."""
     latest = 0
     if store.has_rocksdb:
         return latest
@@ -123,7 +123,7 @@ def late_start(store: RocketMQStore, file: StoreFile, sample: int = _SAMPLE) -> 
 
 
 def _behind_blank(files: list[StoreFile], file: StoreFile, end: int) -> int:
-    """The start of the next file where a blank record ends this one (the broker goes on there, spec 6.3)."""
+    """Return the start of the next file where a blank record ends this one (the broker goes on there, spec 6.3)."""
     if file is files[-1]:
         return end
     source = file.open()

@@ -44,7 +44,8 @@ def minimum_5(physical: Physical, count: int, first: int, last: int, end: int, l
 
 
 def first_live(physical: Physical, count: int, log_begin: int) -> int | None:
-    """The broker's halving, step for step: the first unit not before the log; it may miss where offsets do not ascend.
+    """Return the broker's halving, step for step: the first unit not before the log; it may miss where offsets do not
+    ascend.
 
     Args:
         count: units to look at, at least one.
@@ -101,7 +102,7 @@ class QueueRange:
 
 
 def queue_range(queue: Queue, log: LogRange) -> QueueRange:
-    """The range of one queue; units that point behind the end of the log do not count.
+    """Return the range of one queue; units that point behind the end of the log do not count.
 
     Raises:
         OSError: a file of the queue cannot be read.
@@ -189,7 +190,7 @@ def _real(units: Units) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 def _first_file(queue: Queue, end: int) -> Units:
-    """The units of the first file that lie in front of ``end``."""
+    """Return the units of the first file that lie in front of ``end``."""
     file, size = queue.files[0], queue.dtype.itemsize
     return queue.read(file, 0, max(min(end, file.base + file.size) - file.base, 0) // size)
 
@@ -213,7 +214,9 @@ def _minimum_5(queue: Queue, end: int, begin: int) -> int:
 
 
 def _batch_minimum(queue: Queue, end: int, log: LogRange) -> int:
-    """The first base offset, behind the units of the first file whose record is before the log; -1 without a unit."""
+    """Return the first base offset, behind the units of the first file whose record is before the log; -1 without a
+    unit.
+    """
     units = _first_file(queue, end)
     if not len(units):
         return -1

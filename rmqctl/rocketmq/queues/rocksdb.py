@@ -52,7 +52,7 @@ class QueueDatabase:
         yield from self._from(b"")
 
     def units_of(self, topic: str, queue_id: int, first: int = 0) -> Iterator[RocksUnit]:
-        """The units of one queue from an offset on, ascending."""
+        """Yield the units of one queue from an offset on, ascending."""
         prefix = queue_prefix(topic.encode(), queue_id)
         for unit in self._from(prefix + max(first, 0).to_bytes(8, "big")):
             if (unit.topic, unit.queue_id) != (topic, queue_id):
@@ -80,7 +80,7 @@ class QueueDatabase:
         return RocksUnit(topic, queue_id, queue_offset, *_VALUE.packer.unpack(value))
 
     def last_unit(self, topic: str, queue_id: int) -> RocksUnit | None:
-        """The last unit of a queue; None in one without units."""
+        """Return the last unit of a queue; None in one without units."""
         prefix = queue_prefix(topic.encode(), queue_id)
         cursor = self._database.iter()
         cursor.seek_for_prev(prefix + b"\x7f" + b"\xff" * 7)
@@ -110,7 +110,7 @@ class QueueDatabase:
 
 @contextmanager
 def open_queues(store: RocketMQStore, path: str = "") -> Iterator[QueueDatabase]:
-    """The database of a store's queues, for reading.
+    """Give the database of a store's queues, for reading.
 
     Args:
         path: of the database; default: the one that a broker uses.
@@ -137,7 +137,7 @@ def rocksdb_units(store: RocketMQStore) -> Iterator[RocksUnit]:
 
 
 def sound_units(store: RocketMQStore) -> Iterator[RocksUnit]:
-    """The same, and none where the database cannot be opened: for work to which the log is enough.
+    """Yield the same, and none where the database cannot be opened: for work to which the log is enough.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.

@@ -121,7 +121,7 @@ class QueueFilesWriter:
 
 
 def _joined(pieces: list[Appended]) -> list[tuple[int, bytes]]:
-    """The pieces with those that follow each other put together."""
+    """Return the pieces with those that follow each other put together."""
     found: list[tuple[int, list[bytes]]] = []
     end = -1
     for piece in pieces:
@@ -290,7 +290,9 @@ def missing_files(store: RocketMQStore) -> list[tuple[int, int]]:
 def _dispatched(
     store: RocketMQStore, job: Job, processes: int, progress: Progress | None, idle: Callable[[], object]
 ) -> Iterator[Dispatched]:
-    """What each stretch of the log dispatches, in log order, up to the end of the log; good until the next is taken."""
+    """Yield what each stretch of the log dispatches, in log order, up to the end of the log; good until the next is
+    taken.
+    """
     contexts = CommitLog(store.log_files, crashed=store.has_abort).contexts()
     splits = splits_of(contexts, SPLIT_SIZE)
     if processes <= 1 or len(splits) <= 1:
@@ -323,7 +325,7 @@ def _in_this_process(contexts: list[FileContext], job: Job, progress: Progress |
 
 
 def dispatch_split(split: Split, dispatcher: Dispatcher) -> tuple[Dispatched, bool]:
-    """What one split dispatches, and whether the log ends in it because old records follow.
+    """Return what one split dispatches, and whether the log ends in it because old records follow.
 
     Raises:
         OSError: the log cannot be read.

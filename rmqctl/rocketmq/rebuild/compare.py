@@ -115,7 +115,7 @@ class Differences:
 
 
 def first_difference(old: ByteSource, new: ByteSource) -> int | None:
-    """The first byte where two files differ, or where the shorter ends; None if they are equal.
+    """Return the first byte where two files differ, or where the shorter ends; None if they are equal.
 
     Raises:
         OSError: a file cannot be read.
@@ -268,7 +268,7 @@ class QueueComparison:
         return FileChange(name, Change.CREATE, "the file is missing", staged, undispatched=first)
 
     def _not_built(self, file: StoreFile, begins: list[int]) -> FileChange:
-        """A file of which the log says nothing: kept if it holds expired units only, for the queue's counter."""
+        """Return a file of which the log says nothing: kept if it holds expired units only, for the queue's counter."""
         dtype = self._dtype(file.name)
         if dtype is None:
             return FileChange(file.name, Change.REMOVE, "no unit of the queue has an extension")
@@ -404,7 +404,7 @@ class _StagedQueue:
         self._first, self._units = -1, np.zeros(0, UNIT)
 
     def unit(self, offset: int) -> tuple[int, ...] | None:
-        """The unit of a queue offset; None where no file was built."""
+        """Return the unit of a queue offset; None where no file was built."""
         if not self._first <= offset < self._first + len(self._units):
             self._load(offset)
         at = offset - self._first

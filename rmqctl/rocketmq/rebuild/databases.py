@@ -87,7 +87,7 @@ class OldDatabase:
 
 
 def read_old(store: RocketMQStore, path: str) -> OldDatabase:
-    """What can be read of a database; where the library opens it not, block by block.
+    """Return what can be read of a database; where the library opens it not, block by block.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
@@ -131,7 +131,7 @@ class NewDatabase:
         self.changed += sum(old.get(key, value) != value for key, value in new.items())
 
     def what(self) -> str:
-        """What differs, for people."""
+        """Return what differs, for people."""
         return f"{self.made:,} rows made, {self.changed:,} put right, {self.dropped:,} left out"
 
     def write(self, directory: Path) -> Path:
@@ -156,7 +156,7 @@ def is_database_file(name: str) -> bool:
 
 
 def replacement(store: RocketMQStore, path: str, built: Path | None) -> tuple[Edit, ...]:
-    """The edits that put a new database in the place of an old one, which goes to quarantine.
+    """Return the edits that put a new database in the place of an old one, which goes to quarantine.
 
     Args:
         built: where the new one lies; None to have none.
@@ -185,7 +185,7 @@ class _Log:
 
 
 def queue_database(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
-    """The database of queues that the log demands.
+    """Return the database of queues that the log demands.
 
     Raises:
         OSError: the log cannot be read.
@@ -207,7 +207,7 @@ def queue_database(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
 
 
 def _dispatched(store: RocketMQStore) -> _Log:
-    """What the whole log dispatches to queues; a record that is there twice counts where it lies last."""
+    """Return what the whole log dispatches to queues; a record that is there twice counts where it lies last."""
     found = _Log(begin=store.log_files[0].base if store.log_files else 0)
     dispatcher = Dispatcher(DispatchRules.of(store), Wanted(index=False))
     parts: dict[Key, list[npt.NDArray[Any]]] = {}
@@ -300,7 +300,7 @@ def _count(made: NewDatabase, old: Rows, log: _Log, kept: dict[Key, dict[int, by
 
 
 def _queue_of(name: bytes) -> Key | None:
-    """The queue that a row of its ends is about."""
+    """Return the queue that a row of its ends is about."""
     size = int.from_bytes(name[:4], "big")
     if len(name) != size + 4 + 1 + 1 + 3 + 1 + 4 or name[5 : 5 + size] == CHECKPOINT_TOPIC:
         return None
@@ -308,7 +308,7 @@ def _queue_of(name: bytes) -> Key | None:
 
 
 def _ends(old: Rows, log: _Log, kept: dict[Key, dict[int, bytes]]) -> Rows:
-    """The ends of all queues: of those that the log knows by their units, of others as the old rows have them."""
+    """Return the ends of all queues: by their units where the log has any, else as the old rows have them."""
     rows: Rows = {_CHECKPOINT: log.end.to_bytes(8, "big", signed=True)}
     known = log.queues.keys() | kept.keys()
     for name, value in old.items():
@@ -338,7 +338,7 @@ def _ends(old: Rows, log: _Log, kept: dict[Key, dict[int, bytes]]) -> Rows:
 
 
 def message_database(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
-    """The database of index, timers and half messages that the log demands.
+    """Return the database of index, timers and half messages that the log demands.
 
     Raises:
         OSError: the log cannot be read.

@@ -78,7 +78,7 @@ def bytes_needed(store: RocketMQStore, geometry: Geometry, rules: DispatchRules,
 
 
 def _sample(context: FileContext, rules: DispatchRules, wanted: Wanted) -> Dispatched:
-    """What the first block of a file dispatches; its ``damage`` is where the block begins."""
+    """Return what the first block of a file dispatches; its ``damage`` is where the block begins."""
     dispatcher = Dispatcher(rules, wanted)
     for found in walk_file(context, LogState()):
         if len(found.block):
@@ -309,7 +309,7 @@ class Rebuild:
             yield from index_changes(self.store, found.built, index_names(found.built.index, there))
 
     def _add_checkpoint(self, found: Rebuilt, undispatched: list[int]) -> None:
-        """A checkpoint that promises no more than what the queues will hold."""
+        """Add a checkpoint that promises no more than what the queues will hold."""
         built = found.built
         last = built.last, built.last_store_timestamp
         dispatched = last
@@ -334,7 +334,7 @@ class Rebuild:
             found.changes.append(FileChange(CHECKPOINT, change, why))
 
     def remarks(self, found: Rebuilt) -> list[str]:
-        """Settings that nothing shows, and what a broker will undo; a sentence each, with the next step."""
+        """Return settings that nothing shows, and what a broker will undo; a sentence each, with the next step."""
         conf, told = self.store.settings, []
         if self.options.queues and "mappedFileSizeConsumeQueue" not in conf and not _has_files(self.store):
             size = f"{self.geometry.queue_file_size:,} bytes"
@@ -368,7 +368,7 @@ class Rebuild:
             raise Refused(f"{self.store.root} keeps the queues of all topics in one database; leave --topic out")
 
     def plan(self, found: Rebuilt) -> Plan:
-        """The changes as edits of the store itself.
+        """Return the changes as edits of the store itself.
 
         Raises:
             Refused: as :meth:`check_in_place`.

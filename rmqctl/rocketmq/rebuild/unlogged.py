@@ -45,7 +45,8 @@ class Bitmaps:
         self._queues: dict[Key, tuple[Queue, list[StoreFile]]] = {}
 
     def find(self, key: Key, queue_offset: int, tags_code: int, store_timestamp: int) -> bytes:
-        """The filter of a message; b"" unless its extension unit is there, with the same tags code and store time.
+        """Return the filter of a message; b"" unless its extension unit is there, with the same tags code and store
+        time.
 
         Raises:
             OSError: a file cannot be read.
@@ -214,7 +215,7 @@ def _ends(built: Built) -> dict[str, int]:
 
 
 def index_names(heads: list[IndexHead], there: list[str]) -> list[str]:
-    """A name for each index file: the one it has, or its begin in local time, later than the name before.
+    """Return a name for each index file: the one it has, or its begin in local time, later than the name before.
 
     Args:
         there: names of the index files of the store, ascending.
@@ -259,7 +260,7 @@ def checkpoint_bytes(
     dispatched: tuple[int, int],
     indexed: int,
 ) -> bytes:
-    """A checkpoint file: times of this log, other fields as they were.
+    """Return a checkpoint file: times of this log, other fields as they were.
 
     Args:
         last: physical offset and store time (ms) of the last record of the log.

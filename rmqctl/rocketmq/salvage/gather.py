@@ -55,7 +55,7 @@ class Names:
         self.ids, self._numbers = TextIds(), KeyNumbers()
 
     def of(self, topics: Ints, queue_ids: Ints) -> Ints:
-        """The number of each record's queue."""
+        """Return the number of each record's queue."""
         return self._numbers.numbers(topics << 32 | (queue_ids.astype(np.int64) & 0xFFFFFFFF)).astype(np.int64)
 
     def queues(self) -> list[tuple[str, int]]:
@@ -114,7 +114,7 @@ def gather(
 
 
 def _tells_loss(finding: Finding) -> bool:
-    """A torn last record is lost, too, although brokers that were killed leave such."""
+    """Return a torn last record is lost, too, although brokers that were killed leave such."""
     return finding.level is Severity.ERROR or finding.kind is LOG_TORN_TAIL
 
 
@@ -131,7 +131,7 @@ def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
 
 
 def _stale(store: RocketMQStore, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
-    """Records behind the end of the log that lie where they say they lie: what a cut left behind."""
+    """Yield records behind the end of the log that lie where they say they lie: what a cut left behind."""
     for at, context in enumerate(CommitLog(store.log_files, crashed=True).contexts()):
         if context.file.base + context.file.size <= end:
             continue
@@ -152,7 +152,7 @@ def _behind(context: FileContext, start: int) -> Iterator[LogBlock]:
 
 
 def _columns(part: LogBlock, origin: tuple[int, int], names: Names, bad: list[Finding]) -> Records:
-    """The records of a block.
+    """Return the records of a block.
 
     Args:
         origin: numbers of the source, and of the file in its log.
@@ -222,7 +222,7 @@ class Merged:
 
 
 def merge(sources: Sequence[Records]) -> Merged:
-    """The records of all sources; where two hold the same place of a queue, the earlier source counts."""
+    """Return the records of all sources; where two hold the same place of a queue, the earlier source counts."""
     order = np.concatenate([np.arange(len(s)) for s in sources]) if sources else np.zeros(0, np.int64)
     records = np.concatenate(sources)
     first, kept, again = _first_of_each(records, order)
@@ -265,7 +265,7 @@ def _by_time(records: Records) -> Ints:
 
 
 def _ascending(records: Records) -> Records:
-    """The places of each queue in the order of queue offsets."""
+    """Return the places of each queue in the order of queue offsets."""
     queued = np.flatnonzero(records["queue"] != NO_QUEUE)
     places = queued[np.argsort(records["queue"][queued], kind="stable")]
     wanted = queued[np.lexsort((records["queue_offset"][queued], records["queue"][queued]))]

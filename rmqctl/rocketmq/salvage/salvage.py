@@ -140,7 +140,7 @@ class Salvaged:
     offsets: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
-        """The JSON object that the command prints at the end."""
+        """Return the JSON object that the command prints at the end."""
         written = self.written
         return {
             "kind": "summary",
@@ -221,7 +221,8 @@ def _made(
 
 
 def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
-    """The store with the files of its log in their places, and each file whose place another has; with their paths.
+    """Yield the store with the files of its log in their places, and each file whose place another has; with their
+    paths.
 
     Raises:
         OSError: a remote file cannot be read.
@@ -236,7 +237,7 @@ def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
 
 
 def _ends(found: Sequence[Gathered]) -> dict[tuple[str, int], int]:
-    """The highest counter of each queue over all sources."""
+    """Return the highest counter of each queue over all sources."""
     ends: dict[tuple[str, int], int] = {}
     for one in found:
         for key, end in one.ends.items():
@@ -264,7 +265,7 @@ def _check_room(into: Path, needed: int) -> None:
 
 
 def _config(found: Sequence[Gathered]) -> StoreConfig:
-    """The settings of the new store: release, sizes and forms of the first source."""
+    """Return the settings of the new store: release, sizes and forms of the first source."""
     store = found[0].store
     geometry = geometry_of(store)
     largest = max((int(f.records["size"].max(initial=0)) for f in found), default=0)
@@ -440,7 +441,7 @@ class Writer:
         self.written.bytes += len(data)
 
     def _numbered(self, data: bytearray, queue: int, offset: int, messages: int, *, keep: bool) -> bytearray:
-        """The record with the queue offset it is to have; missing ones in front of it are filled."""
+        """Return the record with the queue offset it is to have; missing ones in front of it are filled."""
         topic, queue_id = self.keys[queue]
         queues = self.engine.log.queues
         following = queues.next(topic, queue_id)
@@ -497,7 +498,7 @@ class Writer:
         return place
 
     def _mend_half(self, data: bytearray, source: int) -> None:
-        """A committed message names the place of its half message, which has moved (spec 2.12)."""
+        """Let a committed message name the new place of its half message (spec 2.12)."""
         flags = int.from_bytes(data[36:40], "big")
         if flags & _TYPE != _COMMIT:
             return
@@ -520,7 +521,7 @@ class Writer:
 
 
 def _with_sound_properties(data: bytearray) -> bytearray:
-    """The record without what follows a zero byte in its properties: no encoder writes one (spec 14)."""
+    """Return the record without what follows a zero byte in its properties: no encoder writes one (spec 14)."""
     fields, _ = decode_record(bytes(data))
     text = fields["properties"]
     if 0 not in text:
@@ -532,7 +533,7 @@ def _with_sound_properties(data: bytearray) -> bytearray:
 
 
 def _with_offset(data: bytearray, offset: int) -> bytearray:
-    """The record with another queue offset, also where an inner batch says it in its properties."""
+    """Return the record with another queue offset, also where an inner batch says it in its properties."""
     fields, _ = decode_record(bytes(data))
     pairs = split_properties(fields["properties"])
     fields["queue_offset"] = offset

@@ -95,7 +95,7 @@ def _parse(data: bytes | None) -> tuple[Any, DecodeError | None]:
 
 
 def table(document: Any, name: str) -> dict[str, Any]:
-    """A table of a configuration document; empty where it is not there or no table."""
+    """Return a table of a configuration document; empty where it is not there or no table."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, dict) else {}
 
@@ -112,7 +112,7 @@ class ConsumerOffset:
 
 
 def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
-    """The offsets of all groups, light message queues included; what cannot be read is left out.
+    """Return the offsets of all groups, light message queues included; what cannot be read is left out.
 
     Where both files are there, the offsets of the later one come last.
 
@@ -242,7 +242,7 @@ def has_stored_config(store: RocketMQStore) -> bool:
 
 
 def version_1(store: RocketMQStore, kind: Kind, opened: ExitStack) -> tuple[Database, str] | None:
-    """The database and the column family of version 1 that count for a kind; None where there is neither.
+    """Return the database and the column family of version 1 that count for a kind; None where there is neither.
 
     Args:
         opened: keeps them open.
@@ -365,7 +365,7 @@ def nearest(name: str, names: list[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: list[str]) -> str:
-    """The end of a sentence that says the topic is unknown: the nearest names, or how to list all."""
+    """Return the end of a sentence that says the topic is unknown: the nearest names, or how to list all."""
     found = nearest(name, names)
     if found:
         return "; did you mean " + " or ".join(found) + "?"

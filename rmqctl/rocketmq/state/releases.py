@@ -110,7 +110,7 @@ def _last_records(store: RocketMQStore) -> Iterator[dict[str, Any]]:
 
 
 def _chained_records(file: StoreFile) -> list[dict[str, Any]] | None:
-    """The records that follow each other from the start of a file; None where they end but at room or a blank.
+    """Return the records that follow each other from the start of a file; None where they end but at room or a blank.
 
     This is what a scan finds in a sound file, at a tenth of the time: NumPy is not imported.
     """
@@ -241,7 +241,7 @@ def _paths(store: RocketMQStore) -> Iterator[Evidence]:
 
 
 def _absent(store: RocketMQStore) -> Iterator[Evidence]:
-    """What every later broker would have made; it tells something only of a store that was not copied in part."""
+    """Yield what every later broker would have made; it tells something only of a store that was not copied in part."""
     if store.tree.stat("checkpoint") is None or store.tree.stat("lock") is None:
         return
     if store.tree.stat("abort.bak") is None:

@@ -66,7 +66,7 @@ class _Cut(Exception):
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """Return a number and where it ends."""
     value = shift = 0
     while shift < 70:
         if at >= len(data):
@@ -184,7 +184,7 @@ class _Table:
             at += size + _TRAILER.size
 
     def _block(self, handle: tuple[int, int] | None) -> bytes | None:
-        """The content of a block; None where it is not what was written."""
+        """Return the content of a block; None where it is not what was written."""
         if handle is None or handle[0] + handle[1] + _TRAILER.size > len(self.data):
             return None
         offset, size = handle
@@ -206,7 +206,7 @@ class _Table:
 
 
 def _inflated(kind: int, content: bytes) -> bytes | None:
-    """A block decompressed; in front of the data its size stands, but for Snappy, which has it itself."""
+    """Return a block decompressed; in front of the data its size stands, but for Snappy, which has it itself."""
     if kind == 0:
         return content
     try:
@@ -258,7 +258,7 @@ def _entries_of(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _index_values(block: bytes, *, deltas: bool) -> Iterator[bytes]:
-    """Handles of an index block; with deltas no size stands in front of a value."""
+    """Yield the handles of an index block; with deltas no size stands in front of a value."""
     if not deltas:
         yield from (value for _, value in _entries_of(block))
         return
@@ -280,7 +280,7 @@ def _index_values(block: bytes, *, deltas: bool) -> Iterator[bytes]:
 
 
 def _log_records(data: bytes, damage: list[int]) -> Iterator[bytes]:
-    """Records of a write-ahead log or a manifest; after damage, whose place is noted, those of the next block."""
+    """Yield records of a write-ahead log or a manifest; after damage, whose place is noted, those of the next block."""
     parts: list[bytes] = []
     for base in range(0, len(data), LOG_BLOCK):
         block, at = data[base : base + LOG_BLOCK], 0
@@ -505,7 +505,7 @@ def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:
 
 
 def _family_of(entries: list[tuple[bytes, int, int, bytes]], families: list[str], fits: Fits) -> str:
-    """The family whose format most rows have."""
+    """Return the family whose format most rows have."""
     rows = [(key, value) for key, _, kind, value in entries if kind == _VALUE]
     scores: dict[str, Any] = {family: sum(fits(family, *row) for row in rows[:100]) for family in families}
     return max(scores, key=lambda family: scores[family]) if rows else "default"

@@ -19,7 +19,7 @@ _TABLES = {1: "consumer_offset", 2: "pull_offset", 3: "topic_config", 4: "group_
 
 
 def decoder_of(path: str, family: str) -> Decoder:
-    """What takes the rows of a column family apart; one that knows none for families that brokers leave empty."""
+    """Return what takes the rows of a column family apart; it knows none of families that brokers leave empty."""
     if path in (QUEUES, SEPARATE_QUEUES):
         return _DECODERS.get((QUEUES, family), _unknown)
     return _DECODERS.get((path, family), _unknown)
@@ -45,7 +45,7 @@ def _text(data: bytes) -> str:
 
 
 def _whole(schema: Construct[Any, Any], data: bytes) -> Any:
-    """The fields of a schema that takes all of the bytes.
+    """Return the fields of a schema that takes all of the bytes.
 
     Raises:
         ConstructError: the bytes are not of the schema, or more follow.

@@ -83,7 +83,7 @@ class StoreFile:
     lead: int = 0
 
     def open(self) -> ByteSource:
-        """The bytes of the file."""
+        """Return the bytes of the file."""
         return self.tree.open(self.path)
 
 
@@ -157,7 +157,7 @@ class RocketMQStore:
         return self._log[1]
 
     def with_log(self, files: Iterable[StoreFile]) -> RocketMQStore:
-        """The same store with other files as its log."""
+        """Return the same store with other files as its log."""
         made = replace(self)
         made.__dict__["_log"] = sorted(files, key=lambda f: (f.base, f.name)), self.log_strays
         return made

@@ -50,7 +50,7 @@ class IndexGeometry:
 
     @classmethod
     def default(cls) -> IndexGeometry:
-        """The broker's defaults, maxHashSlotNum and maxIndexNum."""
+        """Return the broker's defaults, maxHashSlotNum and maxIndexNum."""
         return cls(DEFAULT_SLOTS, DEFAULT_ENTRIES)
 
     @property
@@ -72,7 +72,7 @@ Look = Callable[[ByteSource, int], IndexGeometry | None]
 
 
 def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry | None:
-    """The geometry that index files prove; None when none does.
+    """Return the geometry that index files prove; None when none does.
 
     If no file is sound enough to prove it by all its entries, a majority of the entries of one counts.
     """
@@ -80,12 +80,14 @@ def detect_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry |
 
 
 def assumed_index_geometry(tree: Tree, files: Iterable[Entry]) -> IndexGeometry:
-    """The likeliest geometry where no entry proves one: a usual one of the files' length, else the broker's default."""
+    """Return the likeliest geometry where no entry proves one: a usual one of the files' length, else the broker's
+    default.
+    """
     return _found(tree, files, (_by_length,)) or IndexGeometry.default()
 
 
 def _found(tree: Tree, files: Iterable[Entry], ways: Sequence[Look]) -> IndexGeometry | None:
-    """The first geometry that the ways find, one after the other, in files of the commonest length first."""
+    """Return the first geometry that the ways find, one after the other, in files of the commonest length first."""
     usable = [e for e in files if not e.is_directory and e.size > HEADER.packer.size]
     lengths = Counter(e.size for e in usable)
     usable.sort(key=lambda e: -lengths[e.size])  # stable: by name where lengths are as common
@@ -94,7 +96,7 @@ def _found(tree: Tree, files: Iterable[Entry], ways: Sequence[Look]) -> IndexGeo
 
 
 def _looked_at(tree: Tree, entry: Entry, look: Look) -> IndexGeometry | None:
-    """What one way finds in one file; None for a file that cannot be read: another may tell."""
+    """Return what one way finds in one file; None for a file that cannot be read: another may tell."""
     try:
         source = tree.open(entry.path)
     except PermissionError:
@@ -108,7 +110,7 @@ def _looked_at(tree: Tree, entry: Entry, look: Look) -> IndexGeometry | None:
 
 
 def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
-    """The geometry that the entries of one file of ``size`` bytes prove; None when they do not."""
+    """Return the geometry that the entries of one file of ``size`` bytes prove; None when they do not."""
     header = read_header(source)
     count = header["index_count"] - 1
     if count < 1:
@@ -120,7 +122,7 @@ def geometry_of_file(source: ByteSource, size: int) -> IndexGeometry | None:
 
 
 def _filling(size: int, candidates: Iterable[int]) -> Iterator[IndexGeometry]:
-    """The geometries with these numbers of slots that fill a file exactly."""
+    """Yield the geometries with these numbers of slots that fill a file exactly."""
     for slots in candidates:
         entries, rest = divmod(size - HEADER.packer.size - SLOT_SIZE * slots, ENTRY.packer.size)
         if rest == 0 and slots > 0 and entries > 0:
@@ -128,7 +130,7 @@ def _filling(size: int, candidates: Iterable[int]) -> Iterator[IndexGeometry]:
 
 
 def _by_majority(source: ByteSource, size: int) -> IndexGeometry | None:
-    """The geometry that most entries of a damaged file prove, whatever its header says."""
+    """Return the geometry that most entries of a damaged file prove, whatever its header says."""
     header = read_header(source)
     candidates = list(_candidates(source, size, max(header["index_count"] - 1, 1), header))
     if size <= _SMALL:
@@ -165,7 +167,7 @@ def _slots_with_entries(source: ByteSource, geometry: IndexGeometry) -> tuple[in
 
 
 def _by_length(source: ByteSource, size: int) -> IndexGeometry | None:
-    """The geometry with the usual four entries a slot, or nearly, that has a file's length.
+    """Return the geometry with the usual four entries a slot, or nearly, that has a file's length.
 
     None where the file could not hold what its header counts: it was cut.
     """
@@ -179,7 +181,7 @@ def _by_length(source: ByteSource, size: int) -> IndexGeometry | None:
 
 
 def read_header(source: ByteSource) -> dict[str, int]:
-    """The header of an index file by field name; zeros where the file is too short for one."""
+    """Return the header of an index file by field name; zeros where the file is too short for one."""
     raw = source.read_at(0, HEADER.packer.size).ljust(HEADER.packer.size, b"\0")
     return dict(zip(HEADER.names, HEADER.packer.unpack(raw), strict=True))
 
@@ -241,7 +243,7 @@ def _agreeing(source: ByteSource, geometry: IndexGeometry, header: dict[str, int
 
 
 def _last_entry(source: ByteSource, geometry: IndexGeometry, stated: int) -> int:
-    """The number of the last entry: the stated one if none comes after it, else that of the entry before zeros."""
+    """Return the number of the last entry: the stated one if none comes after it, else the one before zeros."""
 
     def is_there(number: int) -> bool:
         return any(source.read_at(geometry.entry_at(number), ENTRY.packer.size))
@@ -297,7 +299,7 @@ OLD_NAMES = {
 
 
 def read_broker_conf(path: Path) -> dict[str, str]:
-    """Settings of a broker.conf by name.
+    """Return settings of a broker.conf by name.
 
     Raises:
         OSError: the file cannot be read.
@@ -306,7 +308,7 @@ def read_broker_conf(path: Path) -> dict[str, str]:
 
 
 def parse_broker_conf(text: str) -> dict[str, str]:
-    """Settings in the text of a broker.conf, spaces around them gone.
+    """Return settings in the text of a broker.conf, spaces around them gone.
 
     A setting under the name that old releases gave it is there under its present name, too.
     """
@@ -318,13 +320,13 @@ def parse_broker_conf(text: str) -> dict[str, str]:
 
 
 def integer(settings: Mapping[str, str], name: str) -> int | None:
-    """A positive whole number among the settings; None when absent or not one."""
+    """Return a positive whole number among the settings; None when absent or not one."""
     value = settings.get(name, "").strip()
     return int(value) if value.isascii() and value.isdigit() and int(value) > 0 else None
 
 
 def flag(settings: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """A true/false setting; anything but ``true`` is false, as Java's Boolean.parseBoolean has it."""
+    """Return a true/false setting; anything but ``true`` is false, as Java's Boolean.parseBoolean has it."""
     value = settings.get(name)
     return default if value is None else value.strip().lower() == "true"
 
@@ -390,7 +392,7 @@ def geometry_of(store: RocketMQStore) -> Geometry:
 
 
 def _pick(conf: object, key: str, sizes: Iterable[int], default: int, ways: list[str]) -> int:
-    """A size from the settings, else the commonest of the files, else the default; notes the way taken."""
+    """Return a size from the settings, else the commonest of the files, else the default; notes the way taken."""
     configured = integer(conf, key)  # type: ignore[arg-type]
     if configured:
         ways.append("broker-conf")

@@ -44,7 +44,7 @@ def open_store(
     settings: Mapping[str, str] | None = None,
     selection: str = "",
 ) -> RocketMQStore:
-    """The store whose root is ``tree``.
+    """Return the store whose root is ``tree``.
 
     Args:
         commit_log: directories of the log when it lies elsewhere; default: ``commitlog`` and every
@@ -81,7 +81,7 @@ def _is_log_directory(tree: Tree, path: str) -> bool:
 
 
 def _log_trees(tree: Tree, settings: Mapping[str, str]) -> list[tuple[str, Tree]]:
-    """The directories of the commit log: from the settings if those are there, else inside the root."""
+    """Return the directories of the commit log: from the settings if those are there, else inside the root."""
     configured = _configured_logs(settings)
     if configured:
         return [(_shown(tree, log), log) for log in configured]
@@ -92,7 +92,7 @@ def _log_trees(tree: Tree, settings: Mapping[str, str]) -> list[tuple[str, Tree]
 
 
 def _dledger_logs(tree: Tree) -> list[str]:
-    """Data directories of DLedger logs; an old commit log may lie in front of them (spec 2.14)."""
+    """Return data directories of DLedger logs; an old commit log may lie in front of them (spec 2.14)."""
     names = [e.name for e in tree.entries("", sizes=False) if e.is_directory and e.name.startswith(DLEDGER)]
     return [f"{name}/data" for name in names if _is_log_directory(tree, f"{name}/data")]
 
@@ -123,7 +123,7 @@ _NOTHING = _Nothing()
 
 
 def root_of(path: PurePosixPath) -> tuple[PurePosixPath, str] | None:
-    """The store root above a path inside a store, and the path relative to it; None when no name fits.
+    """Return the store root above a path inside a store, and the path relative to it; None when no name fits.
 
     Goes by names alone: ``.../commitlog/00000000000000000000`` lies in the store ``...``.
     """
@@ -151,7 +151,7 @@ _KAFKA_SEGMENT = re.compile(r"\d{20}\.(log|index|timeindex|txnindex|snapshot)")
 def open_path(
     path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
 ) -> RocketMQStore | LoneFile:
-    """What lies at a path: a store root, a directory inside one, or one file.
+    """Return what lies at a path: a store root, a directory inside one, or one file.
 
     Args:
         commit_log: directories of the commit log when it lies outside the root.
@@ -262,7 +262,7 @@ def _is_root(tree: Tree) -> bool:
 
 
 def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQStore | None:
-    """The store above a path inside it, with the path as its selection."""
+    """Return the store above a path inside it, with the path as its selection."""
     if is_url(path):
         scheme, _, rest = path.partition("://")
         found = root_of(PurePosixPath("/" + rest))
@@ -277,7 +277,7 @@ def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQSt
 
 
 def _as_typed(path: str, inside: str) -> str:
-    """The root in the user's own words where the path ends with the part inside."""
+    """Return the root in the user's own words where the path ends with the part inside."""
     typed = path.rstrip("/")
     if typed.endswith("/" + inside):
         return typed[: -len(inside) - 1] or "/"

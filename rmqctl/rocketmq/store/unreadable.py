@@ -22,7 +22,9 @@ from rmqctl.text import number_of
 
 
 def forgiving(store: RocketMQStore) -> RocketMQStore:
-    """The same store, in which what cannot be read counts as empty. A remote one stays as it is: it stops the work."""
+    """Return the same store, in which what cannot be read counts as empty. A remote one stays as it is: it stops the
+    work.
+    """
     trees = [store.tree, *(tree for _, tree in store.log_trees)]
     if not all(isinstance(tree, LocalTree) for tree in trees):
         return store
@@ -32,7 +34,7 @@ def forgiving(store: RocketMQStore) -> RocketMQStore:
 
 
 def refusals_of(tree: Tree) -> Refusals:
-    """What could not be read so far; empty for a tree that is not forgiving."""
+    """Return what could not be read so far; empty for a tree that is not forgiving."""
     return tree.refusals if isinstance(tree, ForgivingTree) else {}
 
 
@@ -60,7 +62,7 @@ def lost_ranges(store: RocketMQStore, files: Iterable[StoreFile], file_size: int
 
 
 def missing_log(store: RocketMQStore) -> Finding | None:
-    """The finding for a log without a file; None where there is one, or where there never was a message.
+    """Return the finding for a log without a file; None where there is one, or where there never was a message.
 
     Raises:
         OSError: a directory cannot be listed.
@@ -78,7 +80,9 @@ def missing_log(store: RocketMQStore) -> Finding | None:
 
 
 def odd_place(store: RocketMQStore) -> str:
-    """What is wrong with the place of the log, whatever else the store holds; "" where it is a directory or nothing."""
+    """Return what is wrong with the place of the log, whatever else the store holds; "" where it is a directory or
+    nothing.
+    """
     configured = store.settings.get("storePathCommitLog", "").strip()
     if configured and not Path(configured).exists() and all(name != configured for name, _ in store.log_trees):
         return f"the commit log that the broker's settings name, {configured}, is not there (is its disk mounted?)"

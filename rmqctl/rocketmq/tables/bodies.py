@@ -68,7 +68,7 @@ class Bodies:
 
 
 def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
-    """The block in pieces, each with the decompressed bodies of its records that are not stored plain, by row."""
+    """Yield the block in pieces, each with the decompressed bodies of its records that are not stored plain, by row."""
     packed = np.flatnonzero((block["sys_flag"] & (_COMPRESSED | _INNER)) != 0)
     if not len(packed):
         yield block, {}
@@ -87,12 +87,12 @@ def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
 
 
 def stored_bodies(block: Block) -> Any:
-    """The bodies as stored."""
+    """Return the bodies as stored."""
     return slices_of(pa.py_buffer(block.data), block.body_at, block.body_at + block.body_size)
 
 
 def open_bodies(block: Block, opened: dict[int, bytes | None]) -> Any:
-    """The bodies as the consumer sees them."""
+    """Return the bodies as the consumer sees them."""
     if not opened:
         return stored_bodies(block)
     bodies: list[bytes | None] = list(slices(block, block.body_at, block.body_size))
@@ -110,7 +110,7 @@ def open_sizes(block: Block, opened: dict[int, bytes | None]) -> Any:
 
 
 def inner_column(block: Block, opened: dict[int, bytes | None]) -> Any:
-    """The messages of inner batches."""
+    """Return the messages of inner batches."""
     flags, bases = block["sys_flag"], block["queue_offset"]
     found: list[list[dict[str, Any]] | None] = [None] * len(block)
     for row, data in opened.items():

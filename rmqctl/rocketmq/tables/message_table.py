@@ -41,7 +41,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 def needed(store: RocketMQStore, splits: Sequence[Split], wanted: Filter) -> list[Split]:
-    """The splits, in order, that may hold wanted messages.
+    """Return the splits, in order, that may hold wanted messages.
 
     Raises:
         OSError: a file cannot be read.
@@ -147,7 +147,7 @@ def _offsets_of(store: RocketMQStore, topic: str, queue_id: int | None) -> list[
 
 
 def _queue_ids(store: RocketMQStore, topic: str) -> set[int] | None:
-    """The queues a topic has by its configuration."""
+    """Return the queues a topic has by its configuration."""
     config = table(table(read_config(store, "topics.json").document, "topicConfigTable"), topic)
     count = config.get("writeQueueNums")
     return set(range(count)) if isinstance(count, int) and count > 0 else None
@@ -175,7 +175,7 @@ def _whole(queue: Queue) -> Offsets | None:
 
 
 def _dispatched(store: RocketMQStore) -> int:
-    """A physical offset up to which every record has been dispatched, as a sample of the queues shows."""
+    """Return a physical offset up to which every record has been dispatched, as a sample of the queues shows."""
     latest = -1
     for queue in islice(queues_of(store.queues(QUEUES)), _SAMPLE):
         unit = last_unit(queue)
@@ -194,7 +194,7 @@ class MessageTable:
     options: TableOptions
 
     def schema(self) -> pa.Schema:
-        """The wanted columns.
+        """Return the wanted columns.
 
         Raises:
             BadOption: there is no such column.
@@ -205,7 +205,7 @@ class MessageTable:
             raise BadOption(str(error)) from None
 
     def parts(self) -> list[Split]:
-        """Splits of the log, less those in which nothing wanted can lie.
+        """Return splits of the log, less those in which nothing wanted can lie.
 
         Raises:
             OSError: a file cannot be read.
@@ -216,7 +216,7 @@ class MessageTable:
         return needed(store, splits, wanted) if self.options.skip else splits
 
     def read(self, part: Split, order: Callable[[Block], Block] | None = None) -> Iterator[pa.RecordBatch]:
-        """The wanted messages of one split.
+        """Yield the wanted messages of one split.
 
         Args:
             order: gives the records of a block in another order.
@@ -229,7 +229,7 @@ class MessageTable:
             yield from batches.of(block if order is None else order(block))
 
     def blocks(self, part: Split) -> Iterator[Block]:
-        """The wanted messages of one split as blocks.
+        """Yield the wanted messages of one split as blocks.
 
         Raises:
             OSError: the file cannot be read.
@@ -253,7 +253,8 @@ def first_record(split: Split) -> int | None:
 
 
 def limited(options: TableOptions, count: int) -> TableOptions:
-    """The same with only the first ``count`` messages in log order. The log is walked here up to the last of them.
+    """Return the same with only the first ``count`` messages in log order. The log is walked here up to the last of
+    them.
 
     Raises:
         OSError: a file cannot be read.
@@ -302,7 +303,7 @@ class MessageLog:
         return {_PLACE: tip}
 
     def _boundary(self, store: RocketMQStore, known: int, wanted: int, tip: int) -> int:
-        """The start of the first record at or behind an offset; a file's end where none follows in it."""
+        """Return the start of the first record at or behind an offset; a file's end where none follows in it."""
         for context in log_of(store).contexts():
             file = context.file
             if wanted < file.base + file.size and tip > file.base:

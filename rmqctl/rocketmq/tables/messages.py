@@ -81,7 +81,7 @@ class PropertyColumns:
         return scattered(_slices(found, found.value_at, found.value_size), found.owner, self._count)
 
     def _unique(self) -> Pairs:
-        """The pairs less those whose name comes again in the same record."""
+        """Return the pairs less those whose name comes again in the same record."""
         pairs = self._pairs
         if not len(pairs):
             return pairs
@@ -154,7 +154,7 @@ _OPENED = {"body_size_decompressed", "inner", "body"}
 
 
 def message_schema(columns: Collection[str] | None = None, body: BodyOption = BodyOption.DECOMPRESSED) -> pa.Schema:
-    """The schema of the wanted columns, in the order of :data:`MESSAGE_SCHEMA`.
+    """Return the schema of the wanted columns, in the order of :data:`MESSAGE_SCHEMA`.
 
     Args:
         columns: names; None for all that ``body`` leaves.
@@ -183,7 +183,7 @@ class MessageBatches:
         self._hosts = Recurring(lambda raw: host_text(raw.to_bytes(8, "big")))
 
     def of(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The records of a block; more than one batch where bodies grow large."""
+        """Yield the records of a block; more than one batch where bodies grow large."""
         if not len(block):
             return
         for piece, opened in bodies.pieces(block) if self._opens else [(block, {})]:
@@ -192,7 +192,7 @@ class MessageBatches:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def hosts(self, block: Block, side: str) -> Any:
-        """The host of each record as text."""
+        """Return the host of each record as text."""
         if (block.variant & _IPV6_BITS).any():
             return pa.array(host_column(block, side, self._names), pa.string())
         return self._hosts.column(pa.array(hosts_v4(block, side)))

@@ -43,7 +43,7 @@ class TableOptions:
     cores: int | None = None
 
     def store(self) -> RocketMQStore:
-        """The store; what cannot be read in it counts as empty, so that no task dies of it.
+        """Return the store; what cannot be read in it counts as empty, so that no task dies of it.
 
         Raises:
             NotAStore: there is none at the path.
@@ -86,7 +86,7 @@ _NARROWED = {"topic": "topic", "queue_id": "queue", "store_timestamp": "time", "
 
 
 def narrowed(wanted: Filter, conditions: Collection[Condition]) -> Filter:
-    """A filter that passes what the given one and all conditions pass; those it has no words for are left out."""
+    """Return a filter of the given one and all conditions; those it has no words for are left out."""
     return narrowed_by(wanted, conditions, _NARROWED)
 
 

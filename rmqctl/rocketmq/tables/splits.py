@@ -30,7 +30,7 @@ _SAMPLE = 8
 
 
 def log_of(store: RocketMQStore) -> CommitLog:
-    """The commit log of a store."""
+    """Return the commit log of a store."""
     return CommitLog(store.log_files, crashed=store.has_abort)
 
 
@@ -42,7 +42,7 @@ def log_splits(store: RocketMQStore, size: int = SPLIT_SIZE, end: int | None = N
 def splits_of_log(
     log: CommitLog, size: int = SPLIT_SIZE, end: int | None = None, known: Callable[[StoreFile], int] | None = None
 ) -> list[Split]:
-    """Splits of a log in order, up to where old records begin that a cut has left behind its end.
+    """Return splits of a log in order, up to where old records begin that a cut has left behind its end.
 
     Only a walk over the last file tells where it ends. Where the file is divided, it begins at the last record that is
     known, so that little is read here; at the start of the file where nothing is known, or where the times of records
@@ -101,7 +101,7 @@ def _clipped(part: Split, end: int) -> Split:
 
 
 def walk_split(split: Split) -> Iterator[LogBlock]:
-    """The blocks of records that start in a split.
+    """Yield the blocks of records that start in a split.
 
     Raises:
         OSError: the file cannot be read.
@@ -137,7 +137,7 @@ _BACK = 16 << 20
 
 
 def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = True) -> int:
-    """The physical offset behind the last record that has arrived in full.
+    """Return the physical offset behind the last record that has arrived in full.
 
     A broker writes into a mapped file, so of the last record only a part may be there. In a growing
     log it counts when something follows it, or when its body matches its CRC and no zero stands in

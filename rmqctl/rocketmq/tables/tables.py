@@ -172,7 +172,7 @@ TABLES: dict[str, Callable[[TableOptions], Table]] = {
 
 
 def table(name: str, options: TableOptions) -> Table:
-    """A table of a store.
+    """Return a table of a store.
 
     Raises:
         BadOption: there is no table of this name.
@@ -183,7 +183,7 @@ def table(name: str, options: TableOptions) -> Table:
 
 
 def tables_of(given: Mapping[str, str]) -> RocketMQTables:
-    """The tables of a store by the options of the data source.
+    """Return the tables of a store by the options of the data source.
 
     Raises:
         BadOption: one is not known, or its value is no such thing.
@@ -242,7 +242,7 @@ class RocketMQTables:
 
 
 def splits_shared(share: Share) -> Callable[[Job, list[Split]], Iterable[SplitResult]]:
-    """Splits of a verification checked elsewhere."""
+    """Return splits of a verification checked elsewhere."""
     return lambda job, splits: share(partial(_checked, job), splits)
 
 
@@ -307,7 +307,7 @@ class FigureTable:
 
 
 def _counted(batches: MessageBatches, block: Block) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
-    """The rows of a block, and how many messages each stands for: those of an inner batch count one by one."""
+    """Yield the rows of a block, and how many messages each stands for: those of an inner batch count one by one."""
     counts, at = messages_in(block), 0
     for batch in batches.of(block):
         yield batch, counts[at : at + len(batch)]

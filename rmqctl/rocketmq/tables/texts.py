@@ -27,7 +27,7 @@ class Recurring:
         self._texts: dict[Hashable, str] = {}
 
     def column(self, values: Any) -> Any:
-        """The text of each value of an Arrow array."""
+        """Return the text of each value of an Arrow array."""
         encoded = values.dictionary_encode()
         if len(self._texts) > _KEPT:
             self._texts.clear()
@@ -49,7 +49,7 @@ def hexadecimal(rows: npt.NDArray[np.uint8]) -> Any:
 
 
 def scattered(values: Any, rows: Ints, count: int) -> Any:
-    """An array of ``count`` rows with the values at ``rows`` and null elsewhere."""
+    """Return an array of ``count`` rows with the values at ``rows`` and null elsewhere."""
     if len(rows) == count:
         return values
     place = np.zeros(count, np.int64)

@@ -64,7 +64,7 @@ class UnitTable:
     options: TableOptions
 
     def schema(self) -> pa.Schema:
-        """The columns, see :data:`UNIT_SCHEMA`."""
+        """Return the columns, see :data:`UNIT_SCHEMA`."""
         return UNIT_SCHEMA
 
     def parts(self) -> list[list[UnitFile]]:
@@ -97,7 +97,7 @@ class UnitTable:
         return (not wanted.topics or topic in wanted.topics) and wanted.queue_id in {None, queue_id}
 
     def read(self, part: list[UnitFile]) -> Iterator[pa.RecordBatch]:
-        """The units of some files; zeros are room and left out.
+        """Yield the units of some files; zeros are room and left out.
 
         Raises:
             OSError: a file cannot be read.
@@ -204,7 +204,7 @@ class IndexTable:
     options: TableOptions
 
     def schema(self) -> pa.Schema:
-        """The columns, see :data:`INDEX_SCHEMA`."""
+        """Return the columns, see :data:`INDEX_SCHEMA`."""
         return INDEX_SCHEMA
 
     def parts(self) -> list[EntryRange]:
@@ -226,7 +226,7 @@ class IndexTable:
         return found
 
     def read(self, part: EntryRange) -> Iterator[pa.RecordBatch]:
-        """The entries of a range.
+        """Yield the entries of a range.
 
         Raises:
             OSError: the file cannot be read.

@@ -23,7 +23,7 @@ _INDEX = ("kind", "number", "slot", "key_hash", "physical_offset", "store_timest
 
 
 def begin(store: RocketMQStore, answer: Answer | None = None) -> Answer:
-    """An answer with the remark on a store whose broker runs."""
+    """Return an answer with the remark on a store whose broker runs."""
     made = Answer() if answer is None else answer
     if store.is_running:
         made.remark("a broker holds the lock of this store: what is read may be changing")
@@ -55,7 +55,7 @@ def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
 
 
 def no_start(release: Release, error: str) -> str:
-    """What is said where no broker starts, and so nobody answers where queues end."""
+    """Return what is said where no broker starts, and so nobody answers where queues end."""
     return f"no broker of {release} starts on this store ({error}): the files are shown as they lie"
 
 
@@ -66,7 +66,7 @@ def show_of(rendering: Rendering, release: Release | None = None) -> Show:
 
 
 def message_rows(records: Iterable[Record], show: Show) -> Iterator[Row]:
-    """Records as the objects that `dump` shows."""
+    """Return records as the objects that `dump` shows."""
     from rmqctl.rocketmq.dump.record import RecordRows
 
     rows = RecordRows(show)
@@ -113,7 +113,7 @@ def answer_messages(
 
 
 def _remark(row: Row) -> str | None:
-    """What is unusual about a row, None when nothing is."""
+    """Return what is unusual about a row, None when nothing is."""
     remark = _REMARKS.get(row["kind"])
     return (remark(row) if remark else None) or None
 

@@ -130,7 +130,7 @@ def _finish(found: Found, dump: Dump, filters: Filters, answer: Answer, *, follo
 
 
 def _unknown_topic(found: Found, topic: str | None) -> str:
-    """The end of the sentence where it is the name of the topic that is wrong."""
+    """Return the end of the sentence where it is the name of the topic that is wrong."""
     from rmqctl.rocketmq.state.config import did_you_mean
     from rmqctl.rocketmq.state.config import known_topics as topic_names
 
@@ -165,7 +165,7 @@ class _Hex:
                 yield Stretch(file.name, file.size, self._notes(file, start, stop))
 
     def of_rows(self, dump: Dump, filters: Filters) -> Iterator[Stretch]:
-        """The bytes of each row of a dump: records, units, damage."""
+        """Yield the bytes of each row of a dump: records, units, damage."""
         for row in dump.rows():
             start = row.get("position", row.get("offset"))
             file = self.files.get(row.get("file", ""))
@@ -201,7 +201,7 @@ def _files(found: Found) -> Iterable[StoreFile]:
 
 
 def _kind(file: StoreFile) -> FileKind:
-    """The kind by the file's place in a store, else by its content."""
+    """Return the kind by the file's place in a store, else by its content."""
     from rmqctl.rocketmq.dump import kinds
     from rmqctl.rocketmq.hexview.annotate import kind_of
     from rmqctl.rocketmq.store.files import FileKind

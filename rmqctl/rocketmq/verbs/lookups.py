@@ -235,7 +235,7 @@ def _of_id(
 
 
 def _unusual(answer: IdAnswer) -> Iterator[str]:
-    """What is unusual about a message that was found."""
+    """Yield what is unusual about a message that was found."""
     if answer.foreign_host:
         yield f"the id names broker {answer.foreign_host}, which did not write this record"
     if answer.late is not None:
@@ -347,7 +347,7 @@ def query_time(
 
 
 def _started(store: RocketMQStore, release: Release | None, *, as_found: bool) -> StartedStore:
-    """The store as a broker of the release, or of the one the store shows, has it."""
+    """Return the store as a broker of the release, or of the one the store shows, has it."""
     from rmqctl.rocketmq.query.recovered_store import StartedStore
     from rmqctl.rocketmq.state.releases import release_range
 
@@ -361,7 +361,7 @@ def _queues_meant(started: StartedStore, topic: str, queue: int | None) -> list[
 
 
 def _no_queue(answer: Answer, reason: Step, *, explain: bool) -> Iterator[Row]:
-    """The reason why the name means no queue, as a step or as a remark."""
+    """Yield the reason why the name means no queue, as a step or as a remark."""
     answer.is_no = True
     if explain:
         yield reason.row()
@@ -370,7 +370,7 @@ def _no_queue(answer: Answer, reason: Step, *, explain: bool) -> Iterator[Row]:
 
 
 def _filter(filters: Filters, *, strict: bool) -> Callable[[Record], bool] | None:
-    """The filters beside tag and number; None without any."""
+    """Return the filters beside tag and number; None without any."""
     rest = replace(filters, tag=None, limit=None)
     if rest.is_empty:
         return None
@@ -382,7 +382,7 @@ def _filter(filters: Filters, *, strict: bool) -> Callable[[Record], bool] | Non
 
 
 def _page(rows: Iterator[Row]) -> Iterator[Section]:
-    """The status in words, the messages, the steps."""
+    """Yield the status in words, the messages, the steps."""
     steps: list[Row] = []
     status = next(rows, None)
     if status is None or status["kind"] == "step":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
-    """The meaning of some bytes of a file of a store."""
+    """Return the meaning of some bytes of a file of a store."""
     from rmqctl.rocketmq.hexview import annotate as annotating
 
     last = name.rpartition("/")[2]
@@ -117,7 +117,7 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal) -> N
 
 
 def _left_to_do(store: RocketMQStore, found: Recovery) -> Sequence[str]:
-    """What a second start would still change."""
+    """Return what a second start would still change."""
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -261,7 +261,7 @@ class RebuildQuestion:
             raise WrongUsage("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
 
     def options(self, size: int) -> RebuildOptions:
-        """The same for a log of so many bytes."""
+        """Return the same for a log of so many bytes."""
         from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
 
         parts = self.parts or ({"queues"} if self.topics else {"queues", "index"})
@@ -366,7 +366,7 @@ def _show_rebuilt(work: Rebuild, found: Rebuilt, answer: Proposal) -> None:
 
 
 def _unknown_topics(work: Rebuild, found: Rebuilt) -> list[str]:
-    """What to say where no topic that was asked for has a message or a queue: the names are wrong."""
+    """Return what to say where no topic that was asked for has a message or a queue: the names are wrong."""
     from rmqctl.rocketmq.state.config import did_you_mean
     from rmqctl.rocketmq.state.config import known_topics as topic_names
 

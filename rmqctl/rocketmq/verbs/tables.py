@@ -22,7 +22,9 @@ from rmqctl.store import Place
 def as_tables(
     store: RocketMQStore, place: Place | None, filters: Filters, split_size: int | None, body: str
 ) -> RocketMQTables:
-    """The tables of the store, to be read part by part; with a limit the log is walked here up to its last message."""
+    """Return the tables of the store, to be read part by part; with a limit the log is walked here up to its last
+    message.
+    """
     options = TableOptions(
         store.root if place is None else place.path,
         body=BodyOption(body),
@@ -40,7 +42,7 @@ _OPENED = {"body", "body_size_decompressed", "inner"}
 def table(
     store: RocketMQStore, place: Place | None, name: str, wanted: Filter, columns: Sequence[str] | None
 ) -> ArrowTable:
-    """A table of the store with the wanted rows and columns; bodies are read only where they are among these."""
+    """Return a table of the store with the wanted rows and columns; bodies are read only where they are among these."""
     if name not in TABLES:
         raise WrongUsage("table", f"{name!r} is none; there are {', '.join(TABLES)}.")
     opens = columns is None or bool(_OPENED & set(columns))
