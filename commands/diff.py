@@ -60,10 +60,15 @@ def command(
     topic, queue and queue offset. Then the queues, unit by unit, also RocksDB queues with files, as far as
     both logs hold their records. Logs may begin and end at different offsets. Exits 1 when A and B differ.
 
+    Of Kafka: two log directories, two replicas of a partition, or two segments, batch by batch at the same record
+    offsets (with --by queue record by record, in whatever batches); where leader epochs part; and of two controllers
+    the metadata at the last offset that both have.
+
     \b
     Examples:
       rmqctl diff /data/master/store /data/slave/store
       rmqctl diff /data/store /backup/store -o json
+      rmqctl diff /mnt/broker1/kafka-logs/orders-0 /mnt/broker2/kafka-logs/orders-0
       rmqctl diff /data/store /data/salvaged --by queue
       rmqctl diff s3://a/store s3://b/store --engine spark --master spark://host:7077
     """

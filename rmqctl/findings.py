@@ -127,3 +127,26 @@ def all_kinds() -> list[FindingKind]:
     for module in _KIND_MODULES:
         import_module(module)
     return list(_registry.values())
+
+
+# --- how two stores of any family can differ: A is the one named first, B the other ------------------
+
+DIFF_RECORD = declare(
+    "diff.record",
+    Severity.ERROR,
+    "The two logs hold different records at the same offset (of RocketMQ the physical one).",
+    "Replicas must be equal byte for byte: run verify on both; repair --from takes the range from the sound one.",
+    see="spec 2",
+)
+DIFF_ONLY_A = declare(
+    "diff.only-a",
+    Severity.WARNING,
+    "Messages that only A has: B's log begins later, ends earlier, or is damaged there.",
+    "Nothing where B is an older copy or a slave that lags; else run verify on B.",
+)
+DIFF_ONLY_B = declare(
+    "diff.only-b",
+    Severity.WARNING,
+    "Messages that only B has: A's log begins later, ends earlier, or is damaged there.",
+    "Nothing where A is an older copy or a slave that lags; else run verify on A.",
+)

@@ -162,3 +162,24 @@ METADATA_SNAPSHOT = declare(
     broker="Cannot load the cluster's metadata.",
     see="spec 10.4",
 )
+DIFF_PARTITION = declare(
+    "diff.partition",
+    _W,
+    "A partition that only one of two log directories has.",
+    "Nothing where the brokers were given different partitions.",
+)
+DIFF_TOPIC_ID = declare(
+    "diff.topic-id",
+    _E,
+    "Two copies of a partition belong to different topics of one name: the topic was deleted and made again.",
+    "Keep the copy whose id the cluster has (`rmqctl metadata`); the other one is of the topic that was deleted.",
+    broker="Renames the directory whose id the cluster has not to -stray.",
+    see="spec 9.4",
+)
+DIFF_METADATA = declare(
+    "diff.metadata",
+    _E,
+    "Two controllers have different metadata at the same offset of the metadata log.",
+    "Compare their logs from the first divergence on; the one of the later epoch counts.",
+    see="spec 10.4",
+)

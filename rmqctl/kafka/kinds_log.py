@@ -202,6 +202,22 @@ SEGMENT_EMPTIED = declare(
     see="spec 1.5",
 )
 
+DIFF_BATCH = declare(
+    "diff.batch",
+    Severity.NOTE,
+    "The same offsets lie in other batches, and the records that both have are equal: one copy was compressed again, or they were compacted at other times.",
+    "Nothing: followers and the cleaner do so. `diff --by queue` leaves it out where no record is missing.",
+    see="spec 14",
+)
+DIFF_EPOCH = declare(
+    "diff.epoch",
+    Severity.ERROR,
+    "Two copies have batches of different leader epochs at the same offsets: their logs have parted.",
+    "`rmqctl elect` says which copy may lead; the other one is cut where they part as soon as it follows (`recover --leader`).",
+    broker="A follower cuts its log to the end that the leader gives for its last epoch (KIP-101).",
+    see="spec 9.3",
+)
+
 OF_GAPS: dict[GapKind, FindingKind] = {
     GapKind.ZEROS: BATCH_ZEROS,
     GapKind.ZERO_TAIL: BATCH_ROOM,

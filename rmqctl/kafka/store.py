@@ -377,6 +377,24 @@ class KafkaStore(Store):
         asked = Filters(queue=queue, key=key, tag=tag, after=epoch_ms(after), before=epoch_ms(before))
         return tables.stream(self._path, name, topics, asked, columns)
 
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+        **more: Any,
+    ) -> Answer:
+        from rmqctl.kafka.verbs import copying
+
+        refuse_options(self, "diff", more)
+        if share is not None:
+            raise WrongUsage("--engine", "spark is for RocketMQ: log directories are compared here.")
+        second = other.store if isinstance(other, KafkaFile) else _of_family(other, "B")
+        return copying.diff((self.logs, second.logs), (_shown(self), _shown(second)), by=by, limit=limit)
+
     def elect(self, others: Sequence[Store]) -> Answer:
         from rmqctl.kafka.verbs import copying
 
@@ -442,8 +460,25 @@ class KafkaFile(LoneFile):
     def metadata(self, *, at: int | None = None) -> Answer:
         return self.store.metadata(at=at)
 
+    def diff(
+        self,
+        other: Store | LoneFile,
+        *,
+        by: str = "physical",
+        queues: bool = True,
+        limit: int | None = None,
+        share: Any = None,
+        **more: Any,
+    ) -> Answer:
+        return self.store.diff(other, by=by, queues=queues, limit=limit, share=share, **more)
+
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
         return self.store.hex(filters)
+
+
+def _shown(store: KafkaStore) -> str:
+    """A place as the user named it: a root, and what is inside."""
+    return f"{store.root}/{store.selection}" if store.selection else store.root
 
 
 def _of_family(store: Store | LoneFile, argument: str) -> KafkaStore:

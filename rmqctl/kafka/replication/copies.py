@@ -20,6 +20,7 @@ from rmqctl.answer import Advance
 from rmqctl.findings import Finding
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Block, GapKind, Ints
+from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.segments import Extent, scan
@@ -196,6 +197,21 @@ def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> 
     found.deleted_to = log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0
     found.cleaned_to = log.checkpoints.offset(FileKind.CLEANER_OFFSETS, log.partition) or 0
     return found
+
+
+def copy_at(place: LogDirectories, log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
+    """A partition, as far as the user pointed at it: one file, or all of it; loose files where there is nothing else.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    only = place.selected_file
+    if only is not None:
+        return copy_of_files(name, [only[1]], advance=advance)
+    if log.segments:
+        return copy_of(log, name, advance)
+    loose = [file for file in log.partition.files if file.kind is FileKind.LOG and not file.is_leftover]
+    return copy_of_files(name, loose, log.partition, advance=advance)
 
 
 def copy_of_files(

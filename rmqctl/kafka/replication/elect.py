@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
-from rmqctl.kafka.replication.copies import Batches, Copy, copy_of
+from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.union import Union, joined
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -24,7 +24,7 @@ def contests(names: Sequence[str], brokers: Sequence[Replicas], advance: Advance
         OSError: a file cannot be read.
     """
     for label, logs in _together(brokers):
-        copies = [copy_of(log, names[number], advance) for number, log in logs]
+        copies = [copy_at(brokers[number].place, log, names[number], advance) for number, log in logs]
         yield contest(label, copies)
 
 

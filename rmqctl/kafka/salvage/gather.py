@@ -15,7 +15,7 @@ from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.kinds_directory import FILE_UNREADABLE
-from rmqctl.kafka.replication.copies import Copy, copy_of, copy_of_files
+from rmqctl.kafka.replication.copies import Copy, copy_at
 from rmqctl.kafka.state.metadata import MetadataImage, topic_names_ever
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
@@ -121,7 +121,8 @@ def gather(sources: Sequence[Source], wanted: Wanted, advance: Advance = lambda 
                 topic = f"{topic}.{topic_id.replace('_', '').replace('-', '')[:_ID_DIGITS]}"
             one = found.setdefault((topic, partition_number), Found(topic, partition_number))
             one.topic_id = one.topic_id or topic_id
-            one.copies.append(_copy(log, source, advance))
+            name = join(source.name, partition.directory)
+            one.copies.append(copy_at(source.replicas.place, log, name, advance))
             one.sources.append(number)
     return [found[key] for key in sorted(found)]
 
@@ -137,17 +138,6 @@ def _partitions(source: Source, wanted: Wanted) -> Iterator[tuple[LogDirectory, 
             for partition in directory.partitions:
                 if partition.state is state and id(partition) in selected and not partition.is_metadata_log:
                     yield directory, partition
-
-
-def _copy(log: PartitionLog, source: Source, advance: Advance) -> Copy:
-    name = join(source.name, log.partition.directory)
-    only = source.replicas.place.selected_file
-    if only is not None:
-        return copy_of_files(name, [only[1]], advance=advance)
-    if log.segments:
-        return copy_of(log, name, advance)
-    loose = [file for file in log.partition.files if file.kind is FileKind.LOG and not file.is_leftover]
-    return copy_of_files(name, loose, advance=advance)
 
 
 class _Names:

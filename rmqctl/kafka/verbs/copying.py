@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from rmqctl import election
 from rmqctl.answer import Answer, Row, Section
@@ -12,6 +14,7 @@ from rmqctl.files.new_files import Ownership
 from rmqctl.kafka.cluster_files import OLDEST
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.releases import COMPARED
+from rmqctl.kafka.replication.diff import Diff, Side
 from rmqctl.kafka.replication.elect import contests
 from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
@@ -103,6 +106,70 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
             f"next: start a {s['release']} broker with process.roles=broker,controller, node.id={s['node_id']}, "
             f"controller.quorum.voters={s['node_id']}@HOST:PORT and log.dirs={s['into']}"
         )
+
+
+# --- diff ---------------------------------------------------------------------------------------------
+
+_DIFFERENCES = ("severity", "id", "file", "offset", "size", "message")
+
+
+def diff(
+    places: tuple[LogDirectories, LogDirectories], names: tuple[str, str], *, by: str, limit: int | None
+) -> Answer:
+    """List what two log directories, partitions or segments do not have in common."""
+    answer = Answer(work="diff", total=sum(place.size for place in places))
+    one, two = (Side.of(place, name) for place, name in zip(places, names, strict=True))
+    for place in places:
+        if place.is_running:
+            answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
+    found = Diff(one, two, by_batch=by == "physical", advance=answer.advance)
+
+    def rows() -> Iterator[Row]:
+        findings = found.findings()
+        yield from (finding.row() for finding in islice(findings, limit))
+        for _ in findings:  # counted, not shown
+            pass
+        answer.is_no = found.is_different
+
+    def document() -> Row:
+        findings = list(rows())
+        return {"summary": found.summary(), "findings": findings}
+
+    def sections() -> Iterator[Section]:
+        yield Section(rows=answer.rows, columns=_DIFFERENCES)
+        yield Section(lines=_diff_sentences(found.summary()))
+
+    answer.rows, answer.document, answer.sections = rows(), document, sections
+    answer.summary = lambda: {"kind": "summary", **found.summary()}
+    return answer
+
+
+def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
+    records, partitions = s["records"], s["partitions"]
+    counts = {
+        "equal": records["equal"],
+        "changed": records["changed"],
+        "in other batches": records["repacked"],
+        "of another leader epoch": records["other_epoch"],
+        "only in A": records["only_a"]["records"],
+        "only in B": records["only_b"]["records"],
+    }
+    listed = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none"
+    yield f"records: {listed}"
+    yield f"partitions: {partitions['equal']:,} of {partitions['compared']:,} that both have are equal"
+    for label, offset in list(s["first_divergence"].items())[:1]:
+        more = len(s["first_divergence"]) - 1
+        yield f"first difference: {label} at offset {offset}" + (f", and in {more:,} more partitions" if more else "")
+    metadata = s["metadata"]
+    if metadata is not None and metadata["differences"] is None:
+        yield "the metadata of the two cannot be replayed to one offset, and was not compared"
+    elif metadata is not None:
+        yield f"metadata at offset {metadata['offset']}: {number_of(metadata['differences'], 'difference')}"
+    for letter, side in (("A", s["a"]), ("B", s["b"])):
+        if side["damaged_places"]:
+            places = number_of(side["damaged_places"], "damaged place")
+            yield f"{letter}: {places}, not compared; type: rmqctl verify {side['path']}"
+    yield "A and B differ" if s["different"] else "A and B are equal"
 
 
 # --- elect --------------------------------------------------------------------------------------------

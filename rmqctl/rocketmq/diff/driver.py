@@ -18,12 +18,12 @@ from formats.errors import DecodeError
 from formats.rocketmq.message import decode_record
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import Tree
-from rmqctl.findings import Finding, FindingKind
+from rmqctl.findings import DIFF_ONLY_A, DIFF_ONLY_B, DIFF_RECORD, Finding, FindingKind
 from rmqctl.rocketmq.diff.logs import Columns, Joined, Laid, Log, LogDiff, join
 from rmqctl.rocketmq.diff.queues import Common, QueueDiff, QueueKey, QueuesLaid
 from rmqctl.rocketmq.dump.log import is_under
 from rmqctl.rocketmq.dump.sources import identify
-from rmqctl.rocketmq.findings.diff import DIFF_BODY, DIFF_MOVED, DIFF_ONLY_A, DIFF_ONLY_B, DIFF_PROPERTIES, DIFF_RECORD
+from rmqctl.rocketmq.findings.diff import DIFF_BODY, DIFF_MOVED, DIFF_PROPERTIES
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.reader import LogReader

@@ -7,25 +7,6 @@ from rmqctl.findings import Severity, declare
 _E, _W = Severity.ERROR, Severity.WARNING
 
 
-DIFF_RECORD = declare(
-    "diff.record",
-    _E,
-    "The two logs hold different records at the same physical offset.",
-    "Replicas must be equal byte for byte: run verify on both; repair --from takes the range from the sound one.",
-    see="spec 2",
-)
-DIFF_ONLY_A = declare(
-    "diff.only-a",
-    _W,
-    "Messages that only A has: B's log begins later, ends earlier, or is damaged there.",
-    "Nothing where B is an older copy or a slave that lags; else run verify on B.",
-)
-DIFF_ONLY_B = declare(
-    "diff.only-b",
-    _W,
-    "Messages that only B has: A's log begins later, ends earlier, or is damaged there.",
-    "Nothing where A is an older copy or a slave that lags; else run verify on A.",
-)
 DIFF_MOVED = declare(
     "diff.moved",
     _W,
