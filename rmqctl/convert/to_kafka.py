@@ -50,6 +50,8 @@ _INHERITED = 1
 """A bit of ``perm`` of the topics that others are made like: TBW102, the cluster's and the broker's name."""
 _BATCH_BYTES, _BATCH_RECORDS = 64 << 10, 500
 _LARGE = 900 << 10
+_LARGEST_GAP = 1 << 30
+"""Offsets of one empty batch; its field for them has 31 bits."""
 _KEPT = {"retention.ms": "-1"}
 _OFFSETS_SETTINGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(100 << 20)}
 
@@ -194,7 +196,7 @@ class _Partition:
         if offset > self.next:
             self.flush()
             self.queue.gaps += offset - self.next
-            head = BatchHead(self.next, offset - 1)
+            head = BatchHead(max(self.next, offset - _LARGEST_GAP), offset - 1)  # before it there is nothing at all
             self.log.append_stored(build_batch(head, []))
             self.next = offset
 

@@ -77,7 +77,7 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
     """
     config = StoreConfig.small(commit_log_file_size=_SMALL_LOG) if options.small else StoreConfig()
     release = options.release or config.release
-    config = replace(config, release=release, services=False, max_message_size=_MOST_BODY)
+    config = replace(config, release=release, services=False, max_message_size=_MOST_BODY, multi_dispatch=True)
     check_room(result.into, sum(max(f.size, 0) for log in replicas.served for f in log.partition.logs))
     sources = list(_sources(replicas, result, config, advance))
     with StoreEngine.open(result.into, config) as engine:
@@ -90,7 +90,12 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
         ends = {(s.queue.target, s.queue.number): s.queue.end for s in sources if s.queue.end}
         writer.fill_to({} if options.renumber else ends)  # writes what waits, too
     for topic, queue_id, first, stop in writer.written.holes:
-        result.lose(topic, queue_id, first, f"offsets up to {stop - 1} are a gap of more than {MOST_PLACEHOLDERS:,}")
+        result.lose(
+            topic,
+            queue_id,
+            first,
+            f"the gap up to {stop - 1} takes more than {MOST_PLACEHOLDERS:,} placeholders; use --renumber",
+        )
     _write_groups(replicas, sources, result, config, renumber=options.renumber)
     _note_what_stays(replicas, sources, result)
     if options.renumber:

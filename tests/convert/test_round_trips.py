@@ -139,6 +139,17 @@ def test_from_kafka_to_rocketmq_and_back(name: str, tmp_path: Path, rmqctl: Rmqc
     assert rmqctl("verify", back).exit_code == 0
 
 
+def test_light_queues_come_back(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    pytest.importorskip("rocksdict")
+    source, logs, back = golden.pristine("5.5.0-rdblite-clean"), tmp_path / "logs", tmp_path / "back"
+    assert convert(rmqctl, source, logs)[-1]["no_twin"]["light-queue-offsets"]
+    convert(rmqctl, logs, back)
+    light = {key: range_ for key, range_ in ends(rmqctl, source).items() if key[0].startswith("%LMQ%")}
+    assert light
+    assert {key: range_ for key, range_ in ends(rmqctl, back).items() if key[0].startswith("%LMQ%")} == light
+    assert rmqctl("verify", back).exit_code == 0
+
+
 def test_queues_without_placeholders(tmp_path: Path, rmqctl: Rmqctl) -> None:
     """With --renumber every queue counts from 0, and groups go on at the same message."""
     source, kept, dense = golden.pristine("4.3.1-clean"), tmp_path / "kept", tmp_path / "dense"
