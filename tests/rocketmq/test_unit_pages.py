@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.query import units as query_units
 from rmqctl.rocketmq.queues import files
-from rmqctl.rocketmq.queues.files import UNIT, Queue
-from rmqctl.rocketmq.store.files import QueueFiles
+from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
+from rmqctl.rocketmq.store.files import QueueFiles, sequence
 
 QUEUES, UNITS, FILE_UNITS, PAGE = 5, 40, 16, 4
 LOOKUP = st.lists(st.tuples(st.integers(0, QUEUES), st.integers(0, UNITS + 9)), min_size=1, max_size=12)
@@ -51,3 +52,28 @@ def test_lookups_give_the_units_of_the_files(
             wanted = [(q * 1000 + n, 1, 0) if (q, n) in there else (0, 0, 0) for q, n in rows]
             assert units.tolist() == wanted
         pages.close()
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["simple", "batch"])
+@pytest.mark.parametrize("written", [0, 1, 3, 4, 5, 8, 9, 12])
+def test_units_of_a_file_in_pieces(
+    written: int, is_batch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the written units end, and the bytes that they stand for; fillers of a simple queue stand for none."""
+    monkeypatch.setattr(query_units, "_CHUNK", 4)
+    dtype, room = (BATCH_UNIT if is_batch else UNIT), 12
+    table = np.zeros(room, dtype)
+    table["physical_offset"][:written] = 1000 + np.arange(written)
+    table["size"][:written] = 300 + np.arange(written)
+    if is_batch:
+        table["store_timestamp"][:written], table["batch_size"][:written] = 1, 2
+    elif written > 1:
+        table["physical_offset"][0], table["size"][0] = 0, 0x7FFFFFFF
+    (tmp_path / f"{0:020d}").write_bytes(table.tobytes())
+    (file,), _ = sequence(LocalTree(tmp_path), "", "")
+    found = query_units.UnitFile.of(file, is_batch=is_batch)
+    assert found.cut() == (written == room)
+    assert len(found) == written
+    for number in range(written + 1):
+        sizes = table["size"][number:written].tolist()
+        assert found.bytes_from(number) == sum(size for size in sizes if size != 0x7FFFFFFF)
