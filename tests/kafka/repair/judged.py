@@ -1,15 +1,15 @@
 """Damaged log directories, repaired in memory and judged: which sound batches are lost, what a broker would do.
 
 ``python -m tests.kafka.repair.judged`` judges every variant of the recovery oracles and prints the table of
-``docs/repair.md``: what a broker's recovery loses, and what a repair loses, by kind of damage.
+``docs/repair.md``: what each kind of damage destroys, what a broker's start gives up, what is lost after a repair.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -113,22 +113,26 @@ def _lost_by_broker(root: Path, release: str) -> int | None:
     return start.lost_records if start.starts and not start.offline else None
 
 
-def kind_of(variant: str) -> str:
-    """The kind of damage by the name of a variant: its first two words."""
-    words = re.split("-", variant.partition("/")[2])
-    return "-".join(words[:2])
+def row(release: str, variant: str) -> tuple[int, int | None, int]:
+    """Records destroyed by a variant, given up by the start of a broker, and lost after a repair.
+
+    Raises:
+        AssertionError: the repair is not good.
+    """
+    with tempfile.TemporaryDirectory() as room:
+        found = judge(release, variant, Path(room))
+    assert not (found.errors or found.repair.refusal or found.lost), (release, variant, found)
+    return found.destroyed, found.by_broker, found.given_up
 
 
-def main() -> None:
-    for release in [word for word in sys.argv[1:] if word in RELEASES] or RELEASES:
-        for variant in variants(release):
-            with tempfile.TemporaryDirectory() as room:
-                found = judge(release, variant, Path(room))
-            print(
-                release, variant, "broker", found.by_broker, "destroyed", found.destroyed, "given up", found.given_up,
-                "lost", found.lost, found.errors or "", found.repair.refusal, flush=True,
-            )  # fmt: skip
+def main(releases: Sequence[str]) -> None:
+    """Print the table, a line as soon as it is known; variants that lose nothing either way are left out."""
+    for variant in variants(releases[0]):
+        cells = [row(release, variant) if variant in variants(release) else (0, 0, 0) for release in releases]
+        if any(cell != (0, 0, 0) for cell in cells):
+            shown = (f"{d} | {'does not start' if b is None else b} | {a}" for d, b, a in cells)
+            print(f"| {variant} | {' | '.join(shown)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or RELEASES)
