@@ -14,11 +14,14 @@ from rmqctl.files.new_files import check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.rocketmq.family import RocketMQ
+from rmqctl.rocketmq.store.locate import check_no_part
 from rmqctl.store import Store, refuse_verb
 from rmqctl.text import number_of
 
 _LOST = ("topic", "queue_id", "queue_offset", "message")
 _FINDING = ("severity", "id", "file", "offset", "size", "message")
+
+__all__ = ["ConvertOptions", "convert"]
 
 
 def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
@@ -33,6 +36,7 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
         Refused: something is there, it lies in the source, or too little room is free.
         WrongUsage: the store is of another kind.
     """
+    check_no_part(into)
     check_new_directory(into, _trees(store))
     if options.renumber and isinstance(store, RocketMQ):
         raise WrongUsage("--renumber", "is for Kafka as the source: a partition keeps the offsets of its queue.")
