@@ -403,7 +403,12 @@ class KafkaStore(Store):
     # --- showing ------------------------------------------------------------------------------------
 
     def produce(self, request: ProduceRequest) -> Produced:
-        return produce(Path(self.root), request)
+        from rmqctl.files.tree import LocalTree
+
+        directories = self.logs.directories
+        if len(directories) != 1 or not isinstance(directories[0].tree, LocalTree):
+            raise WrongUsage("PATH", f"{self.root} is not one local log directory, which is what produce writes.")
+        return produce(Path(directories[0].tree.root), request)
 
     def dump(
         self,

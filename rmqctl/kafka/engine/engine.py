@@ -36,17 +36,18 @@ from rmqctl.kafka.directory import read_directory
 from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, end_marker
 from rmqctl.kafka.engine.cleaner import Cleaned, clean
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
-from rmqctl.kafka.engine.log import AppendResult, BatchRefused, LogPlace, WritableLog
+from rmqctl.kafka.engine.log import SNAPSHOT, AppendResult, BatchRefused, LogPlace, WritableLog
 from rmqctl.kafka.engine.segment import LOG
 from rmqctl.kafka.file_names import CHECKPOINTS, METADATA_TOPIC, FileKind, partition_of
 from rmqctl.kafka.recovery.plan import recovery_plan
-from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery, recover
+from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
+from rmqctl.repair.edits import Plan, Quarantine
 from rmqctl.repair.execute import Applied, apply
 from rmqctl.repair.preconditions import refuse_pending
 
@@ -141,9 +142,8 @@ class KafkaEngine:
         found = recover(replicas, self.release, self.config.broker)
         self._refuse_losses(found)
         self.had_crashed = not replicas.directories[0].is_clean
-        if not self.had_crashed:
-            found.partitions = [p for p in found.partitions if not _is_as_it_was(p)]
-        self.recovered = apply(recovery_plan(list(replicas.directories), found), lock=LOCK, lock_is_held=True)
+        plan = recovery_plan(list(replicas.directories), found)
+        self.recovered = apply(plan if self.had_crashed else _needed(plan), lock=LOCK, lock_is_held=True)
         if self.recovered.files:
             replicas = _replicas(self.root)
         image = replicas.image
@@ -484,10 +484,21 @@ class MetadataWriter:
         self.log.close()
 
 
-def _is_as_it_was(found: RecoveredPartition) -> bool:
-    """Whether it is a metadata log, whose indexes brokers make again at every start, that keeps all its batches."""
-    changed = {*found.changes.deleted, *found.changes.changed}
-    return found.loaded.partition.is_metadata_log and not any(name.endswith(LOG) for name in changed)
+def _needed(plan: Plan) -> Plan:
+    """A recovery after an orderly stop, less what needs no way back.
+
+    That is the indexes of the metadata log, which brokers make again at every start, and snapshots of producers that
+    belong to no segment, which :class:`WritableLog` deletes.
+    """
+    own = {step.file for step in plan.steps if step.file.startswith(f"{METADATA_TOPIC}-")}
+    if any(name.endswith(LOG) for name in own):
+        own = set()
+    kept = [
+        step
+        for step in plan.steps
+        if step.file not in own and not (step.file.endswith(SNAPSHOT) and isinstance(step.edits[0], Quarantine))
+    ]
+    return replace(plan, steps=tuple(kept))
 
 
 def _first_base(log: WritableLog) -> int:

@@ -160,6 +160,7 @@ class WritableLog:
             self.end = start
         self.start = max(start, self.closed[0].base if self.closed else self.active.base)
         self.flushed = min(flushed, self.end)
+        self.states.remove_strays({*(segment.base for segment in self.closed), self.active.base})
         self.states.reload(self.start, self.end)
         self.states.end = self.end
         self._jitter = self._drawn()
@@ -526,7 +527,6 @@ class WritableLog:
         with self._lock:
             self.states.end = self.end
             self.states.take_snapshot()
-            self.states.remove_strays({*(segment.base for segment in self.closed), self.active.base})
             self.active.end()
             self.active.close()
 

@@ -104,6 +104,8 @@ class ActiveSegment:
         largest: largest timestamp so far, and the last offset of the first batch that has it.
         first_timestamp: largest timestamp of the first append, ms; None before it.
         created: when it was made, ms.
+        unindexed: bytes since the last batch that has an entry. Brokers forget it when they start, so that many short
+            runs would leave a segment without entries.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class ActiveSegment:
         self.size, self.created = 0, created
         self.largest = (-1, -1)
         self.first_timestamp: int | None = None
-        self._since = 0
+        self.unindexed = 0
         self._last_time = -1
         self._offsets = _IndexFile(self.path(OFFSET_INDEX), _OFFSET_ENTRY, room, disk)
         self._times = _IndexFile(self.path(TIME_INDEX), _TIME_ENTRY, room, disk)
@@ -162,11 +164,14 @@ class ActiveSegment:
                 finally:
                     source.close()
                 index.count = len(found)
+                if index is made._offsets and len(found):
+                    made.unindexed = -int(found["position"][-1])
                 if index is made._times and len(found):
                     made._last_time = int(found["timestamp"][-1])
                     made.largest = made._last_time, base + int(found["relative_offset"][-1])
         made._open()
         made.size = os.fstat(made._log).st_size
+        made.unindexed += made.size
         if made.size:
             made.first_timestamp = header_plan().unpack_from(disk.read(made._log, HEADER_SIZE, 0))[0]["max_timestamp"]
         return made
@@ -208,12 +213,12 @@ class ActiveSegment:
         for last, time, size in batches:
             if time > self.largest[0]:
                 self.largest = time, last
-            if self._since > self.interval:
+            if self.unindexed > self.interval:
                 self._offsets.add(last - self.base, self.size)
                 self._add_time()
-                self._since = 0
+                self.unindexed = 0
             self.size += size
-            self._since += size
+            self.unindexed += size
 
     def _add_time(self) -> None:
         time, offset = self.largest

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fixtures import golden
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import NotAStore, Refused, StoreInUse, TooDamaged
 from rmqctl.filters import Filters
@@ -326,3 +327,25 @@ def test_topics_made_in_several_runs_have_ids_of_their_own(tmp_path: Path) -> No
             engine.make_topic(topic, 1)
     ids = {(tmp_path / f"{topic}-0" / "partition.metadata").read_bytes() for topic in "abc"}
     assert len(ids) == 3
+
+
+FEW = ("2.8.2-clean", "4.3.1-clean")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in golden.KAFKA_NAMES]
+)
+def test_golden_directories_go_on(name: str, tmp_path: Path) -> None:
+    path = golden.unpack(name, tmp_path)
+    before = {(row["id"], row["file"]) for row in errors_of(path)}
+    ends = {(r["topic"], r["partition"]): r["log_end_offset"] for r in open_store(str(path)).topics()}
+    with KafkaEngine.open(path) as engine:
+        assert {key: log.end for key, log in engine.logs.items()} == ends
+        for (topic, number), end in ends.items():
+            if not topic.startswith("__"):
+                assert engine.append(topic, number, [record(1)]).base_offset == end
+        engine.make_topic("new", 1)
+    assert {(row["id"], row["file"]) for row in errors_of(path)} <= before
+    with KafkaEngine.open(path) as engine:
+        assert engine.recovered is not None
+        assert engine.recovered.files == ()

@@ -49,6 +49,7 @@ def replayed(name: str, directory: str, batches: list[tuple[int, bytes]], config
         if epoch != last:
             log.close()
             log = WritableLog(place, log.start)
+            log.active.unindexed = 0
             last = epoch
         log.append_stored(batch)
     golden_epochs = golden.pristine(name) / directory / "leader-epoch-checkpoint"
