@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("--compare", is_flag=True, help="Show side by side what each family of releases would do.")
 @click.option("--processes", type=click.IntRange(min=1), help="Processes to share the log among; default: by its size.")
 @click.option("--list-lost", is_flag=True, help="Print the messages that would be lost, as `dump` does.")
+@click.option("--leader", metavar="DIR", help="Kafka: also what this broker would lose as a follower of that one.")
 @apply_options
 @output_option("hex")
 def command(
@@ -29,6 +30,7 @@ def command(
     compare: bool,
     processes: int | None,
     list_lost: bool,
+    leader: str | None,
     manner: Manner,
     out: Output,
 ) -> None:
@@ -41,7 +43,8 @@ def command(
     less. Messages that stay in the log but get into no queue are told apart from those that are cut.
 
     Of a Kafka log directory it shows per partition the offsets afterwards, segments recovered, where the
-    log is cut, files deleted, created and changed, and records lost.
+    log is cut, files deleted, created and changed, and records lost; with --leader also where a follower cuts its
+    log by the leader's chain of epochs (KIP-101, KIP-279), and what of that the leader has not.
     Exits 0 when the broker would start, lose nothing and dispatch everything, 1 otherwise.
 
     \b
@@ -50,6 +53,7 @@ def command(
       rmqctl recover /data/rocketmq/store --compare
       rmqctl recover /data/rocketmq/store --as-release 4.9.8 --list-lost -o jsonl
       rmqctl recover /data/kafka-logs --as-release 3.9.2 -o json
+      rmqctl recover /mnt/broker1/kafka-logs --leader /mnt/broker2/kafka-logs
     """
     if manner.is_real and (compare or list_lost):
         refuse("--apply", "changes the store; --compare and --list-lost only look: give one of them.")
@@ -62,6 +66,7 @@ def command(
             list_lost=list_lost,
             compare=compare,
             processes=processes,
+            leader=None if leader is None else StoreOptions(leader).open_silently(),
             intent=manner,
         ),
         manner,

@@ -334,6 +334,7 @@ class Store(Protocol):
         list_lost: bool = False,
         compare: bool = False,
         processes: int | None = None,
+        leader: Store | None = None,
         intent: Intent = DRY_RUN,
     ) -> Proposal:
         """Say what a broker's start would do to the store. A start that loses something is a "no".
@@ -342,6 +343,7 @@ class Store(Protocol):
             plan: also make the plan that carries it out; the rows are then its steps.
             list_lost: rows are the messages that would be lost.
             compare: a row for each family of releases.
+            leader: a replica that is to lead: also say what is cut when this one follows it.
         """
         refuse_verb(self, "recover")
 

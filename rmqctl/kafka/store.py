@@ -244,6 +244,7 @@ class KafkaStore(Store):
         list_lost: bool = False,
         compare: bool = False,
         processes: int | None = None,
+        leader: Store | None = None,
         intent: Intent = DRY_RUN,
     ) -> Proposal:
         from rmqctl.kafka.verbs import recovering
@@ -252,7 +253,10 @@ class KafkaStore(Store):
         if intent.is_real:
             hold_to_change(self, answer, intent)
         plan = plan or intent.is_real
-        asked = recovering.StartQuestion(as_release, self.settings, plan=plan, list_lost=list_lost, compare=compare)
+        of_leader = None if leader is None else _of_family(leader, "--leader").replicas
+        if of_leader is not None and (compare or list_lost or plan):
+            raise WrongUsage("--leader", "goes with neither --compare, --list-lost nor --apply.")
+        asked = recovering.StartQuestion(as_release, self.settings, plan, list_lost, compare, of_leader)
         return recovering.recover(self.replicas, asked, answer)
 
     def repair(

@@ -295,10 +295,12 @@ class RocketMQ(Store):
         list_lost: bool = False,
         compare: bool = False,
         processes: int | None = None,
+        leader: Store | None = None,
         intent: Intent = DRY_RUN,
     ) -> Proposal:
         from rmqctl.rocketmq.verbs import planning
 
+        refuse_options(self, "recover", {"leader": leader})
         answer = self._proposal(intent)
         if intent.is_real:
             hold_to_change(self, answer, intent)

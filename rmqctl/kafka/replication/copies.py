@@ -155,11 +155,13 @@ class EpochChain:
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """What a leader answers to OffsetsForLeaderEpoch: the largest epoch not above, and where it ends (KIP-101).
 
-        -1 and -1 where it knows none.
+        -1 and -1 for an epoch above all that it knows; the epoch itself where it knows none that is not above.
         """
-        at = bisect_right(self.entries, epoch, key=lambda entry: entry[0]) - 1
-        if at < 0 or epoch < 0:
+        if not self.entries or epoch > self.latest or epoch < 0:
             return -1, -1
+        at = bisect_right(self.entries, epoch, key=lambda entry: entry[0]) - 1
+        if at < 0:
+            return epoch, self.entries[0][1]
         return self.entries[at][0], self.entries[at + 1][1] if at + 1 < len(self.entries) else log_end
 
     def __eq__(self, other: object) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
-from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
+from rmqctl.kafka.replication.copies import Batches, Copy, EpochChain, copy_at
 from rmqctl.kafka.replication.union import Union, joined
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
@@ -110,3 +111,85 @@ def _together(brokers: Sequence[Replicas]) -> Iterator[tuple[str, list[tuple[int
         for topic_id in sorted(ids, key=str) if len(ids) > 1 else [None]:
             some = [(n, log) for n, log in logs if topic_id is None or brokers[n].topic_id(log) in (topic_id, None)]
             yield f"{topic}-{partition}" + (f" ({topic_id})" if topic_id else ""), some
+
+
+# --- a follower -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a copy gives up when it follows another one.
+
+    Attributes:
+        end, leader_end: of its log and the leader's, once brokers have started on them.
+        steps: the last epoch that it asks about, the epoch and end offset that the leader answers, and the offset
+            to which it cuts its log (KIP-101, KIP-279).
+        cut_to: where its log ends before it fetches.
+        cut: what goes; ``alone``: what of that the leader has not.
+    """
+
+    end: int
+    leader_end: int
+    steps: tuple[tuple[int, int, int, int], ...]
+    cut_to: int
+    cut: Amount
+    alone: Amount
+
+    def row(self) -> dict[str, object]:
+        """As JSON."""
+        names = ("asked_epoch", "answered_epoch", "answered_end_offset", "cut_to")
+        return {
+            "log_end_offset": self.end,
+            "leader_log_end_offset": self.leader_end,
+            "steps": [dict(zip(names, step, strict=True)) for step in self.steps],
+            "cut_to": self.cut_to,
+            "cut": {"records": self.cut.count, "bytes": self.cut.bytes},
+            "lost": self.alone.row("records"),
+        }
+
+
+def follow(copy: Copy, leader: Copy) -> Following:
+    """What a copy does when its broker starts and the other one is elected: it cuts its log where the two part.
+
+    The leader begins a new epoch at its end. A copy without epochs cuts to its high watermark, as does one whose leader
+    does not know its epoch; one that lies wholly before the leader's first offset begins there, with nothing.
+    """
+    served, end = copy.served, copy.end
+    elected = max(copy.chain.latest, leader.chain.latest) + 1
+    known = EpochChain([*leader.chain.entries, (elected, leader.end)])
+    chain, steps = copy.chain, list[tuple[int, int, int, int]]()
+    while True:
+        asked = chain.latest
+        epoch, answered = known.end_of(asked, leader.end)
+        own_epoch, own_end = chain.end_of(epoch, end)
+        if answered < 0:
+            to, done = min(max(copy.high_watermark, copy.start), end), True
+        elif own_end < 0:
+            to, done = min(answered, end), True
+        else:
+            to, done = min(own_end, end) if own_epoch != epoch else min(own_end, answered, end), own_epoch == epoch
+        if asked >= 0:
+            steps.append((asked, epoch, answered, to))
+        end = min(end, to)
+        if done or asked < 0:
+            break
+        chain = EpochChain(entry for entry in chain.entries if entry[1] < end and entry[0] < asked)
+    end = min(end, leader.end)
+    gone = served if end < leader.start else served.take(served.last >= end)
+    end = max(end, leader.start)
+    alone = gone.take(~np.isin(gone.keys(), leader.served.keys()))
+    return Following(copy.end, leader.end, tuple(steps), end, amount(gone), amount(alone))
+
+
+def followings(
+    brokers: tuple[Replicas, Replicas], advance: Advance = lambda _: None
+) -> Iterator[tuple[str, Following]]:
+    """What the partitions of one broker give up when those of the other one lead; partitions that both have.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for label, logs in _together(brokers):
+        if len(logs) == 2:
+            copies = [copy_at(brokers[number].place, log, label, advance) for number, log in logs]
+            yield label, follow(copies[0], copies[1])

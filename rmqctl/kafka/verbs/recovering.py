@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
-from rmqctl.answer import Proposal
+from rmqctl.answer import Proposal, Row, Section
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import read_directory
 from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED
+from rmqctl.kafka.replication.elect import followings
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
 from rmqctl.text import number_of
+
+_FOLLOWING = ("partition", "log_end_offset", "leader_log_end_offset", "cut_to", "cut", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,7 @@ class StartQuestion:
         plan: also make the plan that carries it out.
         list_lost: rows are the batches that would be lost.
         compare: a row for each family of releases.
+        leader: the disks of a broker that is to lead: also say what is cut when it is followed.
     """
 
     release: Release | None = None
@@ -35,6 +41,7 @@ class StartQuestion:
     plan: bool = False
     list_lost: bool = False
     compare: bool = False
+    leader: Replicas | None = None
 
 
 def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Proposal:
@@ -61,11 +68,50 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
             answer.plan = answer.shown = recovery_plan(list(replicas.directories), found)
             answer.document = None
             answer.check = partial(_complaints, replicas, found.release, asked.settings)
+        if asked.leader is not None:
+            _add_leader(replicas, asked.leader, answer)
     if replicas.place.is_running:
         answer.remark(
             "a broker holds the lock of this directory: it has started already, and what is read may be changing"
         )
     return answer
+
+
+def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
+    """Say also what the partitions give up when they follow a leader."""
+    found = dict(followings((replicas, leader), answer.advance))
+    rows: list[Row] = [{"partition": label, **one.row()} for label, one in found.items()]
+    lost = sum(one.alone.count for one in found.values())
+    before, sections = answer.document, answer.sections
+    topics = Counter[str]()
+    for label, one in found.items():
+        topics[label.rpartition("-")[0]] += one.alone.count
+    total: Row = {
+        "path": leader.place.root,
+        "partitions": {label: one.row() for label, one in found.items()},
+        "lost": {
+            "records": lost,
+            "bytes": sum(one.alone.bytes for one in found.values()),
+            "by_topic": {topic: count for topic, count in sorted(topics.items()) if count},
+        },
+    }
+
+    def shown() -> Iterator[Section]:
+        yield from sections() if sections is not None else ()
+        yield Section(
+            [f"as a follower of {leader.place.root} it loses {number_of(lost, 'record')} that the leader has not"]
+        )
+        table = [
+            {**row, "cut": one.cut.count, "lost": one.alone.count}
+            for row, one in zip(rows, found.values(), strict=True)
+        ]
+        yield Section(rows=table, columns=_FOLLOWING, title="Partitions as followers", is_optional=True)
+
+    answer.rows = chain(answer.rows, ({"kind": "following", **row} for row in rows))
+    answer.document = lambda: {**(before() if before is not None else {}), "leader": total}
+    answer.sections = shown
+    answer.is_no = answer.is_no or lost > 0
+    answer.is_no_after = answer.is_no_after or lost > 0
 
 
 def _complaints(before: Replicas, release: Release, settings: Mapping[str, str]) -> list[str]:

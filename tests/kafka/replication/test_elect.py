@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from rmqctl.kafka.replication.copies import EpochChain
+from rmqctl.kafka.replication.copies import Copy, EpochChain, copy_of
+from rmqctl.kafka.replication.elect import follow
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
-from tests.kafka.batches import batch, record
+from tests.kafka.batches import batch, message, record
 from tests.kafka.salvage.test_salvage import one, partition
 
 
@@ -109,9 +112,77 @@ def test_answers_to_offsets_for_leader_epoch() -> None:
     chain = EpochChain([(0, 0), (2, 10), (5, 30), (4, 30)])
     assert chain.entries == [(0, 0), (2, 10), (5, 30)]
     assert [chain.end_of(epoch, 40) for epoch in (0, 1, 2, 4, 5, 9)] == [
-        (0, 10), (0, 10), (2, 30), (2, 30), (5, 40), (5, 40),
+        (0, 10), (0, 10), (2, 30), (2, 30), (5, 40), (-1, -1),
     ]  # fmt: skip
     assert chain.end_of(-1, 40) == (-1, -1)
+    assert EpochChain([(3, 20)]).end_of(1, 40) == (1, 20)
+
+
+# --- followers --------------------------------------------------------------------------------------
+
+
+def copies(*roots: Path) -> list[Copy]:
+    stores = [open_store(str(root)) for root in roots]
+    logs = [store.replicas.find("t", 0) for store in stores if isinstance(store, KafkaStore)]
+    return [copy_of(log, "t-0") for log in logs if log is not None]
+
+
+def test_follower_asks_again_where_the_leader_does_not_know_its_epoch(tmp_path: Path) -> None:
+    """KIP-279: after two fast elections the epochs of both have holes."""
+    mine = [one(0), one(2, epoch=1, text=b"a"), one(4, epoch=3, text=b"b"), one(6, epoch=3, text=b"b")]
+    theirs = [one(0), one(2, epoch=2, text=b"c"), one(4, epoch=2, text=b"c")]
+    a, b = partition(tmp_path / "a", "t-0", mine), partition(tmp_path / "b", "t-0", theirs)
+    found = follow(*copies(a, b))
+    assert found.steps == ((3, 2, 6, 4), (1, 0, 2, 2))
+    assert (found.cut_to, found.cut.count, found.alone.count) == (2, 6, 6)
+
+
+def test_copy_without_epochs_cuts_to_its_high_watermark(tmp_path: Path) -> None:
+    old = partition(tmp_path / "old", "t-0", [message(at, b"k", b"v") for at in range(6)])
+    (old / "replication-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+    found = follow(*copies(old, old))
+    assert (found.cut_to, found.cut.count, found.alone.count, found.steps) == (4, 2, 0, ())
+
+
+def test_copy_before_the_first_offset_of_the_leader_begins_again(tmp_path: Path) -> None:
+    a = partition(tmp_path / "a", "t-0", [one(0), one(2)])
+    b = partition(tmp_path / "b", "t-0", [])
+    (b / f"t-0/{0:020d}.log").rename(b / f"t-0/{8:020d}.log")
+    (b / f"t-0/{8:020d}.log").write_bytes(one(8))
+    found = follow(*copies(a, b))
+    assert (found.cut_to, found.cut.count) == (8, 4)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_what_a_follower_keeps_is_the_leaders(seed: int, tmp_path: Path) -> None:
+    replicas, _ = history(seed)
+    roots = [partition(tmp_path / str(n), "t-0", [data for _, _, data in r.log]) for n, r in enumerate(replicas)]
+    for a, b in permutations(copies(*roots), 2):
+        found = follow(a, b)
+        kept = a.batches.take(a.batches.last < found.cut_to)
+        assert np.isin(kept.keys(), b.batches.keys()).all()
+        cut = a.batches.take(a.batches.last >= found.cut_to)
+        if len(a.chain.entries):
+            assert not np.isin(cut.keys(), b.batches.keys()).any()
+
+
+def test_recover_says_what_a_follower_loses(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    old = partition(tmp_path / "old", "t-0", [one(0), one(2), one(4), one(6)])
+    new = partition(tmp_path / "new", "t-0", [one(0), one(2), one(4, epoch=3, text=b"n")])
+    done = rmqctl("recover", old, "--leader", new, "--as-release", "3.9.2", "-o", "json")
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert found["lost"]["records"] == 0
+    assert found["leader"]["path"] == str(new)
+    assert found["leader"]["lost"] == {"records": 4, "bytes": 2 * len(one(0)), "by_topic": {"t": 4}}
+    assert found["leader"]["partitions"]["t-0"]["cut_to"] == 4
+    assert found["leader"]["partitions"]["t-0"]["lost"]["offsets"] == [[4, 7]]
+    assert rmqctl("recover", new, "--leader", old, "--as-release", "3.9.2", "-o", "json").exit_code == 1
+    assert rmqctl("recover", old, "--leader", old, "--as-release", "3.9.2").exit_code == 0
+    assert "loses 4 records that the leader has not" in rmqctl("recover", old, "--leader", new).stdout.replace(
+        "\n", " "
+    )
+    assert rmqctl("recover", old, "--leader", new, "--compare").exit_code == 2
 
 
 # --- histories --------------------------------------------------------------------------------------
