@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_QUEUE_OFFSET
@@ -21,7 +22,7 @@ from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, pairs_of, propertie
 from rmqctl.rocketmq.log.commitlog import LogBlock
 
 _LARGEST = (1 << 63) - 1
-_INNER_BATCH = 0x80
+_INNER_BATCH = int(SysFlag.INNER_BATCH)
 Key = tuple[bytes, int]
 
 

@@ -35,7 +35,8 @@ _BLANK = plan_of(TimerLogBlank).runs[0].packer
 _CHECK = plan_of(TimerCheck).runs[0]
 _UNITS, _SLOTS = plan_of(TimerLogUnit).runs[0].dtype, plan_of(TimerWheelSlot).runs[0].dtype
 _MAGIC_BITS = 0xF
-_PHYSICAL_AT, _AT_ONCE = 28, 1 << 14
+_PHYSICAL_AT = next(f.offset for f in plan_of(TimerLogUnit).runs[0].fields if f.name == "physical_offset")
+_AT_ONCE = 1 << 14
 
 
 @dataclass(slots=True)

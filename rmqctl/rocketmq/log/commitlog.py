@@ -38,6 +38,7 @@ from rmqctl.rocketmq.log.columns import (
     properties_of,
     topic_numbers,
 )
+from rmqctl.rocketmq.log.record import HEAD_SEEN, PHYSICAL_AT
 from rmqctl.rocketmq.log.scan import WINDOW, Extent, scan
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, RocketMQStore, StoreFile
 from rmqctl.text import number_of
@@ -369,7 +370,6 @@ def _judge_offsets(found: LogBlock, context: FileContext, state: LogState) -> No
 
 _LEAST, _MOST_OTHERS = 3, 0.1
 """Records that must agree, since one offset may be damaged; the part of them that may say something else."""
-_HEAD, _PHYSICAL_AT = 36, 28
 STRAY = -1
 """Base of a file whose name is no offset."""
 
@@ -450,10 +450,10 @@ def _begins_right(file: StoreFile) -> bool:
     """Whether the first record says that it lies where it lies."""
     source = file.open()
     try:
-        head = source.read_at(0, _HEAD)
+        head = source.read_at(0, HEAD_SEEN)
     finally:
         source.close()
-    return int.from_bytes(head[_PHYSICAL_AT:_HEAD], "big", signed=True) == file.base
+    return int.from_bytes(head[PHYSICAL_AT : PHYSICAL_AT + 8], "big", signed=True) == file.base
 
 
 def _by_records(file: StoreFile) -> Misplaced | None:

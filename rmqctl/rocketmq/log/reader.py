@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from formats.errors import DecodeError
 from rmqctl.files.local import ByteSource
-from rmqctl.rocketmq.log.record import VARIANTS, head_offset, head_size, variant_of
+from rmqctl.rocketmq.log.record import HEAD_SEEN, VARIANTS, flags_of, head_offset, head_size, magic_of, variant_of
 from rmqctl.rocketmq.store.files import StoreFile
 
 _LARGEST_HEAD = max(head_size(variant) for variant in range(VARIANTS))
@@ -77,9 +77,9 @@ class LogReader:
     def head(self, physical: int) -> tuple[int, bytes] | None:
         """Layout variant and fixed header of the record at an offset; None where no message magic stands."""
         data = self.read(physical, _LARGEST_HEAD)
-        if len(data) < 40:
+        if len(data) < HEAD_SEEN:
             return None
-        variant = variant_of(int.from_bytes(data[4:8], "big", signed=True), int.from_bytes(data[36:40], "big"))
+        variant = variant_of(magic_of(data), flags_of(data))
         return (variant, data) if variant is not None and len(data) >= head_size(variant) else None
 
     def store_timestamp(self, physical: int) -> int | None:

@@ -47,6 +47,23 @@ def head_offset(name: str, variant: int) -> int:
     return next(f.offset for f in plan_of_variant(variant).runs[0].fields if f.name == name)
 
 
+MAGIC_AT, SYS_FLAG_AT = head_offset("magic", 0), head_offset("sys_flag", 0)
+QUEUE_OFFSET_AT, PHYSICAL_AT = head_offset("queue_offset", 0), head_offset("physical_offset", 0)
+"""Offsets of header fields that lie at the same place in all layouts: those before the hosts."""
+HEAD_SEEN = SYS_FLAG_AT + 4
+"""Bytes of a record that show its layout."""
+
+
+def magic_of(head: bytes | bytearray) -> int:
+    """Return the MAGICCODE of what begins with these bytes."""
+    return int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)
+
+
+def flags_of(head: bytes | bytearray) -> int:
+    """Return the SYSFLAG of the record that begins with these bytes, at least :data:`HEAD_SEEN`."""
+    return int.from_bytes(head[SYS_FLAG_AT:HEAD_SEEN], "big")
+
+
 # --- bodies as the consumer sees them ---------------------------------------------------------------
 
 

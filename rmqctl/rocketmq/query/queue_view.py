@@ -12,6 +12,7 @@ from typing import Self
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import HOST_SHIFT, VARIANTS, flags_of, head_offset, head_size
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5
@@ -22,7 +23,7 @@ from rmqctl.rocketmq.store.files import BATCH_QUEUES, OFFSET_DIGITS, QUEUES, Que
 
 RELEASE_5 = Release(5, 0, 0)
 _RECOVERED_FILES = 3
-_SYS_FLAG_AT, _STORE_TIME_AT, _BORN_V6 = 36, 56, 0x10
+_LARGEST_HEAD = max(map(head_size, range(VARIANTS)))
 
 
 @dataclass(slots=True)
@@ -129,9 +130,8 @@ class QueueView:
         """
         if unit.physical_offset < self.log_begin or not self.is_readable(unit):
             return -1
-        data = self.log.read(unit.physical_offset, _STORE_TIME_AT + 20)
-        born_v6 = int.from_bytes(data[_SYS_FLAG_AT : _SYS_FLAG_AT + 4], "big") & _BORN_V6
-        at = _STORE_TIME_AT + (12 if born_v6 else 0)
+        data = self.log.read(unit.physical_offset, _LARGEST_HEAD)
+        at = head_offset("store_timestamp", flags_of(data) >> HOST_SHIFT & 3)
         return int.from_bytes(data[at : at + 8], "big", signed=True) if len(data) >= at + 8 else -1
 
     def is_readable(self, unit: Unit) -> bool:

@@ -11,7 +11,7 @@ from formats.rocketmq.index import index_key, tag_index_key
 from formats.rocketmq.message import body_crc, decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.log.record import variant_of
+from rmqctl.rocketmq.log.record import magic_of, variant_of
 from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE, Miss, Trace
 
 UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC"
@@ -145,7 +145,7 @@ class RecordReader:
         data = self.log.read(physical, 8)
         if not any(data):
             return Absence(physical, RECORD_GONE, "zeros", file)
-        if variant_of(int.from_bytes(data[4:8], "big", signed=True), 0) is not None:
+        if variant_of(magic_of(data), 0) is not None:
             return Absence(physical, RECORD_DAMAGED, "a record whose header is cut off", file)
         found = f"no message magic but the bytes {data.hex(' ')}"
         return Absence(physical, RECORD_GONE, found, file)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.rocketmq.message import decode_record, encode_record, record_plan
+from formats.rocketmq.message import decode_record, encode_record
 from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
@@ -27,6 +27,7 @@ from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import BLANK_ROOM
 from rmqctl.rocketmq.log.commitlog import homecoming, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import PHYSICAL_AT, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.config import config_steps
 from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
 from rmqctl.rocketmq.repair.queue_references import Claim
@@ -312,7 +313,6 @@ def _make_topics(engine: StoreEngine, store: RocketMQStore, keys: Sequence[tuple
 # --- writing through the engine ------------------------------------------------------------------------
 
 
-_QUEUE_OFFSET_AT, _PHYSICAL_AT = 20, 28
 _LONG = struct.Struct(">q")
 _RUN = 1 << 20
 _DISPATCH_EVERY = 1 << 15
@@ -487,7 +487,7 @@ class Writer:
     def _append(self, data: bytearray, source: int) -> int:
         """Give the record its place and put it behind the others; the physical offset."""
         place = self._place(len(data))
-        _LONG.pack_into(data, _PHYSICAL_AT, place)
+        _LONG.pack_into(data, PHYSICAL_AT, place)
         self._mend_half(data, source)
         if stored_property_crc(bytes(data)) is not None:
             data[-_CRC_SIZE:] = property_crc_bytes(property_crc(bytes(data)))
@@ -499,11 +499,12 @@ class Writer:
 
     def _mend_half(self, data: bytearray, source: int) -> None:
         """Let a committed message name the new place of its half message (spec 2.12)."""
-        flags = int.from_bytes(data[36:40], "big")
+        flags = flags_of(data)
         if flags & _TYPE != _COMMIT:
             return
-        run = record_plan(data[7] == 0xAB, flags & 0x30).runs[0]
-        at = next(f.offset for f in run.fields if f.name == "prepared_transaction_offset")
+        variant = variant_of(magic_of(data), flags)
+        assert variant is not None
+        at = head_offset("prepared_transaction_offset", variant)
         moved = self._halves.get((source, _LONG.unpack_from(data, at)[0]))
         if moved is not None:
             _LONG.pack_into(data, at, moved)
