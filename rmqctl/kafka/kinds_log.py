@@ -231,14 +231,17 @@ LEAST_ZEROS = 18
 """Zeros after the last batch that a broker takes for a batch; it passes over fewer (spec 2)."""
 
 
-def kind_of_gap(gap: Gap, *, growing: bool) -> FindingKind:
+def kind_of_gap(gap: Gap, *, is_last: bool, growing: bool) -> FindingKind:
     """What a gap of the scan is called.
 
     Args:
-        growing: it lies in the last segment of a log that was not stopped in order, whose end may be torn.
+        is_last: it lies in the last segment of a log.
+        growing: that log was not stopped in order, so that its end may be torn.
     """
+    growing = growing and is_last
     if gap.why is GapKind.CUT and growing and not gap.resumed:
         return BATCH_TORN_TAIL
-    if gap.why is GapKind.ZERO_TAIL and not growing and gap.end - gap.position >= LEAST_ZEROS:
+    is_seen = not is_last or gap.end - gap.position >= LEAST_ZEROS
+    if gap.why is GapKind.ZERO_TAIL and not growing and is_seen:
         return BATCH_ZERO_END
     return OF_GAPS[gap.why]

@@ -215,8 +215,9 @@ class _Rebuild:
                 self._add(name, "create", content, finding)
             return
         stored = read_text(file)
-        is_equal = stored == content or (growing and stored.rstrip(b"\0") == content.rstrip(b"\0"))
         finding = next(iter(self.wrong.get(name, ())), None)
+        is_room = growing and finding is None and stored.rstrip(b"\0") == content.rstrip(b"\0")
+        is_equal = stored == content or is_room
         if is_equal:
             self.found.changes.append(Change(name, "equal", content))
         elif finding is not None:

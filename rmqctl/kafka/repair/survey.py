@@ -163,7 +163,7 @@ class Survey:
                 batch = _batch(number, headers, row)
                 self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
             for gap in headers.gaps:
-                kind = kinds.kind_of_gap(gap, growing=False)
+                kind = kinds.kind_of_gap(gap, is_last=number + 1 == len(self.files), growing=False)
                 is_room = gap.why is GapKind.ZERO_TAIL
                 self.damages.append(Damage(number, gap.position, gap.end, kind, gap.detail, is_room=is_room))
             rows = np.flatnonzero(sound)

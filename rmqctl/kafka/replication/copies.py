@@ -235,9 +235,9 @@ def copy_of_files(
     """
     damage, parts = list[Finding](), [np.zeros((len(_COLUMNS), 0), np.int64)]
     for number, file in enumerate(files):
-        growing = number + 1 == len(files) and not is_clean
+        is_last = number + 1 == len(files)
         for block in _blocks(file):
-            damage += _damage(file, block, growing=growing)
+            damage += _damage(file, block, is_last=is_last, growing=not is_clean)
             sound = block.take(block.crc_ok & (block["records_count"] >= 0))
             parts.append(_columns(sound, number))
             advance(int(block.size.sum()))
@@ -261,10 +261,10 @@ def _blocks(file: LogFile) -> Iterator[Block]:
         source.close()
 
 
-def _damage(file: LogFile, block: Block, *, growing: bool) -> Iterator[Finding]:
+def _damage(file: LogFile, block: Block, *, is_last: bool, growing: bool) -> Iterator[Finding]:
     for gap in block.gaps:
         if gap.why is not GapKind.ZERO_TAIL:
-            kind = kinds.kind_of_gap(gap, growing=growing)
+            kind = kinds.kind_of_gap(gap, is_last=is_last, growing=growing)
             yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
     for row in np.flatnonzero(~block.crc_ok).tolist():
         at, size = int(block.position[row]), int(block.size[row])

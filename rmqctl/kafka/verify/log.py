@@ -111,7 +111,7 @@ class LogCheck:
 
     def _gaps(self, file: LogFile, gaps: Iterable[Gap], facts: SegmentFacts, *, is_last: bool) -> Iterator[Finding]:
         for gap in gaps:
-            kind = kinds.kind_of_gap(gap, growing=is_last and not self.is_clean)
+            kind = kinds.kind_of_gap(gap, is_last=is_last, growing=not self.is_clean)
             if gap.why is not GapKind.ZERO_TAIL:
                 facts.damaged = self.damaged = True
             yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)

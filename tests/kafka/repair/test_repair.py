@@ -47,6 +47,34 @@ def _overwrite(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
+def test_few_zeros_after_a_segment_in_the_middle_are_bridged(tmp_path: Path) -> None:
+    """A broker that recovers the segment cuts them and deletes all segments after it."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    partition = root / "txn-a-0"
+    middle, after = sorted(partition.glob("*.log"))[-2:]
+    last = next(b for b in reversed(golden.truth("4.3.1-crash")) if b.get("file") == f"txn-a-0/{middle.name}")
+    middle.write_bytes(middle.read_bytes()[: last["position"]] + bytes(3))
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    found = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), staged)
+    assert not found.refusal
+    apply(found.plan, lock=".lock")
+    assert {f.kind.id for f in found.after} <= {"transaction.open"}
+    assert after.read_bytes()
+    assert recover(Replicas(LogDirectories([opened(root)])), Release(4, 3, 1)).is_harmless
+
+
+def test_the_room_of_a_growing_index_that_ends_inside_an_entry_is_mended(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    index = next(root.glob("empty-topic-0/*.index"))
+    index.write_bytes(bytes(9612))
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    found = plan_repair(opened(root), RepairOptions(Release(4, 3, 1)), staged)
+    assert [step.id for step in found.plan.steps] == ["offset-index.size"]
+    assert not found.after
+
+
 def test_undo_gives_back_every_byte_and_time(tmp_path: Path) -> None:
     root = damaged("3.9.2", "crash/zero-insert-200-between-batches", tmp_path)
     _overwrite(root / "txn-a-0/00000000000000000103.log", 600, bytes(300))
