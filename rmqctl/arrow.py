@@ -108,13 +108,15 @@ def by_value(numbers: npt.NDArray[Any], name: Callable[[int], str]) -> Any:
 
 
 def group_codes(columns: Sequence[Any], count: int) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-    """Return the combination of values in each of ``count`` rows as a number, shape (n,), and what the numbers stand
-    for.
+    """Number the combinations of values in ``count`` rows, shape (n,), and return what the numbers stand for, too.
+
+    Args:
+        columns: those that are dictionaries already have null, if at all, among their values.
     """
     codes: npt.NDArray[np.int64] = np.zeros(count, np.int64)
     values: list[tuple[Any, ...]] = [()]
     for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode(null_encoding="encode")
         size = len(encoded.dictionary)
         codes = codes * size + encoded.indices.to_numpy(zero_copy_only=False)
         few, codes = np.unique(codes, return_inverse=True)

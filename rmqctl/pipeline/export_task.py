@@ -191,6 +191,7 @@ SHARED = 32 << 20
 
 _CLOSING = 8
 """Files that are brought to the disk at once."""
+_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 NOTE_SCHEMA = pa.schema([("name", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 """What a task reports: its name, rows, and bytes written."""
 
@@ -396,8 +397,13 @@ def _codes(batch: pa.RecordBatch, layout: Layout) -> tuple[npt.NDArray[np.int64]
 
 def _partition_column(batch: pa.RecordBatch, name: str, time: str) -> Any:
     if name in {DAY, HOUR}:
-        form = "%Y-%m-%d" if name == DAY else "%Y-%m-%dT%H"
-        return pc.strftime(batch.column(time).cast(pa.timestamp("s", tz="UTC"), safe=False), form)
+        form, width = ("%Y-%m-%d", _DAY_US) if name == DAY else ("%Y-%m-%dT%H", _HOUR_US)
+        moments = batch.column(time)
+        steps = np.floor_divide(pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), width)
+        found = pa.array(steps, mask=moments.is_null().to_numpy(zero_copy_only=False))
+        few = found.dictionary_encode(null_encoding="encode")  # each is written out once
+        begins = pc.multiply(few.dictionary, width).cast(moments.type).cast(pa.timestamp("s", tz="UTC"))
+        return pa.DictionaryArray.from_arrays(few.indices, pc.strftime(begins, form))
     return batch.column(name)
 
 
