@@ -130,10 +130,16 @@ class Stretch:
         except OSError:
             check_reachable(self.tree)
 
-    def batches(self, wanted: Wanted) -> Iterator[Block]:
-        """The batches that may hold wanted records."""
+    def batches(self, wanted: Wanted, *, doubtful: bool = False) -> Iterator[Block]:
+        """The batches that may hold wanted records.
+
+        Args:
+            doubtful: those with a wrong CRC whatever their headers say: the records tell.
+        """
         for block in self.blocks():
             keep = wanted.batches(block)
+            if doubtful:
+                keep |= ~block.crc_ok
             if self.visible is not None:
                 keep &= self.visible.wanted(block)
             if wanted.filters.damaged:
@@ -149,7 +155,7 @@ class Stretch:
             OSError: the file cannot be read.
         """
         tests = wanted.is_selective
-        for block in self.batches(wanted):
+        for block in self.batches(wanted, doubtful=True):
             for records in records_of(block):
                 keep = wanted.records(records) if tests else None
                 if self.visible is not None:
