@@ -394,10 +394,8 @@ class KafkaStore(Store):
         from rmqctl.kafka.verbs import copying
 
         refuse_options(self, "diff", more)
-        if share is not None:
-            raise WrongUsage("--engine", "spark is for RocketMQ: log directories are compared here.")
         second = other.store if isinstance(other, KafkaFile) else _of_family(other, "B")
-        return copying.diff((self.logs, second.logs), (_shown(self), _shown(second)), by=by, limit=limit)
+        return copying.diff((self.logs, second.logs), (_shown(self), _shown(second)), by=by, limit=limit, share=share)
 
     def elect(self, others: Sequence[Store]) -> Answer:
         from rmqctl.kafka.verbs import copying

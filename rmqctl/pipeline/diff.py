@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.pipeline.frames import tasks
+from rmqctl.pipeline.frames import sharing, tasks
 from rmqctl.rocketmq.diff.logs import Columns, Laid, Log, Seen, join, lay
 from rmqctl.rocketmq.diff.queues import QueueDiff, QueueKey, QueuesLaid
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
@@ -200,6 +200,10 @@ class SparkSharing:
 
     def __init__(self, spark: SparkSession, split_size: int = SPLIT_SIZE) -> None:
         self.spark, self.split_size = spark, split_size
+
+    def __call__(self, work: Callable[[Any], Any], items: Sequence[Any], /) -> Iterable[Any]:
+        """Do work on items, one task an item, for a family that compares here what tasks have read."""
+        return sharing(self.spark)(work, items)
 
     def logs(self, a: Log, b: Log, by_place: bool, /) -> Laid:
         """Both logs, stretch by stretch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from fixtures import golden
 from rmqctl import pipeline
 from rmqctl.errors import Refused
+from rmqctl.opening import open_store
 from rmqctl.pipeline import local_stats, stats
 from rmqctl.pipeline.data_source import Following
 from rmqctl.pipeline.export import Export, ExportChoices
@@ -118,6 +120,47 @@ def test_verify_on_spark_finds_what_verify_finds(spark: SparkSession, tmp_path: 
     assert {k: v for k, v in spread["summary"].items() if k != "seconds"} == {
         k: v for k, v in local["summary"].items() if k != "seconds"
     }
+
+
+def differing(into: Path) -> tuple[Path, Path]:
+    """Two copies of a log directory: one lacks a partition and the end of another, and has a changed record."""
+    a, b = golden.unpack(KAFKA, into / "a"), golden.unpack(KAFKA, into / "b")
+    shutil.rmtree(b / "x-delete-0", ignore_errors=True)
+    log = b / "z-gzip-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
+    log = b / "plain-none-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[100:110] = bytes(10)
+    log.write_bytes(data)
+    return a, b
+
+
+def without_seconds(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "summary": {k: v for k, v in document["summary"].items() if k != "seconds"}}
+
+
+def test_diff_shares_the_reading_of_copies(tmp_path: Path) -> None:
+    a, b = (open_store(str(root)) for root in differing(tmp_path))
+    asked: list[int] = []
+
+    def share(do: Any, items: Any) -> list[Any]:
+        asked.append(max(len(pickle.dumps(item)) for item in items))
+        return [pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(do))(item))) for item in items]
+
+    found, spread = a.diff(b).document(), a.diff(b, share=share).document()
+    assert without_seconds(spread) == without_seconds(found)
+    assert len(found["findings"]) >= 3
+    assert asked[0] < 20_000
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_diff_on_spark_finds_what_diff_finds(tmp_path: Path, rmqctl: Any) -> None:
+    a, b = differing(tmp_path)
+    local, spread = (
+        json.loads(rmqctl("diff", a, b, "-o", "json", *more).stdout) for more in ((), ("--engine", "spark"))
+    )
+    assert without_seconds(spread) == without_seconds(local)
 
 
 # --- a log that grows ---------------------------------------------------------------------------------

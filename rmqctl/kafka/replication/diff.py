@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +22,16 @@ from rmqctl.findings import DIFF_ONLY_A, DIFF_ONLY_B, DIFF_RECORD, Finding, Find
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Ints
 from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.reference import Record, records_of
 from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.elect import common_end
 from rmqctl.kafka.replication.union import joined
 from rmqctl.kafka.state.metadata import metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document
-from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.tables import Share, note
 from rmqctl.text import number_of
 
 _IDENTITY = {
@@ -103,12 +105,15 @@ class Diff:
 
     Attributes:
         by_batch: batches that differ count although their records are equal.
+        share: reads the copies elsewhere; None: here.
         counts: findings by severity.
         first: the first offset at which a partition differs, by ``topic-0``.
     """
 
-    def __init__(self, a: Side, b: Side, *, by_batch: bool, advance: Advance = lambda _: None) -> None:
-        self.a, self.b, self.by_batch, self.advance = a, b, by_batch, advance
+    def __init__(
+        self, a: Side, b: Side, *, by_batch: bool, advance: Advance = lambda _: None, share: Share | None = None
+    ) -> None:
+        self.a, self.b, self.by_batch, self.advance, self.share = a, b, by_batch, advance, share
         self.counts: Counter[str] = Counter()
         self.first: dict[str, int] = {}
         self.tally: Counter[str] = Counter()
@@ -155,16 +160,27 @@ class Diff:
 
     def _all(self) -> Iterator[Finding]:
         one, two = self.a.by_label, self.b.by_label
-        if len(one) == len(two) == 1 and one.keys() != two.keys():  # two replicas under any names
-            ((label, log),) = one.items()
-            yield from self._partition(label, log, next(iter(two.values())))
+        if len(one) == len(two) == 1:  # two replicas under any names
+            labels = list(one)
+            pairs = {labels[0]: (one[labels[0]], next(iter(two.values())))}
         else:
-            for label in sorted({*one, *two}):
-                if label in one and label in two:
-                    yield from self._partition(label, one[label], two[label])
-                else:
-                    yield self._alone(label)
+            labels = sorted({*one, *two})
+            pairs = {label: (one[label], two[label]) for label in labels if label in one and label in two}
+        copies = iter(self._copies(list(pairs.values())))
+        for label in labels:
+            if label in pairs:
+                yield from self._partition(label, *pairs[label], next(copies), next(copies))
+            else:
+                yield self._alone(label)
         yield from self._images()
+
+    def _copies(self, pairs: list[tuple[PartitionLog, PartitionLog]]) -> Iterable[Copy]:
+        """The copy of A, then that of B, of one partition after the other."""
+        places = self.a.replicas.place, self.b.replicas.place
+        wanted = [(place, log) for pair in pairs for place, log in zip(places, pair, strict=True)]
+        if self.share is not None:
+            return self.share(_read, [_by_itself(place, log) for place, log in wanted])
+        return (copy_at(place, log, log.partition.directory, self.advance) for place, log in wanted)
 
     def _alone(self, label: str) -> Finding:
         letter, side = ("A", self.a) if label in self.a.by_label else ("B", self.b)
@@ -175,7 +191,7 @@ class Diff:
 
     # --- a partition ------------------------------------------------------------------------------------
 
-    def _partition(self, label: str, one: PartitionLog, two: PartitionLog) -> Iterator[Finding]:
+    def _partition(self, label: str, one: PartitionLog, two: PartitionLog, a: Copy, b: Copy) -> Iterator[Finding]:
         """Two copies of a partition."""
         self.tally["partitions_compared"] += 1
         before = sum(self.counts.values())
@@ -183,8 +199,6 @@ class Diff:
         if None not in ids and ids[0] != ids[1]:
             text = f"{label}: the topic's id is {ids[0]} in A, {ids[1]} in B"
             yield Finding(kinds.DIFF_TOPIC_ID, f"{one.partition.directory}/partition.metadata".lstrip("/"), 0, 0, text)
-        sides = (self.a, one), (self.b, two)
-        a, b = (copy_at(side.replicas.place, log, log.partition.directory, self.advance) for side, log in sides)
         for side, copy in ((self.a, a), (self.b, b)):
             side.records += copy.batches.records
             side.bytes += copy.batches.bytes
@@ -211,6 +225,20 @@ class Diff:
             for text in _unequal_rows(part, mine, others):
                 self.metadata["differences"] += 1
                 yield Finding(kinds.DIFF_METADATA, file, 0, 0, f"at offset {at}: {text}")
+
+
+def _by_itself(place: LogDirectories, log: PartitionLog) -> tuple[LogDirectories, PartitionLog]:
+    """A partition without the others of its directory, so that little travels."""
+    home = LogDirectory(log.directory.tree, [log.partition], log.directory.files)
+    return LogDirectories([home], place.selection), PartitionLog(home, log.partition, Checkpoints(home))
+
+
+def _read(task: tuple[LogDirectories, PartitionLog]) -> Copy:
+    """Read a copy, by a task somewhere else."""
+    place, log = task
+    found = copy_at(place, log, log.partition.directory)
+    note(found.batches.records, found.batches.bytes)
+    return found
 
 
 def _unequal_rows(part: str, mine: list[dict[str, Any]], others: list[dict[str, Any]]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
+from rmqctl.tables import Share
 from rmqctl.text import number_of
 
 _PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
@@ -114,15 +115,20 @@ _DIFFERENCES = ("severity", "id", "file", "offset", "size", "message")
 
 
 def diff(
-    places: tuple[LogDirectories, LogDirectories], names: tuple[str, str], *, by: str, limit: int | None
+    places: tuple[LogDirectories, LogDirectories],
+    names: tuple[str, str],
+    *,
+    by: str,
+    limit: int | None,
+    share: Share | None = None,
 ) -> Answer:
     """List what two log directories, partitions or segments do not have in common."""
-    answer = Answer(work="diff", total=sum(place.size for place in places))
+    answer = Answer(work="diff", total=sum(place.size for place in places) if share is None else None)
     one, two = (Side.of(place, name) for place, name in zip(places, names, strict=True))
     for place in places:
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
-    found = Diff(one, two, by_batch=by == "physical", advance=answer.advance)
+    found = Diff(one, two, by_batch=by == "physical", advance=answer.advance, share=share)
 
     def rows() -> Iterator[Row]:
         findings = found.findings()
