@@ -46,16 +46,20 @@ UNIT_FAMILY, OFFSET_FAMILY = "default", "offset"
 _KEY_TAIL = 1 + 4 + 1 + 8
 
 
+LARGEST_OFFSET = (1 << 63) // 64
+"""No queue comes near it; the position of the unit in a file of 20 or 46 bytes a unit would still be a number (i64)."""
+
+
 def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
-    """Topic, queue id and queue offset of a unit's key; None for any other key."""
+    """Topic, queue id and queue offset of a unit's key; None for any other key, and for an impossible offset."""
     size = int.from_bytes(key[:4], "big")
     if len(key) != 5 + size + _KEY_TAIL or key[4:5] != SEPARATOR or key[5 + size : 6 + size] != SEPARATOR:
         return None
     at = 6 + size
     if key[at + 4 : at + 5] != SEPARATOR:
         return None
-    queue_id = int.from_bytes(key[at : at + 4], "big", signed=True)
-    return key[5 : 5 + size], queue_id, int.from_bytes(key[at + 5 :], "big", signed=True)
+    queue_id, offset = (int.from_bytes(part, "big", signed=True) for part in (key[at : at + 4], key[at + 5 :]))
+    return (key[5 : 5 + size], queue_id, offset) if 0 <= offset <= LARGEST_OFFSET else None
 
 
 def topic_prefix(topic: bytes) -> bytes:

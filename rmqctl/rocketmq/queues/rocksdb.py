@@ -10,6 +10,7 @@ from typing import Any
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import (
     CHECKPOINT_TOPIC,
+    LARGEST_OFFSET,
     OFFSET_FAMILY,
     UNIT_FAMILY,
     QueueEnd,
@@ -83,7 +84,7 @@ class QueueDatabase:
         """Return the last unit of a queue; None in one without units."""
         prefix = queue_prefix(topic.encode(), queue_id)
         cursor = self._database.iter()
-        cursor.seek_for_prev(prefix + b"\x7f" + b"\xff" * 7)
+        cursor.seek_for_prev(prefix + LARGEST_OFFSET.to_bytes(8, "big"))
         found = parse_unit_key(bytes(cursor.key())) if cursor.valid() else None
         if found is None or found[:2] != (topic.encode(), queue_id):
             return None

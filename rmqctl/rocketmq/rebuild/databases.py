@@ -60,6 +60,8 @@ _CHECKPOINT: bytes = QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max"
 _LIGHT = LIGHT.encode()
 _TAKE_EVERY = 1 << 20
 _SECOND = 1000
+_MOST_DESTROYED = 10_000_000
+"""A queue does not end further behind its last record than this."""
 _MOST_CHECKS = 10_000
 """A larger count of checks of a half message is none."""
 _FILE = re.compile(r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(sst|log|ldb|blob|dbtmp)")
@@ -260,11 +262,24 @@ def _kept_units(old: OldDatabase, log: _Log) -> dict[Key, dict[int, bytes]]:
             continue
         physical = _UNIT.unpack(value)[0]
         key, offset = unit[:2], unit[2]
-        if 0 <= physical < log.begin or log.is_damaged(physical):
+        if (0 <= physical < log.begin or log.is_damaged(physical)) and 0 <= offset <= _last_offset(old, log, key):
             own = log.queues.get(key)
             if own is None or not _holds(own, offset):
                 kept.setdefault(key, {})[offset] = value
     return kept
+
+
+def _last_offset(old: OldDatabase, log: _Log, key: Key) -> int:
+    """The largest queue offset that a queue may have: that of the log's last record, or what the old database says.
+
+    The key of a unit may be damaged, and so may the row that names the end of its queue.
+    """
+    own = log.queues.get(key)
+    known = int(own["offset"][-1]) if own is not None and len(own) else -1
+    name = QueueEndKey.build({"topic": key[0], "end": b"max", "queue_id": key[1]})
+    end = old.rows(OFFSET_FAMILY).get(name, b"")
+    told = _END.unpack(end)[1] if len(end) == _END.size else -1
+    return max(known, told if known < 0 or told <= known + _MOST_DESTROYED else -1)
 
 
 def _holds(units: npt.NDArray[Any], offset: int) -> bool:

@@ -29,7 +29,7 @@ from rmqctl.rocketmq.index.files import IndexFile, next_name
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.queues.ranges import first_live
-from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
+from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.recovery.rules import Key
 from rmqctl.rocketmq.store.files import INDEX, QUEUES, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import IndexGeometry
@@ -423,18 +423,24 @@ class RocksQueueImage(QueueImage):
 
 
 def rocksdb_images(store: RocketMQStore) -> dict[Key, RocksQueueImage]:
-    """Every queue that is read from the database.
+    """Every queue that is read from the database; units beyond the row that names its end do not count.
 
     Raises:
         MissingExtra, Refused, IOFailure: as `rmqctl.rocketmq.queues.rocksdb.rocksdb_units`.
     """
     images: dict[Key, RocksQueueImage] = {}
-    for unit in rocksdb_units(store):
-        if not store.in_database(unit.topic):
-            continue
-        key = QUEUES, unit.topic, unit.queue_id
-        image = images.setdefault(key, RocksQueueImage(key))
-        image.load(unit.queue_offset, unit.physical_offset, unit.size)
+    with open_queues(store) as database:
+        last: dict[Key, int] = {}
+        for unit in database.units():
+            if not store.in_database(unit.topic):
+                continue
+            key = QUEUES, unit.topic, unit.queue_id
+            if key not in last:
+                end = database.end_of(unit.topic, unit.queue_id)
+                last[key] = unit.queue_offset - 1 if end is None else end[1]
+            image = images.setdefault(key, RocksQueueImage(key))
+            if unit.queue_offset <= last[key]:
+                image.load(unit.queue_offset, unit.physical_offset, unit.size)
     return images
 
 

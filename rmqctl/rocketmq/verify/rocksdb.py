@@ -55,9 +55,16 @@ class DatabaseQueue(Queue):
         return units
 
     def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
-        """The span in pieces, each with the number of its first unit."""
-        for first in range(0, file.size // UNIT.itemsize, _CHUNK_UNITS):
+        """The pieces of the span that hold a unit, each with the number of its first one.
+
+        A row with a damaged key may have any queue offset, and lie an age away from the others.
+        """
+        assert self.database is not None
+        base, first = file.base // UNIT.itemsize, 0
+        while (unit := next(self.database.units_of(*self.key, base + first), None)) is not None:
+            first = (unit.queue_offset - base) // _CHUNK_UNITS * _CHUNK_UNITS
             yield first, self.read(file, first, _CHUNK_UNITS)
+            first += _CHUNK_UNITS
 
     def file_name(self, position: int) -> str:
         """The database as a whole."""

@@ -145,3 +145,23 @@ def test_files_of_a_database_are_gone(name: str, path: str, garbled: bool, golde
     assert ("database.unreadable", path) in {(f["id"], f["file"]) for f in json.loads(result.stdout)["findings"]}, (
         result.stderr
     )
+
+
+@pytest.mark.parametrize("away", [1 << 60, 1 << 50])
+def test_a_unit_an_age_away_from_the_others(away: int, golden: Golden, rmqctl: Any) -> None:
+    """A damaged key may hold any queue offset: the checks end all the same, and a start does not count the unit."""
+    root = golden("5.5.0-rdbcfg-clean")
+
+    def damage(database: Any) -> None:
+        key = queue_prefix(b"CfgOrders", 1) + (3).to_bytes(8, "big")
+        value = database[key]
+        del database[key]
+        database[key[:-8] + away.to_bytes(8, "big")] = value
+
+    edit(root / "consumequeue", damage)
+    (root / "consumequeue" / "rocksdict-config.json").unlink()
+    assert ("queue.hole", "consumequeue") in found(rmqctl, root)
+    ranges = json.loads(rmqctl("recover", root, "-o", "json").stdout)["queues"]
+    assert ranges["CfgOrders/1"]["max_offset"] < 100
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert found(rmqctl, root) == set()
