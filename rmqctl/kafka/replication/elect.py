@@ -181,7 +181,7 @@ def follow(copy: Copy, leader: Copy) -> Following:
     return Following(copy.end, leader.end, tuple(steps), end, amount(gone), amount(alone))
 
 
-def followings(
+def each_following(
     brokers: tuple[Replicas, Replicas], advance: Advance = lambda _: None
 ) -> Iterator[tuple[str, Following]]:
     """What the partitions of one broker give up when those of the other one lead; partitions that both have.

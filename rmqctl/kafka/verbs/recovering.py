@@ -14,7 +14,7 @@ from rmqctl.kafka.directory import read_directory
 from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED
-from rmqctl.kafka.replication.elect import followings
+from rmqctl.kafka.replication.elect import each_following
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
@@ -79,7 +79,7 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
 
 def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
     """Say also what the partitions give up when they follow a leader."""
-    found = dict(followings((replicas, leader), answer.advance))
+    found = dict(each_following((replicas, leader), answer.advance))
     rows: list[Row] = [{"partition": label, **one.row()} for label, one in found.items()]
     lost = sum(one.alone.count for one in found.values())
     before, sections = answer.document, answer.sections
