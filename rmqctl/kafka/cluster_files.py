@@ -22,8 +22,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crc32c import crc32c
-
 from formats.kafka.checkpoint import LEADER_EPOCHS, LeaderEpoch, format_leader_epochs
 from formats.kafka.directory_files import (
     META_PROPERTIES,
@@ -35,11 +33,12 @@ from formats.kafka.directory_files import (
 )
 from formats.kafka.messages import Values, encode
 from formats.kafka.metadata_messages import CONFIG_RESOURCES, CONTROL_NAMES, CONTROL_RECORDS, METADATA_RECORDS, frame
-from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, Attributes, Record, RecordBatchHeader
 from rmqctl.errors import Refused
 from rmqctl.files.local import BytesSource
+from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.file_names import BOOTSTRAP, METADATA_TOPIC
 from rmqctl.kafka.recovery.index_build import IndexBuilder
+from rmqctl.kafka.reference import Record
 from rmqctl.kafka.releases import METADATA_VERSIONS
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
@@ -257,42 +256,10 @@ def _control_value(name: str, values: Values) -> bytes:
 
 
 def _batch(base: int, values: Sequence[bytes], now: int, *, epoch: int = _EPOCH, control: str = "") -> bytes:
-    """A batch of magic 2; a control batch where the name of a control record is given."""
+    """A batch of records without keys; a control batch where the name of a control record is given."""
     key = b"\0\0" + _control_number(control).to_bytes(2, "big") if control else None
-    payload = b"".join(_in_batch(number, key, value) for number, value in enumerate(values))
-    head = {
-        "base_offset": base,
-        "batch_length": HEADER_SIZE - FRAME_HEAD + len(payload),
-        "partition_leader_epoch": epoch,
-        "magic": 2,
-        "crc": 0,
-        "attributes": int(Attributes.CONTROL) if control else 0,
-        "last_offset_delta": len(values) - 1,
-        "base_timestamp": now,
-        "max_timestamp": now,
-        "producer_id": -1,
-        "producer_epoch": -1,
-        "base_sequence": -1,
-        "records_count": len(values),
-    }
-    crc = crc32c(RecordBatchHeader.build(head)[CRC_FROM:] + payload)
-    return RecordBatchHeader.build({**head, "crc": crc}) + payload
-
-
-def _in_batch(delta: int, key: bytes | None, value: bytes) -> bytes:
-    fields: Values = {
-        "length": 0,
-        "attributes": 0,
-        "timestamp_delta": 0,
-        "offset_delta": delta,
-        "key_size": -1 if key is None else len(key),
-        "key": key,
-        "value_size": len(value),
-        "value": value,
-        "headers": [],
-    }
-    size = len(Record.build(fields)) - 1  # a length of 0 has one byte
-    return Record.build({**fields, "length": size})
+    records = [Record(base + number, now, -1, key, value) for number, value in enumerate(values)]
+    return build_batch(BatchHead(base, leader_epoch=epoch, control=bool(control)), records)
 
 
 # --- small files ------------------------------------------------------------------------------------
