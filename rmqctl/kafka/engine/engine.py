@@ -78,6 +78,7 @@ class KafkaEngine:
         self.had_crashed = False
         self.logs: dict[Key, WritableLog] = {}
         self.cleaned: dict[Key, int] = {}
+        self._others = ""
         self._ids: dict[str, str] = {}
         self._settings: dict[str, dict[str, str]] = {}
         self._epochs: dict[Key, int] = {}
@@ -147,6 +148,7 @@ class KafkaEngine:
         if self.recovered.files:
             replicas = _replicas(self.root)
         image = replicas.image
+        self._others = _others_than_here(replicas)
         if image is not None:
             self._settings = {name: dict(values) for (kind, name), values in image.configs.items() if kind == "topic"}
             names = image.topic_names
@@ -229,6 +231,11 @@ class KafkaEngine:
             raise Refused(f"topic {topic} has {has} partitions, and a topic never loses any; give {has} or more")
         if partitions == has:
             return
+        if self._others:
+            raise Refused(
+                f"{self.root} is of a cluster with {self._others}: partitions that only this directory knows would be "
+                f"strays there; make topic {topic} with {partitions} partitions by it first"
+            )
         with self._lock:
             topic_id = self._ids.setdefault(topic, self._new_id(f"topic {topic}"))
             if not has and settings:
@@ -482,6 +489,15 @@ class MetadataWriter:
         """End the log, with the ids of producers that are taken."""
         self.reserve(producer_id, now)
         self.log.close()
+
+
+def _others_than_here(replicas: Replicas) -> str:
+    """Who else decides which topics there are; "" for a node that is alone, and in the time of ZooKeeper."""
+    file, image = replicas.directories[0].one(FileKind.META_PROPERTIES), replicas.image
+    if image is not None:
+        return f"{len(image.brokers)} brokers" if len(image.brokers) > 1 else ""
+    is_kraft = file is not None and parse_meta_properties(read_text(file)).version == 1
+    return "a controller elsewhere" if is_kraft else ""
 
 
 def _needed(plan: Plan) -> Plan:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +19,8 @@ import pytest
 
 from fixtures import golden
 from formats.kafka.record_batch import Codec
-from rmqctl.errors import NotAStore, Refused, StoreInUse, TooDamaged
+from rmqctl.errors import IOFailure, NotAStore, Refused, StoreInUse, TooDamaged
+from rmqctl.files.writing import Buffer, Disk
 from rmqctl.filters import Filters
 from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
@@ -135,6 +138,17 @@ def test_partitions_never_get_fewer(tmp_path: Path) -> None:
             engine.make_topic("t", 2)
         with pytest.raises(Refused, match="no partition 3"):
             engine.append("t", 3, [record(1)])
+
+
+def test_topics_are_not_made_where_a_controller_elsewhere_decides(tmp_path: Path) -> None:
+    with KafkaEngine.open(tmp_path, SMALL) as engine:
+        engine.make_topic("t", 1)
+    shutil.rmtree(tmp_path / "__cluster_metadata-0")
+    with KafkaEngine.open(tmp_path, SMALL) as engine:
+        assert engine.append("t", 0, [record(1)]).base_offset == 0
+        with pytest.raises(Refused, match="controller elsewhere"):
+            engine.make_topic("u", 1)
+    assert not (tmp_path / "u-0").exists()
 
 
 def test_idempotent_producers(tmp_path: Path) -> None:
@@ -349,3 +363,36 @@ def test_golden_directories_go_on(name: str, tmp_path: Path) -> None:
     with KafkaEngine.open(path) as engine:
         assert engine.recovered is not None
         assert engine.recovered.files == ()
+
+
+class FullDisk(Disk):
+    """Has room for so many bytes of log, and for half of the write that is too much."""
+
+    def __init__(self) -> None:
+        self.left = 1 << 40
+
+    def write_some(self, fd: int, data: Buffer, position: int) -> int:
+        if self.left <= 0:
+            raise OSError(errno.ENOSPC, "no space left")
+        done = super().write_some(fd, memoryview(data)[: self.left], position)
+        self.left -= done
+        return done
+
+
+def test_a_full_disk_takes_nothing_from_what_was_appended(tmp_path: Path) -> None:
+    disk = FullDisk()
+    engine = KafkaEngine.open(tmp_path, SMALL, disk=disk)
+    engine.make_topic("t", 1)
+    for i in range(5):
+        engine.append("t", 0, [record(i)])
+    log, size = engine.log("t", 0), (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size
+    disk.left = 50
+    for _ in range(2):
+        with pytest.raises(IOFailure, match="no space left"):
+            engine.append("t", 0, [record(9)])
+    assert (log.end, (tmp_path / "t-0" / f"{0:020d}.log").stat().st_size) == (5, size)
+    disk.left = 1 << 40
+    assert engine.append("t", 0, [record(5)]).base_offset == 5
+    engine.close()
+    assert [r["key"] for r in served(tmp_path, "t", 0)] == [f"k{i}" for i in range(6)]
+    assert errors_of(tmp_path) == []
