@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqctl.answer import Row
     from rmqctl.producing import Produced, ProduceRequest
 
-FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.store", "rocketmq": "rmqctl.rocketmq.family"}
+FAMILIES: dict[str, str] = {"kafka": "rmqctl.kafka.family", "rocketmq": "rmqctl.rocketmq.family"}
 """The families by the name that ``--format`` takes, each with its module; asked in this order."""
 _DEFAULT = "rocketmq"
 _MARKS = {
