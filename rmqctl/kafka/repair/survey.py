@@ -6,7 +6,8 @@ their neighbours agree: what `verify` blames on a header (offsets, epoch, magic)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,7 @@ HEADER_KINDS = frozenset(
     {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET, kinds.BATCH_LEADER_EPOCH, kinds.BATCH_MAGIC}
 )
 """What neighbours say of a batch whose CRC is right."""
+_OUT_OF_ORDER = frozenset({kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET})
 LOG_KINDS = HEADER_KINDS | {
     kinds.BATCH_CRC, kinds.BATCH_SIZE, kinds.BATCH_ZEROS, kinds.BATCH_CUT, kinds.BATCH_LENGTH, kinds.BATCH_ROOM,
     kinds.BATCH_TORN_TAIL, kinds.BATCH_ZERO_END, kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED,
@@ -145,6 +147,8 @@ class Survey:
         self.columns: dict[str, Ints] = {
             name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in names
         }
+        if any(finding.kind in _OUT_OF_ORDER for finding in blamed.values()):
+            self._set_doubles_aside()
 
     def __len__(self) -> int:
         return len(self.columns["position"])
@@ -172,6 +176,22 @@ class Survey:
             kept.append(columns | {"segment": np.full(len(rows), number, np.int64)})
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
         return {name: np.concatenate([part[name] for part in kept]) for name in kept[0]}
+
+    def _set_doubles_aside(self) -> None:
+        """Take batches that stand in the log twice for damage, where they are out of order: a piece was doubled."""
+        ordered = _longest_ascent(self.columns["base_offset"].tolist())
+        keep = np.zeros(len(self), np.bool_)
+        keep[ordered] = True
+        for row in np.flatnonzero(~keep).tolist():
+            batch = self.batch(row)
+            if self.twin_of(batch, among=ordered) is None:
+                keep[row] = True  # only its frame is wrong
+                continue
+            text = f"the batch of {batch.base_offset} to {batch.last_offset} stands in the log twice"
+            kind = kinds.BATCH_OFFSET_ORDER
+            self.damages.append(Damage(batch.segment, batch.position, batch.end, kind, text, batch, frame_ok=True))
+        self.columns = {name: column[keep] for name, column in self.columns.items()}
+        self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
 
     def batch(self, row: int) -> Batch:
         """A sound batch by its row."""
@@ -231,10 +251,15 @@ class Survey:
         if held:
             yield tuple(held)
 
-    def twin_of(self, batch: Batch) -> Batch | None:
-        """Another sound batch with the same bytes, where there is one."""
-        rows = np.flatnonzero((self.columns["base_offset"] == batch.base_offset) & (self.columns["size"] == batch.size))
-        wanted = self.bytes_of(batch)
+    def twin_of(self, batch: Batch, among: Ints | None = None) -> Batch | None:
+        """Another sound batch with the same bytes, where there is one.
+
+        Args:
+            among: rows that count; None: all.
+        """
+        same = (self.columns["base_offset"] == batch.base_offset) & (self.columns["size"] == batch.size)
+        rows = np.flatnonzero(same) if among is None else among[same[among]]
+        wanted = self.bytes_of(batch) if len(rows) else b""
         return next((found for row in rows.tolist() if self.bytes_of(found := self.batch(row)) == wanted), None)
 
 
@@ -253,6 +278,21 @@ def _batch(segment: int, headers: Headers, row: int) -> Batch:
         int(headers["last_offset"][row]),
         *(int(headers[name][row]) for name in _REST),
     )
+
+
+def _longest_ascent(numbers: Sequence[int]) -> Ints:
+    """Places of the longest sequence of numbers that ascends."""
+    ends, rows = list[int](), list[int]()
+    before = np.full(len(numbers), -1, np.int64)
+    for row, number in enumerate(numbers):
+        at = bisect_left(ends, number)
+        before[row] = rows[at - 1] if at else -1
+        ends[at : at + 1], rows[at : at + 1] = [number], [row]
+    found, row = list[int](), rows[-1] if rows else -1
+    while row >= 0:
+        found.append(row)
+        row = int(before[row])
+    return np.array(found[::-1], np.int64)
 
 
 def _place(segment: int, position: int) -> int:

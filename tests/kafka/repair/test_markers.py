@@ -24,7 +24,7 @@ def alone(name: str, directory: str, room: Path) -> Path:
     root = room / "store"
     shutil.copytree(golden.pristine(name) / directory, root / directory)
     (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    (root / directory / "partition.metadata").unlink()
+    (root / directory / "partition.metadata").unlink(missing_ok=True)
     return root
 
 
