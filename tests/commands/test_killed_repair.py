@@ -72,15 +72,16 @@ class Shop:
         return self.journals or self.root.with_name(f"{self.root.name}.rmqctl-journal")
 
     def killed(self, draw: random.Random, *words: object) -> bool:
-        """Whether a command was killed: at any moment, or soon after it begins to write."""
+        """Whether a command was killed: at any moment, or soon after it begins to write the journal, or the store."""
         with run(*words) as process:
-            if draw.random() < 0.3:
-                time.sleep(draw.uniform(0, self.seconds))
+            how = draw.random()
+            if how < 0.2 or words[0] == "undo":
+                time.sleep(draw.uniform(0, self.seconds / (1 + (words[0] == "undo"))))
             else:
-                known = set(self.place.glob("*"))
-                while process.poll() is None and set(self.place.glob("*")) <= known and words[0] == "repair":
-                    time.sleep(0.001)
-                time.sleep(draw.uniform(0, 0.25 if words[0] == "repair" else self.seconds / 2))
+                begun = self.root / "rmqctl.pending" if how < 0.7 else self.place
+                while process.poll() is None and not os.path.lexists(begun):
+                    time.sleep(0.0005)
+                time.sleep(draw.uniform(0, 0.06))
             process.kill()
             process.communicate()
             return process.returncode == -signal.SIGKILL
