@@ -184,13 +184,14 @@ def collected(
 
 def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
     """The figures of all groups, one row a group; ``mask`` says of which kind."""
-    sets = ", ".join(f"({', '.join(columns)})" for columns in source.figures.groups.values())
-    mask = "grouping_id(" + ", ".join(source.keys) + ")"
+    quoted = {name: f"`{name}`" for name in source.keys}  # some are words of the language
+    sets = ", ".join(f"({', '.join(quoted[name] for name in columns)})" for columns in source.figures.groups.values())
+    keys = ", ".join(quoted.values())
     points = f"array({', '.join(str(p / 100) for p in PERCENTILES)})"
     sums = ", ".join(f"sum({name}) AS {name}" for name in SUMS[1:])
     return parts.sparkSession.sql(
         f"""
-        SELECT {mask} AS mask, {", ".join(source.keys)},
+        SELECT grouping_id({keys}) AS mask, {keys},
           sum(records) FILTER (WHERE measure = '{SIZE}') AS records, {sums},
           percentile(value, {points}, records) FILTER (WHERE measure = '{SIZE}') AS size,
           percentile(value, {points}, records) FILTER (WHERE measure = '{LATENCY}') AS latency
