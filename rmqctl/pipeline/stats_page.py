@@ -64,15 +64,24 @@ def page(about: About, stats: Stats) -> str:
         f"<p>{escape(_origin(about))}",
         *_summary(total),
         *_plots(total, stats),
-        *_table("Topics", ("topic",), stats.groups["topic"]),
-        *_table("Queues", ("topic", "queue_id"), stats.groups["queue"]),
-        *_table("Tags", ("topic", "tags"), stats.groups["tag"]),
-        *_table("Producers", ("born_host",), stats.groups["host"]),
+        *(
+            line
+            for by, title in _TITLES.items()
+            if by in stats.columns
+            for line in _table(title, stats.columns[by], stats.groups[by])
+        ),
         *_pairs("Records with a UNIQ_KEY that comes more than once", ("topic", "keys", "records"), stats.duplicates),
         *_pairs("Most frequent keys", ("key", "topic", "records"), stats.top_keys),
         "<p><small>Percentiles are exact to 0.8 %; times are UTC.</small>",
     ]
     return "\n".join(parts) + "\n"
+
+
+_TITLES = {
+    "topic": "Topics", "queue": "Queues", "tag": "Tags", "host": "Producers", "compression": "Compression",
+    "producer": "Producers",
+}  # fmt: skip
+"""Groups that have a table, in their order; a family has some of them."""
 
 
 def _origin(about: About) -> str:
@@ -90,12 +99,18 @@ def _summary(total: Row) -> Iterable[str]:
         ("of log", _size(total["bytes"])),
         ("median size", _size(total["size_p50"])),
         ("size, 99 %", _size(total["size_p99"])),
-        ("born to stored, median", _span(total["latency_p50_ms"])),
-        ("born to stored, 99 %", _span(total["latency_p99_ms"])),
+        *([] if total["latency_p50_ms"] is None else _waited(total)),
         ("compression", f"{total['compression_ratio'] or 1:g}"),
         ("bodies with a wrong CRC", f"{total['bad_crc']:,}"),
     ]
     return ['<div class="figures">', *(f"<div><b>{escape(v)}</b>{escape(k)}</div>" for k, v in figures), "</div>"]
+
+
+def _waited(total: Row) -> list[tuple[str, str]]:
+    return [
+        ("born to stored, median", _span(total["latency_p50_ms"])),
+        ("born to stored, 99 %", _span(total["latency_p99_ms"])),
+    ]
 
 
 Series = dict[str, dict[int, int]]
@@ -132,6 +147,7 @@ def _plots(total: Row, stats: Stats) -> Iterable[str]:
                 ("Records by size", "size from", "size_histogram", _size),
                 ("Records by time from born to stored", "time from", "latency_histogram_ms", _span),
             )
+            if total.get(key)
         ),
     ]
 

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.errors import WrongUsage
-from rmqctl.filters import Rendering
+from rmqctl.filters import Filters, Rendering
 from rmqctl.opening import open_store
 from rmqctl.tables import BadOption, tables_of
 
@@ -147,6 +147,16 @@ def test_options_choose_records(name: str, skip: str) -> None:
     ):
         found = rows("records", root, splitSize="8KiB", skip=skip, columns="topic,partition,offset", **options)
         assert found == [{k: r[k] for k in ("topic", "partition", "offset")} for r in every if keep(r)], options
+
+
+def test_a_limit_is_that_of_all_partitions() -> None:
+    store = open_store(str(golden.pristine("4.3.1-clean")))
+    for count in (5, 90):
+        limited = store.as_tables(Filters(topic="z-zstd", limit=count)).table("records")
+        found = [row for part in limited.parts() for batch in limited.read(part) for row in batch.to_pylist()]
+        assert [row["offset"] for row in found] == list(range(count))
+    with pytest.raises(WrongUsage, match="several partitions"):
+        store.as_tables(Filters(topic="z-zstd", limit=200))
 
 
 def test_index_entries_spare_reading(tmp_path: Path) -> None:

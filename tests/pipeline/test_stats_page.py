@@ -88,7 +88,7 @@ def test_what_it_says_of_itself(figures: Stats) -> None:
 def test_of_many_topics_the_smaller_are_one(figures: Stats) -> None:
     rows = [{**figures.groups["topic"][0], "topic": f"t{n}", "messages": 100 - n} for n in range(30)]
     moments = [{"time": 1000 * n, "topic": f"t{n}", "messages": 100 - n} for n in range(30)]
-    many = Stats({**figures.groups, "topic": rows}, [], [], moments, 1000)
+    many = Stats({**figures.groups, "topic": rows}, [], [], moments, 1000, figures.columns)
     chart = charts(stats_page.page(ABOUT, many))[0]
     counts = Counter[str]()
     for _, topic, count in _PIECE.findall(chart):
@@ -99,7 +99,7 @@ def test_of_many_topics_the_smaller_are_one(figures: Stats) -> None:
 
 def test_a_clock_that_went_wrong_makes_no_endless_page(figures: Stats) -> None:
     moments = [{"time": at, "topic": "a", "messages": 1} for at in (0, 10**12, 253_402_300_799_000)]
-    page = stats_page.page(ABOUT, Stats(figures.groups, [], [], moments, 1000))
+    page = stats_page.page(ABOUT, Stats(figures.groups, [], [], moments, 1000, figures.columns))
     assert len(page) < 200_000
 
 
@@ -115,3 +115,11 @@ def test_a_clock_that_went_wrong_makes_no_endless_page(figures: Stats) -> None:
 )
 def test_ticks(highest: int, expected: list[int]) -> None:
     assert stats_page._ticks(highest) == expected
+
+
+def test_a_page_of_kafka() -> None:
+    found = local_stats.collect(tables_of("kafkalog", {"path": str(golden.pristine("4.3.1-clean"))}), keys=False)
+    page = stats_page.page(ABOUT, found)
+    assert "<h2>Compression</h2>" in page
+    assert "topic / partition" in page
+    assert "born to stored, median" not in page

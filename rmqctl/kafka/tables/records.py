@@ -191,7 +191,9 @@ def limited(options: KafkaOptions, count: int) -> KafkaOptions:
                 last = int(records.offset[:count][-1]) + 1
                 count -= len(records)
                 if count <= 0:
-                    return replace(options, wanted=replace(options.wanted, to_offset=last))
+                    ((topic, number),) = places
+                    only = replace(options.wanted, topics=(topic,) if topic else (), queue_id=number, to_offset=last)
+                    return replace(options, wanted=only)
     return options
 
 
