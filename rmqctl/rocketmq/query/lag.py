@@ -4,11 +4,13 @@ The end of a queue is that of a started broker, as `topics` and the queries have
 group is late by the time from the message it wants next to the last message of the log.
 
 Which queues a question means, and what to say when the store knows no such topic or queue.
+
+Lite topics: light queues that belong to a parent topic, expire, and have offsets of groups (spec A7).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +24,14 @@ from rmqctl.rocketmq.state.config import (
     ConsumerOffset,
     consumer_offsets,
     did_you_mean,
+    has_stored_config,
     known_topics,
     read_config,
     stored_offsets,
     stored_topics,
     table,
 )
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore, is_queue_id
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, is_queue_id
 
 
 def queues_of_topic(started: StartedStore, topic: str) -> list[int]:
@@ -291,3 +294,50 @@ class _Lag:
         topics = {**table(read_config(store, "topics.json").document, "topicConfigTable"), **stored_topics(store)}
         counts = {name: t.get("readQueueNums") for name, t in topics.items() if isinstance(t, dict)}
         return {name: set(range(min(n, 1 << 16))) for name, n in counts.items() if isinstance(n, int)}
+
+
+# --- lite topics --------------------------------------------------------------------------------------
+
+
+Row = dict[str, Any]
+_LITE = f"{LIGHT}$"
+_LEAST_LITE_MS = 15 * 60_000
+"""Broker's minLiteTTl: no lite topic expires earlier."""
+
+
+def with_lite_topics(store: RocketMQStore, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of `topics`; those of lite topics name their parent, when they expire, and how far their groups are.
+
+    A lite topic expires some minutes after its last message, as its parent's attribute says, unless a group lags.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: configuration is in a database, and the package rocksdict is not installed.
+    """
+    known: tuple[Mapping[str, Any], dict[str, dict[str, int]]] | None = None
+    for row in rows:
+        parent, mark, name = row["topic"].removeprefix(_LITE).partition("$")
+        if not row["topic"].startswith(_LITE) or not mark or "$" in name:
+            yield row
+            continue
+        known = known or _lite_settings(store)
+        topic = known[0].get(parent)
+        attributes = topic.get("attributes") if isinstance(topic, dict) else None
+        minutes = str((attributes if isinstance(attributes, dict) else {}).get("lite.topic.expiration", "-1"))
+        last = row["last_store_timestamp"]
+        expires = None
+        if last is not None and minutes.isdigit() and int(minutes) > 0:
+            expires = last + max(int(minutes) * 60_000, _LEAST_LITE_MS)
+        groups = known[1].get(row["topic"], {})
+        yield row | {"parent": parent, "lite_topic": name, "expires_timestamp": expires, "groups": groups}
+
+
+def _lite_settings(store: RocketMQStore) -> tuple[Mapping[str, Any], dict[str, dict[str, int]]]:
+    """Settings of all topics, and the offsets of groups by light queue."""
+    found: dict[str, dict[str, int]] = {}
+    for offset in (*consumer_offsets(store), *stored_offsets(store)):
+        if offset.topic.startswith(_LITE):
+            found.setdefault(offset.topic, {})[offset.group] = offset.offset
+    if has_stored_config(store):
+        return stored_topics(store), found
+    return table(read_config(store, "topics.json").document, "topicConfigTable"), found

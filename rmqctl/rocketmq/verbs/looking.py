@@ -61,6 +61,7 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
 def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found: bool) -> Answer:
     """List queues, or topics with their queues added up."""
     from rmqctl.rocketmq.dispatch.queue_ends import by_topic as add_up
+    from rmqctl.rocketmq.query.lag import with_lite_topics
     from rmqctl.rocketmq.recovery.queue_ends import queue_ends
 
     found = forgiving(store)
@@ -72,7 +73,7 @@ def topics(store: RocketMQStore, *, topic: str | None, by_topic: bool, as_found:
             answer.remark(no_start(ends.release, ends.error))
             answer.is_no = True
         queues = [r for r in ends.rows if topic is None or r.topic == topic]
-        yield from add_up(queues) if by_topic else (r.row() for r in queues)
+        yield from with_lite_topics(found, add_up(queues) if by_topic else (r.row() for r in queues))
         name_unreadable(found, answer)
         if not queues and not answer.is_no:
             answer.is_no = True

@@ -102,3 +102,20 @@ def test_commands_without_the_extra(
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     command, inside, *rest = args
     assert rmqctl(command, golden.pristine(name) / inside, *rest).exit_code == 14
+
+
+def test_lite_topics_name_their_parent(rmqctl: Any) -> None:
+    """When they expire by the parent's attribute, and the offsets that the real broker had for their groups."""
+    rows = [
+        json.loads(line)
+        for line in rmqctl("topics", golden.pristine("5.5.0-rdblite-clean"), "-o", "jsonl").stdout.splitlines()
+    ]
+    lite = {row["topic"]: row for row in rows if "lite_topic" in row}
+    assert len(lite) == 7
+    assert {row["parent"] for row in lite.values()} == {"LtLite"}
+    assert all(row["topic"] == f"%LMQ%$LtLite${row['lite_topic']}" for row in lite.values())
+    assert all(row["expires_timestamp"] - row["last_store_timestamp"] == 1440 * 60_000 for row in lite.values())
+    broker = golden.oracle("5.5.0-rdblite-clean")["broker"]
+    offsets = broker["consumerOffsets"] | {key: {"0": n} for key, n in broker["lmqConsumerOffsets"].items()}
+    groups = {f"{topic}@{group}": {"0": n} for topic, row in lite.items() for group, n in row["groups"].items()}
+    assert groups == {key: own for key, own in offsets.items() if key.startswith("%LMQ%$")}
