@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query-id": ("commands.query_id", "The message with an offsetMsgId or a unique key."),
     "recover": ("commands.recover", "What a broker would do at start-up: where it stops, what it deletes and loses."),
     "repair": ("commands.repair", "Mend what is damaged with the least loss, by a plan that can be taken back."),
-    "rebuild": ("commands.rebuild", "Queues, index and checkpoint made anew from the log."),
+    "rebuild": ("commands.rebuild", "Queues, index and checkpoint made from the log."),
     "salvage": ("commands.salvage", "Every readable message into a new store that brokers start on."),
     "undo": ("commands.undo", "Take back what a command wrote, or finish what was broken off."),
     "diff": ("commands.diff", "Where two stores or logs differ."),

@@ -118,7 +118,7 @@ def _status(end: SystemExit | click.exceptions.Exit) -> int:
 
 
 def _flush() -> None:
-    """Write what stdout still holds, now, where a failure can be told; the interpreter would print a traceback."""
+    """Write what stdout still holds, now, where a failure can be reported; the interpreter would print a traceback."""
     if sys.stdout is None or sys.stdout.closed:
         return
     try:

@@ -134,7 +134,7 @@ _FILTERS = (
     ),
     click.option("--after", type=Instant(), help="Stored at this time or later: ISO 8601, epoch ms, or -15m."),
     click.option("--before", type=Instant(), help="Stored before this time."),
-    click.option("--from-offset", type=click.IntRange(min=0), help="At this physical offset (bytes) or behind it."),
+    click.option("--from-offset", type=click.IntRange(min=0), help="At this physical offset (bytes) or after it."),
     click.option("--to-offset", type=click.IntRange(min=0), help="Before this physical offset (bytes)."),
     click.option("--grep", type=Regex(), help="Bodies in which this regular expression is found."),
     click.option("-n", "--limit", type=click.IntRange(min=1), help="At most this many."),
@@ -240,7 +240,7 @@ def _filters(**values: Any) -> FilterOptions:
     if _crossed(filters.after, filters.before):
         refuse("--before", "is not later than --after, so nothing could match.")
     if _crossed(filters.from_offset, filters.to_offset):
-        refuse("--to-offset", "is not behind --from-offset, so nothing could match.")
+        refuse("--to-offset", "is not after --from-offset, so nothing could match.")
     return filters
 
 

@@ -24,7 +24,7 @@ _wanted = {"bars": True, "remarks": True}
 
 
 def start_anew() -> None:
-    """Show bars and remarks, as a command does that was not told otherwise."""
+    """Show bars and remarks, as a command does without --quiet."""
     _wanted.update(bars=True, remarks=True)
 
 

@@ -121,7 +121,7 @@ class _Patience:
 
 @dataclass
 class _Bar:
-    """Moves a bar by what is told of a job."""
+    """Moves a bar by what is reported of a job."""
 
     advance: Advance
     size: int | None

@@ -34,13 +34,13 @@ def command(
     manner: Manner,
     out: Output,
 ) -> None:
-    """Tell what a broker would do to this store when it starts: where it stops reading, what it deletes and loses.
+    """Say what a broker would do to this store when it starts: where it stops reading, what it deletes and loses.
 
-    A broker's start-up stops at the first bad record it meets and throws away everything behind it. Here
+    A broker's start-up stops at the first bad record it meets and throws away everything after it. Here
     the same steps run on a view of the store, by the rules of the release asked for; nothing is written.
     --apply carries them out, so that a broker finds nothing left to do; files it would delete move to
     quarantine beside the journal, and `rmqctl undo JOURNAL` takes everything back. `rmqctl repair` loses
-    less. Messages that stay in the log but get into no queue are told apart from those that are cut.
+    less. Messages that stay in the log but get into no queue are listed apart from those that are cut.
 
     Of a Kafka log directory it shows per partition the offsets afterwards, segments recovered, where the
     log is cut, files deleted, created and changed, and records lost; with --leader also where a follower cuts its

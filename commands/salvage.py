@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.argument("others", nargs=-1, metavar="[PATH]...")
 @click.argument("into", type=LocalPath())
 @click.option("--from", "--replica", "replicas", multiple=True, metavar="STORE", help="A further source; repeatable.")
-@click.option("--stale", is_flag=True, help="Take old records behind the end of the log, too: what a cut left behind.")
-@click.option("--renumber", is_flag=True, help="Count every queue anew from 0; default: queue offsets are kept.")
+@click.option("--stale", is_flag=True, help="Take old records after the end of the log, too: what a cut left behind.")
+@click.option("--renumber", is_flag=True, help="Count every queue from 0; default: queue offsets are kept.")
 @click.option("--deleted", is_flag=True, help="Kafka: take directories that wait to be deleted (-delete), too.")
 @click.option("--stray", is_flag=True, help="Kafka: take directories that the cluster had no use for (-stray), too.")
 @click.option(
@@ -50,7 +50,7 @@ def command(
     owner: str | None,
     out: Output,
 ) -> None:
-    """Copy every readable message of PATH into a new store at INTO, also those behind damage in the middle of the log.
+    """Copy every readable message of PATH into a new store at INTO, also those after damage in the middle of the log.
 
     PATH is only read. The new store is written by the store engine: brokers start on it. Messages keep
     their queue offsets; where one is lost for good a placeholder stands, so that no consumer stalls. What

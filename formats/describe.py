@@ -86,7 +86,7 @@ class _Place:
 def _fields(
     node: Any, context: Any, name: str = "", notes: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
-    """Leaves of a schema with their names and notes; conditions are decided, and told."""
+    """Leaves of a schema with their names and notes; conditions are decided, and reported."""
     match node:
         case c.Renamed():
             own = (node.docs,) if node.docs and node.docs not in notes else ()

@@ -173,7 +173,7 @@ class Figures:
             it has no meaning), ``size``, ``bytes``, ``body_bytes``, ``body_bytes_decompressed``, ``bad_crc``, and
             ``messages``, how many a row stands for, where that is not always one.
         keys: the table of ``topic``, ``unique_key`` and ``keys``, a list.
-        span: ms between the first row and the last, as nearly as can be told at once; None where there is none.
+        span: ms between the first row and the last, as nearly as can be said at once; None where there is none.
     """
 
     groups: Mapping[str, tuple[str, ...]]

@@ -106,7 +106,7 @@ class RemoteTree:
         self._at = _Location(url, options, filesystem)
 
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
-        """Names in a directory, sorted; asked anew each time."""
+        """Names in a directory, sorted; asked again each time."""
         filesystem, full = self._at.filesystem, self._at.full(path)
         with asking(self._at.below(path)):
             try:
@@ -179,7 +179,7 @@ class RemoteFile:
         self._start, self._data = 0, b""
 
     def size(self) -> int:
-        """Bytes in the file; from the second call on the file system is asked anew."""
+        """Bytes in the file; from the second call on the file system is asked again."""
         filesystem, full = self._at.filesystem, self._at.full("")
         with asking(self.url):
             if self._size is not None:

@@ -60,7 +60,7 @@ def moved(message: Message, topic: str, queue_id: int, config: StoreConfig, more
     """Return a copy for a system topic that says where the message belongs."""
     properties = {**message.properties}
     if _WAIT_PUT_BACK[0] <= config.release <= _WAIT_PUT_BACK[1]:
-        properties.setdefault("WAIT", "true")  # the text is made anew from a map that has it again
+        properties.setdefault("WAIT", "true")  # the text is made again from a map that has it again
     properties |= {**more, REAL_TOPIC: message.topic, REAL_QUEUE: str(message.queue_id)}
     return replace(message, topic=topic, queue_id=queue_id, properties=properties, property_bytes=None, is_stored=True)
 

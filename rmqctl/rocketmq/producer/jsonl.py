@@ -26,7 +26,7 @@ _LONG = 1 << 63
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _TEXT_OR_BASE64 = 'neither text nor {"base64": "..."}'
 CRC_PROPERTY = "__CRC32#"
-"""What a record with a CRC of its own ends with; made anew for each place."""
+"""What a record with a CRC of its own ends with; made again for each place."""
 
 _SHOWN: dict[str, tuple[tuple[type, ...], str]] = {
     "kind": ((str,), "text"),

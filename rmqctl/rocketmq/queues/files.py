@@ -212,7 +212,7 @@ class UnitPages:
         return found
 
     def close(self) -> None:
-        """Give the memory back; a later lookup reads anew."""
+        """Give the memory back; a later lookup reads again."""
         self._slots, self._last = {}, []
         self._pool = np.empty(0, UNIT)
 

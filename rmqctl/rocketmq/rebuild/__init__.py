@@ -1,1 +1,1 @@
-"""Queues, index and checkpoint made anew from the log, compared with what is there, and put in its place."""
+"""Queues, index and checkpoint made from the log, compared with what is there, and put in its place."""
