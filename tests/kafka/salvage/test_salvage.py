@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,52 @@ def test_selection_of_a_partition_takes_no_other(tmp_path: Path) -> None:
     source = Path(golden.pristine("4.3.1-clean"))
     salvage(tmp_path / "into", source / "idem-0")
     assert set(ends(tmp_path / "into")) == {("idem", 0), ("idem", 1)}
+
+
+KEPT = ("plain-none-0", "txn-a-0", "compacted-0", "idem-1", "z-gzip-0", "deleted-rec-1", "__cluster_metadata-0")
+
+
+def spoil(root: Path, draw: random.Random) -> None:
+    """Random damage to random files of a directory."""
+    files = sorted(path for path in root.rglob("*") if path.is_file() and "__cluster" not in str(path))
+    for path in draw.sample(files, draw.randrange(1, 12)):
+        data = bytearray(path.read_bytes())
+        at, size = draw.randrange(len(data) + 1), draw.choice([1, 4, 60, 700])
+        match draw.randrange(7):
+            case 0:
+                data[at : at + size] = draw.randbytes(len(data[at : at + size]))
+            case 1:
+                data[at : at + size] = bytes(len(data[at : at + size]))
+            case 2:
+                del data[at:]
+            case 3:
+                del data[at : at + size]
+            case 4:
+                data += draw.choice([bytes(size), draw.randbytes(size), bytes(data[at : at + size])])
+            case 5:
+                other = draw.choice(files)
+                data = bytearray(other.read_bytes() if other.exists() else b"")
+            case 6:
+                path.unlink()
+                continue
+        path.write_bytes(data)
+
+
+def damaged_copy(into: Path, draw: random.Random, base: str) -> Path:
+    root = golden.unpack(base, into)
+    for place in root.iterdir():
+        if place.is_dir() and place.name not in KEPT:
+            shutil.rmtree(place)
+    spoil(root, draw)
+    return root
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=[pytest.mark.slow] if n > 3 else []) for n in range(24)])
+def test_whatever_was_damaged_a_broker_has_nothing_to_do_with_the_result(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    base = draw.choice(["4.3.1-crash", "3.9.2-clean"])
+    roots = [damaged_copy(tmp_path / str(n), draw, base) for n in range(draw.randrange(1, 3))]
+    release = Release.parse(base.partition("-")[0])
+    salvage(tmp_path / "into", *roots, as_release=release)
+    assert [row for row in findings(tmp_path / "into") if row["severity"] == "error"] == []
+    assert starts_with_nothing_to_do(tmp_path / "into", release)
