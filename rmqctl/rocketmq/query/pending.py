@@ -28,7 +28,7 @@ from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.index.files import may_have_rows
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic
+from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic, topics_of
 from rmqctl.rocketmq.query.log_search import Search, search_log
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.records import Absence, Record, RecordReader
@@ -44,6 +44,12 @@ HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 _OUT, _DELETES, _TRANS_OFFSET, _UNIQUE_KEY = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"TRANS_OFFSET", b"UNIQ_KEY"
+REVIVE_TOPIC, _REVIVE_GROUP = "rmq_sys_REVIVE_LOG_", "CID_RMQ_SYS_REVIVE_GROUP"
+_NUMBERS = ("so", "pt", "it", "n", "q")
+"""Fields of a check point: first queue offset, when it was popped (ms), for how long (ms), messages, queue."""
+_MOST_POPPED = 127
+"""Messages of a check point: a byte holds their number."""
+_Popped = tuple[Any, ...]
 Row = dict[str, Any]
 Timer = tuple[int, bytes]
 
@@ -212,6 +218,7 @@ def _half_rows(started: StartedStore, database: Database) -> Iterator[Row]:
 def _pop(started: StartedStore) -> Iterator[Row]:
     """Messages that pop consumers have taken and not acknowledged, by the time when they may be taken again."""
     store = started.store
+    yield from _check_points(started)
     if not has_database(store, POP):
         return
     now = log_end(store).store_timestamp or 0
@@ -229,23 +236,85 @@ def _pop_row(started: StartedStore, key: bytes, value: bytes, now: int) -> Row:
         place, record = PopStateKey.parse(key), orjson.loads(value)
     except ConstructError as error:
         raise ValueError(str(error)) from error
-    topic = _text(place.topic)
-    with open_queue(started, topic, place.queue_id) as view:
-        found = view.at(place.queue_offset)
-        unit = found[0].unit(found[1]) if found is not None else None
-    more = {
+    return _taken(started, POP, now, {
         "due_timestamp": place.visibility_timeout,
-        "age_ms": max(now - int(record["popTime"]), 0),
-        "topic": topic,
+        "topic": _text(place.topic),
         "queue_id": place.queue_id,
         "queue_offset": place.queue_offset,
         "group": _text(place.group),
-        "pop_timestamp": record["popTime"],
+        "pop_timestamp": int(record["popTime"]),
         "attempts": record.get("attemptTimes"),
         "attempt_id": record.get("attemptId"),
-    }
+    })  # fmt: skip
+
+
+def _taken(started: StartedStore, source: str, now: int, taken: Row) -> Row:
+    """The row of a message that was popped, found by its queue offset."""
+    with open_queue(started, taken["topic"], taken["queue_id"]) as view:
+        found = view.at(taken["queue_offset"])
+        unit = found[0].unit(found[1]) if found is not None else None
     physical = unit.physical_offset if unit is not None and unit.size > 0 else -1
-    return _row(started, "pop", POP, physical, more)
+    more = {"due_timestamp": taken["due_timestamp"], "age_ms": max(now - taken["pop_timestamp"], 0), **taken}
+    return _row(started, "pop", source, physical, more)
+
+
+def _check_points(started: StartedStore) -> Iterator[Row]:
+    """The same where it is kept in the log: check points of the revive topic, less the acknowledgements after them.
+
+    What lies in front of the offset of the revive service is settled (PopReviveService).
+    """
+    topics = [topic for topic in topics_of(started) if topic.startswith(REVIVE_TOPIC)]
+    if not topics:
+        return
+    done = progress_of(started).offsets
+    points: dict[_Popped, tuple[Row, str]] = {}
+    acknowledged: set[tuple[_Popped, int]] = set()
+    for record in _of_topic(started, *topics):
+        stored = done.get((_REVIVE_GROUP, record.topic), {}).get(record.fields["queue_id"])
+        if stored is not None and record.fields["queue_offset"] < stored.offset:
+            continue
+        with suppress(ValueError, TypeError, KeyError):
+            kind, body = record.properties.get(b"TAGS"), _object(record.fields["body"])
+            popped = tuple(body.get(name) for name in ("t", "cid" if kind == b"ck" else "c", "q", "so", "pt", "bn"))
+            if kind == b"ck":
+                points[popped] = body, record.topic
+            elif kind == b"ack":
+                acknowledged.add((popped, int(body["ao"])))
+            elif kind == b"bAck":
+                acknowledged |= {(popped, int(offset)) for offset in body["aol"]}
+    now = log_end(started.store).store_timestamp or 0
+    for popped, (point, topic) in sorted(points.items(), key=lambda item: item[1][0]["pt"] + item[1][0]["it"]):
+        for number in range(int(point["n"])):
+            steps = point.get("d") or range(int(point["n"]))
+            offset = int(point["so"]) + int(steps[number])
+            if (popped, offset) not in acknowledged and not int(point.get("bm") or 0) >> number & 1:
+                yield _taken(started, topic, now, {
+                    "due_timestamp": int(point["pt"]) + int(point["it"]),
+                    "topic": str(point["t"]),
+                    "queue_id": int(point["q"]),
+                    "queue_offset": offset,
+                    "group": str(point["cid"]),
+                    "pop_timestamp": int(point["pt"]),
+                    "attempts": int(point.get("rp") or 0),
+                    "attempt_id": None,
+                })  # fmt: skip
+
+
+def _object(body: bytes) -> Row:
+    """A JSON object; of a check point the numbers that it needs are there.
+
+    Raises:
+        ValueError: it is none.
+    """
+    import orjson
+
+    found = orjson.loads(body)
+    if not isinstance(found, dict) or ("cid" in found and not all(isinstance(found.get(n), int) for n in _NUMBERS)):
+        raise ValueError("no check point")
+    steps, count = found.get("d") or [], found.get("n", 0)
+    if not isinstance(steps, list) or not 0 <= count <= _MOST_POPPED or (steps and len(steps) < count):
+        raise ValueError("no check point")
+    return found
 
 
 def _mark(database: Database, family: str, name: bytes, default: int) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 
 
 def pending(rmqctl: Any, name: str, what: str, *more: str) -> list[dict[str, Any]]:
@@ -89,6 +91,35 @@ def test_classic_transactions(name: str, rmqctl: Any) -> None:
     assert len(found) == 3
     assert {log[row["physical_offset"]]["tags"] for row in found} == {"TxOpen"}
     assert pending(rmqctl, "5.5.0-clean", "transaction") == []
+
+
+def test_pop_check_points_in_files(tmp_path: Any, rmqctl: Any) -> None:
+    """Three messages were popped, and the second one acknowledged; what the revive service has settled is left out."""
+    root = tmp_path / "store"
+    point = {"so": 0, "pt": 1_800_000_000_000, "it": 60_000, "bm": 0, "n": 3, "q": 0, "t": "Taken", "cid": "workers"}
+    point |= {"ro": 0, "d": [0, 1, 2], "bn": "a", "rp": "0", "sp": False}
+    names = {"t": "Taken", "q": 0, "so": 0, "pt": point["pt"], "bn": "a", "c": "workers"}
+    topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    bodies = [
+        ("ck", {**point, "pt": 1}), ("ck", point), ("ack", {**names, "ao": 1}), ("ck", {"cid": "odd"}), ("ck", [1]), ("ck", None),
+    ]  # fmt: skip
+    with StoreEngine.open(root) as engine:
+        for n in range(4):
+            engine.put(Message("Taken", b"body %d" % n, 0, {"UNIQ_KEY": f"key{n}"}))
+        for tags, body in bodies:
+            engine.put(Message(topic, json.dumps(body).encode(), 0, {"TAGS": tags}))
+    config = root / "config"
+    config.mkdir(exist_ok=True)
+    offsets = {"offsetTable": {f"{topic}@CID_RMQ_SYS_REVIVE_GROUP": {"0": 1}}}
+    (config / "consumerOffset.json").write_text(json.dumps(offsets))
+    found = [json.loads(line) for line in rmqctl("dump", root, "--pending", "pop", "-o", "jsonl").stdout.splitlines()]
+    assert [(row["queue_offset"], row["unique_key"], row["source"]) for row in found] == [
+        (0, "key0", topic),
+        (2, "key2", topic),
+    ]
+    assert {(row["group"], row["due_timestamp"], row["missing"]) for row in found} == {
+        ("workers", 1_800_000_060_000, None)
+    }
 
 
 def test_messages_that_cannot_be_read(tmp_path: Any, rmqctl: Any) -> None:
