@@ -47,8 +47,8 @@ def raw(value: Any) -> str | None:
 def expected(logs: Path, topic: str, *, committed: bool) -> list[Any]:
     """The records that a consumer should get."""
     store, found = open_store(str(logs)), []
-    for number in sorted(row["partition"] for row in store.topics(topic=topic)):
-        for row in store.query_offset(topic, number, 0, Filters(limit=1 << 30), read_committed=committed):
+    for number, first in sorted((row["partition"], row["log_start_offset"]) for row in store.topics(topic=topic)):
+        for row in store.query_offset(topic, number, first, Filters(limit=1 << 30), read_committed=committed):
             if row["kind"] == "record":
                 headers = [[raw(name), raw(value)] for name, value in row["headers"]]
                 found.append([number, row["offset"], row["timestamp"], raw(row["key"]), raw(row["value"]), headers])
