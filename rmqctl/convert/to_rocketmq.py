@@ -37,10 +37,14 @@ from rmqctl.rocketmq.engine.record import prepare
 from rmqctl.rocketmq.engine.topic_table import save_config, versioned
 from rmqctl.rocketmq.salvage.salvage import MOST_PLACEHOLDERS, Writer
 from rmqctl.rocketmq.state.config import CONFIG
+from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 
 _WINDOW, _LEAST_WINDOW, _MEMORY = 8 << 20, 256 << 10, 256 << 20
 _MOST_BODY = 64 << 20
 _SMALL_LOG = 4 << 20
+_EMPTY = (
+    f"records without a value are messages without a body: push consumers before {FIRST_WITH_EMPTY_BODIES} stop there"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +226,8 @@ def _write(
         if renumber:
             source.kept.append(record.offset)
         writer.put(number, place, data, stored)
+        if not record.value and config.release < FIRST_WITH_EMPTY_BODIES:
+            result.count("empty-values", 1, _EMPTY)
         queue.messages += 1
         advance(len(data) // 2)
     for source in sources:

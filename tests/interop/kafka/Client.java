@@ -29,8 +29,8 @@ public final class Client {
             String[] asked = line.split(" ");
             switch (asked[0]) {
                 case "read" -> read(words[0], asked[1], asked[2]);
+                case "resume" -> resume(words[0], asked[1], asked[2]);
                 case "write" -> write(words[0], asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
-                case "load" -> load(words[0], asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
                 default -> throw new IllegalArgumentException(line);
             }
             OUT.println(".");
@@ -60,6 +60,26 @@ public final class Client {
         }
     }
 
+    /** What a group gets of a topic from its committed offsets on; it fails where it has none. */
+    private static void resume(String server, String group, String topic) {
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        given.put("group.id", group);
+        given.put("auto.offset.reset", "none");
+        given.put("enable.auto.commit", "false");
+        try (KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            while (consumer.assignment().isEmpty()) {
+                consumer.poll(Duration.ofMillis(200)).forEach(Client::show);
+            }
+            Map<TopicPartition, Long> ends = consumer.endOffsets(consumer.assignment());
+            while (ends.entrySet().stream().anyMatch(e -> consumer.position(e.getKey()) < e.getValue())) {
+                consumer.poll(Duration.ofMillis(500)).forEach(Client::show);
+            }
+        }
+    }
+
     private static void show(ConsumerRecord<byte[], byte[]> record) {
         StringBuilder headers = new StringBuilder();
         for (Header header : record.headers()) {
@@ -73,25 +93,6 @@ public final class Client {
 
     private static String text(byte[] data) {
         return data == null ? "null" : '"' + Base64.getEncoder().encodeToString(data) + '"';
-    }
-
-    /** Many records of random bytes; the seconds that they took. */
-    private static void load(String server, String topic, int count, int size) throws Exception {
-        Properties given = new Properties();
-        given.put("bootstrap.servers", server);
-        given.put("acks", "1");
-        byte[] value = new byte[size];
-        new java.util.Random(1).nextBytes(value);
-        try (KafkaProducer<byte[], byte[]> producer =
-                new KafkaProducer<>(given, new ByteArraySerializer(), new ByteArraySerializer())) {
-            producer.partitionsFor(topic);
-            long begin = System.nanoTime();
-            for (int number = 0; number < count; number++) {
-                producer.send(new ProducerRecord<>(topic, value));
-            }
-            producer.flush();
-            OUT.printf("%.3f%n", (System.nanoTime() - begin) / 1e9);
-        }
     }
 
     /** Some records; with a transactional id as one transaction. */

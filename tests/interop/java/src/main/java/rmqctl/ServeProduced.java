@@ -95,7 +95,7 @@ public final class ServeProduced {
     }
 
     private static String base64(byte[] data) {
-        return Base64.getEncoder().encodeToString(data);
+        return data == null ? "" : Base64.getEncoder().encodeToString(data);
     }
 
     private static void query(DefaultMessageStore store, int keys) throws Exception {
