@@ -231,3 +231,14 @@ def test_many_at_once_are_the_same_bytes_as_one_batch_after_the_other(
     assert rmqctl("produce", tmp_path / "b", *words, "-o", "jsonl").exit_code == 0
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
     assert findings(tmp_path / "a") == []
+
+
+def test_places_that_are_no_log_directory_are_left_alone(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    rmqctl("produce", tmp_path / "logs", *KAFKA, "--topic", "t")
+    rmqctl("produce", tmp_path / "store", "--topic", "t", "--small")
+    for path in (tmp_path / "logs" / "t-0", tmp_path / "store"):
+        before = tree(path)
+        result = rmqctl("produce", path, "--format", "kafka", "--topic", "t")
+        assert (result.exit_code, "is not a log directory" in result.stderr) == (11, True)
+        assert tree(path) == before
+    assert rmqctl("produce", tmp_path / "logs" / "t-0", "--topic", "t").exit_code == 11
