@@ -24,7 +24,7 @@ from rmqctl.kafka.reference import Record
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
-_ROOM = 8 << 20
+_ROOM = 2 << 20
 """Bytes of a matrix."""
 _FEW = 8
 """Batches that are not worth a matrix."""

@@ -31,6 +31,7 @@ public final class Client {
                 case "read" -> read(words[0], asked[1], asked[2]);
                 case "resume" -> resume(words[0], asked[1], asked[2]);
                 case "write" -> write(words[0], asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
+                case "load" -> load(words[0], asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
                 default -> throw new IllegalArgumentException(line);
             }
             OUT.println(".");
@@ -93,6 +94,25 @@ public final class Client {
 
     private static String text(byte[] data) {
         return data == null ? "null" : '"' + Base64.getEncoder().encodeToString(data) + '"';
+    }
+
+    /** Many records of random bytes; the seconds that they took. */
+    private static void load(String server, String topic, int count, int size) throws Exception {
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        given.put("acks", "1");
+        byte[] value = new byte[size];
+        new java.util.Random(1).nextBytes(value);
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(given, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.partitionsFor(topic);
+            long begin = System.nanoTime();
+            for (int number = 0; number < count; number++) {
+                producer.send(new ProducerRecord<>(topic, value));
+            }
+            producer.flush();
+            OUT.printf("%.3f%n", (System.nanoTime() - begin) / 1e9);
+        }
     }
 
     /** Some records; with a transactional id as one transaction. */
