@@ -11,7 +11,8 @@ import pytest
 from fixtures import golden
 from tests.interop.conftest import Judges
 from tests.interop.judge import Judge, has_java, settings_of
-from tests.rocketmq.repair.test_databases import CFG, CQ, LITE, MESSAGES, MIX, MSG, QUEUES, SEPARATE
+from tests.interop.test_brokers import run
+from tests.rocketmq.repair.test_databases import CFG, CQ, LITE, MESSAGES, MIX, MSG, POP, QUEUES, SEPARATE
 from tests.rocketmq.repair.test_databases import DAMAGES as ROWS
 from tests.rocketmq.verify.test_databases import edit
 
@@ -27,7 +28,8 @@ FILES = [
     for gone in ("*.sst", "MANIFEST-*")
 ]
 TWINS = ((CQ, "consumequeue/CqOrders"), (LITE, "consumequeue/LtOrders"))
-_DAY = 86_400_000
+OWN = ("namesrvAddr", "listenPort", "haListenPort", "brokerIP1", "brokerName", "brokerId", "fileReservedTime")
+"""Settings that the program chooses itself."""
 
 
 def damaged(directory: Path) -> Iterator[tuple[str, str, Path]]:
@@ -80,3 +82,32 @@ def test_repaired_stores_answer_as_before(judges: Judges, tmp_path: Path, rmqctl
         problems += [(store, *wrong) for wrong in wrong_answers(judge, store, name)]
         assert judge.ask(store, "stop", root), store
     assert problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "paths", "topics"),
+    [
+        (CFG, ("config/metadata", QUEUES), ("CfgOrders", "CfgLog")),
+        (POP, ("kvStore",), ("PkOrders", "PkLog")),
+    ],
+)
+def test_whole_brokers_start(
+    name: str,
+    paths: tuple[str, ...],
+    topics: tuple[str, ...],
+    compiled: Path,
+    tmp_path: Path,
+    rmqctl: Callable[..., Any],
+) -> None:
+    """With configuration and pop state that were read block by block: consumers get every message, producers go on."""
+    root = golden.unpack(name, tmp_path)
+    for file in (file for path in paths for file in (root / path).glob("MANIFEST-*")):
+        file.write_bytes(b"\xa5" * file.stat().st_size)
+    conf = golden.write_broker_conf(name, tmp_path / "broker.conf")
+    done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+    assert done.exit_code == 0, done.stdout + done.stderr
+    given = {key: value for key, value in golden.broker_conf(name).items() if key not in OWN}
+    answer = run(compiled, RELEASE, root, topics, 5, settings_of(given))
+    ranges = [a for a in golden.oracle(name)["answers"] if a.get("q") == "range" and a["topic"] in topics]
+    assert len(answer["received"]) == sum(a["max"] - a["min"] for a in ranges) > 0
+    assert len(answer["sent"]) == 5

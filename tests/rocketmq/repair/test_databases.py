@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from rmqctl.rocketmq.store.databases import open_database
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.verify.test_databases import edit
 
-pytest.importorskip("rocksdict")
+rocksdict = pytest.importorskip("rocksdict")
 Golden = Callable[[str], Path]
 Damage = Callable[[Any], None]
 CQ, MIX, CFG, LITE, MSG, POP = (
@@ -280,3 +281,54 @@ def test_rebuild_without_the_extra(rmqctl: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     assert rmqctl("rebuild", stores.pristine(CQ)).exit_code == 14
     assert rmqctl("rebuild", stores.pristine(MSG), "--index").exit_code == 14
+
+
+# --- anything ---------------------------------------------------------------------------------------
+
+
+def any_rows(database: Any, families: list[str], rng: random.Random) -> None:
+    """Bits, cuts, other bytes and deletions in keys and values of every family."""
+    for family in families:
+        rows = database if family == "default" else database.get_column_family(family)
+        there = [(bytes(key), bytes(value)) for key, value in rows.items()]
+        for key, value in rng.sample(there, min(len(there), 4)):
+            left = (rng.randbytes(len(key)), key[: rng.randint(1, len(key))], flipped(key, rng), key)
+            right = (rng.randbytes(len(value)), value[: rng.randint(0, len(value))], flipped(value, rng), value)
+            if rng.random() < 0.3:
+                del rows[key]
+            rows[rng.choice(left)] = rng.choice(right)
+
+
+def flipped(data: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(data or b"\0")
+    changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def any_file(directory: Path, rng: random.Random) -> None:
+    """A file that is gone, cut, or holds other bytes."""
+    file = rng.choice([f for f in sorted(directory.iterdir()) if f.is_file() and f.stat().st_size])
+    data = file.read_bytes()
+    made = (None, data[: rng.randrange(len(data))], flipped(data, rng), rng.randbytes(len(data)))[rng.randrange(4)]
+    file.unlink() if made is None else file.write_bytes(made)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
+def test_any_damage_is_found_and_mended_without_a_traceback(seed: int, golden: Golden, rmqctl: Any) -> None:
+    rng = random.Random(seed)
+    name, path = rng.choice([
+        (CQ, SEPARATE), (CFG, QUEUES), (CFG, "config/metadata"), (MSG, MESSAGES), (POP, "kvStore"), (LITE, SEPARATE),
+        ("5.5.0-rdbcfgv2-crash", "config/rdb"),
+    ])  # fmt: skip
+    root = golden(name)
+    if rng.random() < 0.6:
+        families = rocksdict.Rdict.list_cf(str(root / path), rocksdict.Options(raw_mode=True))
+        edit(root / path, lambda database: any_rows(database, list(families), rng))
+        (root / path / "rocksdict-config.json").unlink()
+    else:
+        any_file(root / path, rng)
+    for command in ("verify", "recover", "lag"):
+        assert rmqctl(command, root, "-o", "json").exit_code in (0, 1, 10, 11)
+    rmqctl("repair", root, "--apply", "--yes")
+    left = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    assert [f for f in left if f["severity"] != "note" and f["id"] != "database.unreadable"] == []
