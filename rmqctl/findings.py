@@ -8,9 +8,12 @@ match on ``id``, which never changes once released.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 _KIND_MODULES = ("rmqctl.rocketmq.findings", "rmqctl.kafka.finding_kinds")
@@ -123,10 +126,19 @@ def register(*kinds: FindingKind) -> None:
 
 
 def all_kinds() -> list[FindingKind]:
-    """Every kind of finding, in the order declared."""
-    for module in _KIND_MODULES:
-        import_module(module)
-    return list(_registry.values())
+    """Every kind of finding: those of both families, then each family's in the order of its modules."""
+    modules = [sys.modules[__name__], *map(import_module, _KIND_MODULES)]
+    placed = {kind.id: kind for module in modules for kind in _kinds_in(module)}
+    return list({**placed, **_registry}.values())
+
+
+def _kinds_in(module: ModuleType) -> Iterator[FindingKind]:
+    """The kinds that a module declares, or names of others, and those of the modules in it."""
+    for value in list(vars(module).values()):
+        if isinstance(value, FindingKind):
+            yield value
+        elif isinstance(value, ModuleType) and value.__name__.startswith(f"{module.__name__}."):
+            yield from _kinds_in(value)
 
 
 # --- how two stores of any family can differ: A is the one named first, B the other ------------------
