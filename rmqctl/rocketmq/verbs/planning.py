@@ -158,6 +158,7 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     from rmqctl.rocketmq.rebuild.rebuild import building
     from rmqctl.rocketmq.repair.mending import BodyDamage
     from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
+    from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
     shared = asked.processes or processes_for(sum(f.size for f in store.log_files))
     outside = tuple(map(str, answer.intent.outside))
@@ -184,6 +185,7 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     answer.annotate, answer.check = annotate, lambda: complaints(store, found, shared)
     answer.is_no_after = bool(found.after or found.refusal)
     answer.is_no = answer.is_no_after or bool(steps)
+    answer.error = Verification(store, VerifyOptions()).incomplete
     answer.remarks += _assumptions(found)
     answer.hints += _what_loses_less(found, options.replica is None, body_damage is BodyDamage.PLACEHOLDER)
 

@@ -17,6 +17,7 @@ from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TI
 from rmqctl.rocketmq.index.files import index_entries, is_written
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
@@ -102,12 +103,14 @@ class Verification:
 
     @property
     def incomplete(self) -> MissingExtra | None:
-        """Queues that were to be compared with the log are in RocksDB, and its package is not installed."""
+        """Parts that were to be checked are in RocksDB, and its package is not installed."""
         wanted = self.options.cross and self.options.level is not Level.QUICK
         if wanted and (self.store.is_rocksdb or self.store.has_light_database) and not can_read():
             return MissingExtra("comparing RocksDB queues with the log", "rocksdb")
         if wanted and not can_read() and (is_written(self.store) is None or has_database(self.store, POP)):
             return MissingExtra("comparing messages in RocksDB with the log", "rocksdb")
+        if wanted and not can_read() and has_stored_config(self.store):
+            return MissingExtra("checking configuration in RocksDB", "rocksdb")
         return None
 
     def summary(self) -> dict[str, Any]:

@@ -119,3 +119,12 @@ def test_lite_topics_name_their_parent(rmqctl: Any) -> None:
     offsets = broker["consumerOffsets"] | {key: {"0": n} for key, n in broker["lmqConsumerOffsets"].items()}
     groups = {f"{topic}@{group}": {"0": n} for topic, row in lite.items() for group, n in row["groups"].items()}
     assert groups == {key: own for key, own in offsets.items() if key.startswith("%LMQ%$")}
+
+
+@pytest.mark.parametrize("command", ["verify", "recover", "repair"])
+@pytest.mark.parametrize("name", ["5.5.0-rdbmsg-clean", "5.5.0-rdbpop-clean", "5.5.0-rdbcfgv2-clean"])
+def test_checks_without_the_extra_are_no_poorer_answer(
+    command: str, name: str, rmqctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    assert rmqctl(command, golden.pristine(name)).exit_code == 14
