@@ -164,6 +164,14 @@ LOG_SIZE = declare(
     "Fine if maxMessageSize was raised; give --broker-conf to say so.",
     see="spec 2.8, 14.30",
 )
+LOG_PORT = declare(
+    "log.port",
+    _E,
+    "The port of a host is none (0 to 65535): no client can decode the record, nor what follows it in an answer.",
+    "Replace the record, so that the others are read: `rmqctl repair --neutralize OFFSET`.",
+    broker="Stores and serves it; MessageDecoder.decode gives nothing, and a client drops the rest of the answer.",
+    see="spec 2.5",
+)
 LOG_EMPTY_BODY = declare(
     "log.empty-body",
     _N,

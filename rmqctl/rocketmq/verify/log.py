@@ -22,6 +22,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_BODY_CRC,
     LOG_EMPTY_BODY,
     LOG_PHYSICAL_OFFSET,
+    LOG_PORT,
     LOG_PROPERTIES_LOST,
     LOG_QUEUE_OFFSET,
     LOG_SIZE,
@@ -29,7 +30,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_TOPIC,
     LOG_V2,
 )
-from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, Texts
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import body_crcs, property_crc_findings, reserved_findings
@@ -42,7 +43,8 @@ DEFAULT_MAX_MESSAGE = 4 << 20
 RECORD_MARGIN = 64 << 10
 FIRST_WITH_V2 = Release(5, 1, 0)
 MISPLACING = (LOG_QUEUE_OFFSET, LOG_PHYSICAL_OFFSET, LOG_TOPIC)
-_HARMLESS = (LOG_STORE_TIME, LOG_SIZE)
+_HARMLESS = (LOG_STORE_TIME, LOG_SIZE, LOG_PORT)
+_LARGEST_PORT = 0xFFFF
 _TOPIC = re.compile(rb"[%|a-zA-Z0-9_\-+.]+")
 
 
@@ -104,7 +106,7 @@ class LogChecker:
             return findings
         self._continuity.topics(found)
         findings += self._topics(block)
-        findings += _sizes(block, self.max_message)
+        findings += [*_sizes(block, self.max_message), *_ports(block)]
         if self.bodies:
             findings += [*_body_crc(block), *self._compression(block), *_properties(block, found.properties)]
         self._note(block)
@@ -198,6 +200,18 @@ def body_crc_finding(block: Block, row: int, stored: int, computed: int) -> Find
     """The finding for a body that does not match its CRC; offset and size are those of the body."""
     at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
     return _record_finding(LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
+
+
+def _ports(block: Block) -> list[Finding]:
+    """Hosts whose port is none; offset and size are those of the port."""
+    found = []
+    for name in ("born_port", "store_port"):
+        ports = block[name]
+        for row in np.flatnonzero((ports < 0) | (ports > _LARGEST_PORT)).tolist():
+            at = int(block.position[row] + head_offsets(name)[block.variant[row]])
+            message = f"the {name.replace('_port', '')} host has port {int(ports[row])}"
+            found.append(_record_finding(LOG_PORT, block, row, at, 4, message))
+    return found
 
 
 def _sizes(block: Block, max_message: int) -> list[Finding]:

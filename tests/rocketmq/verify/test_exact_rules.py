@@ -139,3 +139,13 @@ def test_the_last_record_and_the_last_unit_before_files_made_ahead(name: str, tm
         newest.with_name(f"{int(newest.name) + newest.stat().st_size:020d}").write_bytes(bytes(newest.stat().st_size))
     after = {queue.key: last_unit(queue) for queue in queues_of(open_store_at(str(root)).queues(QUEUES))}
     assert {key: None if unit is None else unit.tolist() for key, unit in after.items()} == before
+
+
+@pytest.mark.parametrize(("at", "host"), [(52, "born"), (68, "store")])
+@pytest.mark.parametrize(("port", "is_wrong"), [(0, False), (0xFFFF, False), (0x10000, True), (-1, True)])
+def test_ports(at: int, host: str, port: int, is_wrong: bool) -> None:
+    """Java makes no address of another, and its client drops the record and all that follow it in an answer."""
+    data = bytearray(record(b"body", 0))
+    data[at : at + 4] = port.to_bytes(4, "big", signed=True)
+    found = [(f.kind.id, f.offset, f.size, f.level, f.message) for f in check(bytes(data))]
+    assert found == ([("log.port", at, 4, "error", f"the {host} host has port {port}")] if is_wrong else [])
