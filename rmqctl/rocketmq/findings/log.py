@@ -168,7 +168,7 @@ LOG_PORT = declare(
     "log.port",
     _E,
     "The port of a host is none (0 to 65535): no client can decode the record, nor what follows it in an answer.",
-    "Replace the record, so that the others are read: `rmqctl repair --neutralize OFFSET`.",
+    "`rmqctl repair` puts zeros into the port's upper bytes, so that the record and the others are read.",
     broker="Stores and serves it; MessageDecoder.decode gives nothing, and a client drops the rest of the answer.",
     see="spec 2.5",
 )

@@ -28,7 +28,7 @@ from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, 
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
-from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, SMALLEST, why_not_inflated
+from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, SMALLEST, head_offset, variant_of, why_not_inflated
 from rmqctl.rocketmq.repair.queue_references import Claim
 from rmqctl.text import number_of
 
@@ -191,6 +191,16 @@ class Mended:
 def layout_variant(raw: bytes) -> int:
     """Number of the layout variant of a whole record."""
     return (int.from_bytes(raw[36:40], "big") >> 4 & 3) | (4 if raw[7] == 0xAB else 0)
+
+
+def mend_ports(raw: bytes) -> Mended:
+    """Ports of hosts made such that a client can decode the record: their upper two bytes are always zero."""
+    variant = variant_of(*(int.from_bytes(raw[at : at + 4], "big", signed=True) for at in (4, _AT)))
+    record = bytearray(raw)
+    for at in (head_offset(name, variant or 0) for name in ("born_port", "store_port")):
+        record[at : at + 2] = bytes(2)
+    what = "put zeros into the upper bytes of a host's port"
+    return Mended(resealed(bytes(record)), what, "no port has others; clients decode the record again", is_exact=False)
 
 
 def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:

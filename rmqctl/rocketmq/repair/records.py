@@ -24,6 +24,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_BODY_CRC,
     LOG_COMPRESSION,
     LOG_PHYSICAL_OFFSET,
+    LOG_PORT,
     LOG_PROPERTIES_LOST,
     LOG_PROPERTY_CRC,
     LOG_STORE_TIME,
@@ -37,6 +38,7 @@ from rmqctl.rocketmq.repair.heal import (
     heal,
     heal_property_crc,
     mend_compression,
+    mend_ports,
     mend_properties,
     with_store_time,
 )
@@ -299,6 +301,8 @@ class RecordMender:
     def _by_kind(self, finding: Finding, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
         if finding.kind is LOG_PROPERTY_CRC:
             return heal_property_crc(raw)
+        if finding.kind is LOG_PORT:
+            return mend_ports(raw)
         if finding.kind is LOG_PROPERTIES_LOST:
             return mend_properties(raw, closed=self._closes_properties(physical, raw))
         if finding.kind is LOG_COMPRESSION and finding.level is not Severity.NOTE:

@@ -123,3 +123,18 @@ def test_the_queue_offset_of_an_inner_batch(at: int, tmp_path: Path) -> None:
         built = tmp_path / f"built-{record['commitLogOffset']}"
         apply(plan_repair(open_store_at(str(root)), RepairOptions(), built).plan, journal_dir=built / "journal")
         assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["4.9.8-crash", "5.5.0-clean"])
+@pytest.mark.parametrize("at", [52, 68])
+def test_a_port_that_is_none(name: str, at: int, tmp_path: Path) -> None:
+    """The three bytes in front of its last: the upper two are put right, the address and the rest stay."""
+    root = golden.unpack(name, tmp_path)
+    record = next(t for t in golden.truth(name) if t["kind"] == "msg" and t["commitLogOffset"] > 3000)
+    path, place = root / "commitlog" / f"{0:020d}", record["commitLogOffset"] + at
+    before = path.read_bytes()
+    path.write_bytes(before[:place] + b"\xd5\x83" + before[place + 2 :])
+    repair = plan_repair(open_store_at(str(root)), RepairOptions(), tmp_path)
+    assert [step.id for step in repair.plan.steps if step.id.startswith("log.")] == ["log.port"]
+    apply(repair.plan, journal_dir=tmp_path / "journal")
+    assert path.read_bytes() == before
