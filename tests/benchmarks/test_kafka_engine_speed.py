@@ -75,7 +75,7 @@ def test_produce_against_a_broker(root: Path) -> None:
     with KafkaEngine.open(root / "logs") as engine:
         make_topics(engine, OPTIONS)
     java, ours = list[float](), list[float]()
-    with Node(RELEASES[0], root / "logs", root) as node:
+    with Node(RELEASES[0], root / "logs", root, for_speed=True) as node:
         node.ask("load", "t", RECORDS // 2, 1024)
         for number in range(ROUNDS):
             java += node.ask("load", "t", RECORDS, 1024)

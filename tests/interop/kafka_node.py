@@ -46,8 +46,10 @@ class Node:
         log: what it said.
     """
 
-    def __init__(self, release: str, logs: Path, work: Path, settings: dict[str, Any] | None = None) -> None:
-        self.classes = class_path(release, work)
+    def __init__(
+        self, release: str, logs: Path, work: Path, settings: dict[str, Any] | None = None, *, for_speed: bool = False
+    ) -> None:
+        self.classes, self._for_speed = class_path(release, work), for_speed
         self.home = work / f"node-{time.monotonic_ns()}"
         self.home.mkdir()
         self.port, controller = free_port(), free_port()
@@ -66,7 +68,8 @@ class Node:
         self._client: subprocess.Popen[str] | None = None
 
     def _start(self, *words: str, memory: str, **streams: Any) -> subprocess.Popen[Any]:
-        options = [f"-Xmx{memory}", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]
+        compiler = [] if self._for_speed else ["-XX:TieredStopAtLevel=1"]  # compiles quickly rather than well
+        options = [f"-Xmx{memory}", *compiler, "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]
         command = ["java", *options, "-cp", self.classes, *words]
         out = streams.pop("out", None)
         if out is not None:
@@ -113,7 +116,7 @@ class Node:
         assert self._client.stdout is not None
         self._client.stdin.write(" ".join(map(str, words)) + "\n")
         self._client.stdin.flush()
-        found = []
+        found = list[Any]()
         for line in self._client.stdout:
             if line == ".\n":
                 return found
