@@ -142,22 +142,29 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-class Counted:
-    """Records and bytes by partition and CRC, of each part: few rows leave a task."""
+def counted(records: Table) -> Table:
+    """A table of counts instead of rows."""
 
-    def __init__(self, records: Table) -> None:
-        self._records = records
+    class Counted:  # of a function, so that it travels with its code
+        """Records and bytes by partition and CRC, of each part: few rows leave a task."""
 
-    def schema(self) -> pa.Schema:
-        return pa.schema([("partition", pa.int32()), ("crc_ok", pa.bool_()), ("n", pa.int64()), ("bytes", pa.int64())])
+        def __init__(self, records: Table) -> None:
+            self._records = records
 
-    def parts(self) -> Sequence[Any]:
-        return self._records.parts()
+        def schema(self) -> pa.Schema:
+            return pa.schema(
+                [("partition", pa.int32()), ("crc_ok", pa.bool_()), ("n", pa.int64()), ("bytes", pa.int64())]
+            )
 
-    def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        found = pa.Table.from_batches(self._records.read(part)).group_by(["partition", "crc_ok"])
-        made = found.aggregate([("size", "count"), ("size", "sum")]).rename_columns(self.schema().names)
-        yield from made.cast(self.schema()).combine_chunks().to_batches()
+        def parts(self) -> Sequence[Any]:
+            return self._records.parts()
+
+        def read(self, part: Any) -> Iterator[pa.RecordBatch]:
+            found = pa.Table.from_batches(self._records.read(part)).group_by(["partition", "crc_ok"])
+            made = found.aggregate([("size", "count"), ("size", "sum")]).rename_columns(self.schema().names)
+            yield from made.cast(self.schema()).combine_chunks().to_batches()
+
+    return Counted(records)
 
 
 def test_kafka(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
@@ -171,7 +178,7 @@ def test_kafka(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
 
     def counts() -> None:
         asked = tables_of("kafkalog", {"path": str(logs), "columns": "partition,size,crc_ok"}).for_cores(2)
-        found = frame(spark, Counted(asked.table("records"))).groupBy("partition", "crc_ok").sum("n", "bytes")
+        found = frame(spark, counted(asked.table("records"))).groupBy("partition", "crc_ok").sum("n", "bytes")
         assert len(found.collect()) == 4
 
     def local() -> None:
