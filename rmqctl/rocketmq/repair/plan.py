@@ -43,6 +43,7 @@ from rmqctl.rocketmq.repair.placeholder import blank
 from rmqctl.rocketmq.repair.queue_references import claims_into
 from rmqctl.rocketmq.repair.records import RecordMender, displaced_steps, neutralize_step
 from rmqctl.rocketmq.state.releases import release_range
+from rmqctl.rocketmq.store.databases import databases_of
 from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
@@ -272,7 +273,8 @@ class _Planner:
         self._take(expired_steps(self.store, found))
         cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
         self._take(queue_steps(self.store, [*found, *self._undispatched], self._room(), cut))
-        self._take(database_steps(self.store, found, self._room()))
+        if databases_of(self.store):
+            self._take(database_steps(self.store, found, self._room()))
         self._take(hollow_steps(self.store))
         self._take(timer_steps(self.store, found))
         self._take(index_steps(self.store, found, self._room()))
