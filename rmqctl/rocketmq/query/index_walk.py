@@ -25,7 +25,6 @@ from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index
 from rmqctl.rocketmq.index.files import IndexEntry, IndexFile
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, instant, span
-from rmqctl.rocketmq.queues.log_end import log_end
 from rmqctl.rocketmq.store.databases import MESSAGES, Database, open_database
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import integer
@@ -310,6 +309,8 @@ class MessageIndex:
         """
         begin, end = times
         if begin <= 0 or end >= FOREVER:
+            from rmqctl.rocketmq.queues.log_end import log_end  # imports NumPy, which files do without
+
             now = log_end(self._store).store_timestamp or 0
             begin, end = now - self._days * _DAY_MS, now
             trace.add(MESSAGES, "times", f"no begin or no end: the last {self._days} days, {span(begin, end)}")
