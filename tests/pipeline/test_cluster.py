@@ -190,4 +190,4 @@ def test_an_executor_that_comes_late_is_waited_for(tmp_path: Path) -> None:
         empty.workers.append(empty.add_worker())
         out, error = process.communicate(timeout=300)
     assert process.returncode == 0, error.decode()
-    assert json.loads(out)["all"][0]["messages"] == len(truths.expected(STORE))
+    assert json.loads(out)["all"][0]["records"] == len(truths.expected(STORE))
