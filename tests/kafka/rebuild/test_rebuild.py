@@ -85,7 +85,11 @@ def test_all_of_them_are_made_again(name: str, tmp_path: Path) -> None:
     equal = [
         p for p in derived(golden.pristine(name)) if _bytes(p) == _bytes(root / p.relative_to(golden.pristine(name)))
     ]
-    assert len(equal) > 0.6 * len(derived(golden.pristine(name)))
+    if name.startswith("2.8.2"):  # only ZooKeeper knows how far index entries are apart; snapshots need no setting
+        made = [p for p in root.rglob("*.snapshot") if (golden.pristine(name) / p.relative_to(root)).exists()]
+        assert len([p for p in equal if p.suffix == ".snapshot"]) == len(made) > 20
+    else:
+        assert len(equal) > 0.6 * len(derived(golden.pristine(name)))
 
 
 def _bytes(path: Path) -> bytes | None:
