@@ -11,17 +11,20 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rmqctl.errors import RmqctlError
+from rmqctl.text import number_of
 
 if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
+    from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.repair import Applied, Plan
+    from rmqctl.repair.edits import Step
 
 Row = Mapping[str, Any]
 """JSON-ready: keys of the contract, bytes allowed where text stands."""
@@ -255,3 +258,74 @@ class Proposal(Answer):
             lock=self.lock,
             advance=advance,
         )
+
+
+# --- the repair of a store as a proposal --------------------------------------------------------------
+
+
+class Planned(Protocol):
+    """A repair as the planner of a family leaves it.
+
+    Attributes:
+        plan: its steps.
+        left: steps that change nothing and say why.
+        before, after: errors and warnings of the store as it is, and as it would be.
+        refusal: what a broker would still do to the result, one phrase; "" for nothing.
+    """
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def left(self) -> Sequence[Step]: ...
+
+    @property
+    def before(self) -> Sequence[Finding]: ...
+
+    @property
+    def after(self) -> Sequence[Finding]: ...
+
+    @property
+    def refusal(self) -> str: ...
+
+
+def show_repair(answer: Proposal, found: Planned, loses: str) -> None:
+    """Fill a proposal with a repair: its plan, its rows, its document, its sentence and its exit status.
+
+    Args:
+        loses: what the sentence says of what is given up.
+    """
+    from rmqctl.repair.rendering import step_row
+
+    steps, left = found.plan.steps, found.left
+    answer.plan = found.plan if steps else None
+    answer.shown = replace(found.plan, steps=(*steps, *left))
+    answer.rows = [step_row(step) for step in answer.shown.steps]
+    summary = {
+        "steps": len(steps),
+        "left": len(left),
+        "loses": sum(step.loses for step in steps),
+        "before": len(found.before),
+        "after": len(found.after),
+        "remaining": [finding.row() for finding in found.after],
+        "refusal": found.refusal,
+    }
+    answer.document = lambda: {
+        "summary": summary,
+        "steps": [step_row(step) for step in steps],
+        "left": [step_row(step) for step in left],
+    }
+    answer.summary = lambda: {"kind": "summary", **summary}
+    answer.closing = [_repair_sentence(found, loses)]
+    answer.is_no_after = bool(found.after or found.refusal)
+    answer.is_no = answer.is_no_after or bool(steps)
+
+
+def _repair_sentence(found: Planned, loses: str) -> str:
+    if not found.before and not found.plan.steps:
+        return "nothing is wrong"
+    count = len(found.before)
+    wrong = f"{count:,} errors and warnings" if count != 1 else "one error or warning"
+    after = f"{len(found.after):,} would be left" if found.after else "none would be left"
+    refusal = f"; {found.refusal}" if found.refusal else ""
+    return f"{number_of(len(found.plan.steps), 'step')} for {wrong}; {loses}; {after}{refusal}"

@@ -1,9 +1,10 @@
-"""A verification as an answer, whatever the family: findings as they come, remedies once an id, one summary."""
+"""Verifications and comparisons as answers, whatever the family: findings as they come, one summary."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from rmqctl.answer import Answer, Row, Section
@@ -74,3 +75,53 @@ def _sentence(s: dict[str, Any]) -> str:
     counts = ", ".join(number_of(n, word) for word, n in s["findings"].items() if n) or "nothing wrong"
     what = f"{number_of(s['files'], 'file')}, {number_of(s['messages'], 'message')}, {s['bytes']:,} bytes of log"
     return f"{what}, level {s['level']}: {counts} ({s['seconds']:.1f} s)"
+
+
+# --- comparisons --------------------------------------------------------------------------------------
+
+
+class Comparison(Protocol):
+    """One comparison of two stores of a family."""
+
+    @property
+    def is_different(self) -> bool:
+        """Whether anything differs; known once :meth:`findings` has been read."""
+        ...
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield all differences in order."""
+        ...
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was counted, once :meth:`findings` has been read."""
+        ...
+
+
+def show_comparison(
+    answer: Answer, found: Comparison, sentences: Callable[[dict[str, Any]], Iterator[str]], limit: int | None
+) -> Answer:
+    """Fill the answer of `diff`: its rows are differences, and a difference makes it a "no".
+
+    Args:
+        sentences: of a summary, below the table.
+        limit: rows to show at most; the others are counted.
+    """
+
+    def rows() -> Iterator[Row]:
+        findings = found.findings()
+        yield from (finding.row() for finding in islice(findings, limit))
+        for _ in findings:  # counted, not shown
+            pass
+        answer.is_no = found.is_different
+
+    def document() -> Row:
+        findings = list(rows())
+        return {"summary": found.summary(), "findings": findings}
+
+    def sections() -> Iterator[Section]:
+        yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
+        yield Section(lines=sentences(found.summary()))
+
+    answer.rows, answer.document, answer.sections = rows(), document, sections
+    answer.summary = lambda: {"kind": "summary", **found.summary()}
+    return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.release import Release
 from rmqctl.tables import Share
 from rmqctl.text import number_of
+from rmqctl.verification import show_comparison
 
 _PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
 _LAST_WITH_BOTH = COMPARED[1]
@@ -111,8 +111,6 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
 
 # --- diff ---------------------------------------------------------------------------------------------
 
-_DIFFERENCES = ("severity", "id", "file", "offset", "size", "message")
-
 
 def diff(
     places: tuple[LogDirectories, LogDirectories],
@@ -129,25 +127,7 @@ def diff(
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")
     found = Diff(one, two, by_batch=by == "physical", advance=answer.advance, share=share)
-
-    def rows() -> Iterator[Row]:
-        findings = found.findings()
-        yield from (finding.row() for finding in islice(findings, limit))
-        for _ in findings:  # counted, not shown
-            pass
-        answer.is_no = found.is_different
-
-    def document() -> Row:
-        findings = list(rows())
-        return {"summary": found.summary(), "findings": findings}
-
-    def sections() -> Iterator[Section]:
-        yield Section(rows=answer.rows, columns=_DIFFERENCES)
-        yield Section(lines=_diff_sentences(found.summary()))
-
-    answer.rows, answer.document, answer.sections = rows(), document, sections
-    answer.summary = lambda: {"kind": "summary", **found.summary()}
-    return answer
+    return show_comparison(answer, found, _diff_sentences, limit)
 
 
 def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rmqctl.answer import Proposal, Row, Section, staging
+from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree
@@ -18,11 +18,7 @@ from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
 from rmqctl.repair.preconditions import POINTER
-from rmqctl.repair.rendering import step_row
 from rmqctl.text import number_of
-
-if TYPE_CHECKING:
-    from rmqctl.kafka.repair.plan import Repair
 
 _WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replace": "wrong", "remove": "of nothing"}
 
@@ -214,45 +210,10 @@ def _plan_repair(
         asked.processes,
     )  # fmt: skip
     found = plan_repair(directory, options, staged.enter_context(staging(directory.root, answer.intent)))
-    steps, kept = found.plan.steps, found.left
-    answer.plan = found.plan if steps else None
-    answer.shown = replace(found.plan, steps=(*steps, *kept))
-    answer.rows = [step_row(step) for step in answer.shown.steps]
-    summary = _repair_summary(found)
-    answer.document = lambda: {
-        "summary": summary,
-        "steps": [step_row(step) for step in steps],
-        "left": [step_row(step) for step in kept],
-    }
-    answer.summary = lambda: {"kind": "summary", **summary}
+    given_up = sum(step.loses for step in found.plan.steps)
+    show_repair(answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up")
+    assert answer.shown is not None
     answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
-    answer.closing = [_repair_sentence(summary)]
     answer.check = lambda: complaints(opened_again(directory).directories[0], found)
-    answer.is_no_after = bool(found.after or found.refusal)
-    answer.is_no = answer.is_no_after or bool(steps)
-    given_up = sum(step.loses for step in steps)
     if given_up and not asked.replicas:
         answer.hints.append(f"{number_of(given_up, 'record')} would be given up: --from DIR takes them from a replica")
-
-
-def _repair_summary(found: Repair) -> dict[str, Any]:
-    return {
-        "steps": len(found.plan.steps),
-        "left": len(found.left),
-        "loses": sum(step.loses for step in found.plan.steps),
-        "before": len(found.before),
-        "after": len(found.after),
-        "remaining": [finding.row() for finding in found.after],
-        "refusal": found.refusal,
-    }
-
-
-def _repair_sentence(s: Mapping[str, Any]) -> str:
-    if not s["before"] and not s["steps"]:
-        return "nothing is wrong"
-    steps = f"{number_of(s['steps'], 'step')}"
-    found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
-    loses = f"{number_of(s['loses'], 'record')} given up" if s["loses"] else "no record given up"
-    after = f"{s['after']:,} would be left" if s["after"] else "none would be left"
-    refusal = f"; {s['refusal']}" if s["refusal"] else ""
-    return f"{steps} for {found}; {loses}; {after}{refusal}"

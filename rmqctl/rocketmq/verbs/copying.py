@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl import election
-from rmqctl.answer import Answer, Row, Section
+from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import number_of
+from rmqctl.verification import show_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,9 +80,6 @@ def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
 # --- diff ---------------------------------------------------------------------------------------------
 
 
-_DIFFERENCES = ("severity", "id", "file", "offset", "size", "message")
-
-
 def diff(sides: tuple[Side, Side], *, by: str, queues: bool, limit: int | None, share: Any) -> Answer:
     """List what two stores or logs do not have in common.
 
@@ -95,25 +92,7 @@ def diff(sides: tuple[Side, Side], *, by: str, queues: bool, limit: int | None, 
         found = Diff(*sides, options, answer.advance)
     else:
         answer, found = Answer(), Diff(*sides, options, share=share)
-
-    def rows() -> Iterator[Row]:
-        findings = found.findings()
-        yield from (finding.row() for finding in islice(findings, limit))
-        for _ in findings:  # counted, not shown
-            pass
-        answer.is_no = found.is_different
-
-    def document() -> Row:
-        findings = list(rows())
-        return {"summary": found.summary(), "findings": findings}
-
-    def sections() -> Iterator[Section]:
-        yield Section(rows=answer.rows, columns=_DIFFERENCES)
-        yield Section(lines=_diff_sentences(found.summary()))
-
-    answer.rows, answer.document, answer.sections = rows(), document, sections
-    answer.summary = lambda: {"kind": "summary", **found.summary()}
-    return answer
+    return show_comparison(answer, found, _diff_sentences, limit)
 
 
 def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:

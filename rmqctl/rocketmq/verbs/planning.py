@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.answer import Proposal, Row, Section, staging
+from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.release import Release
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -154,7 +154,6 @@ def repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal) -> Pro
 
 
 def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, staged: ExitStack) -> None:
-    from rmqctl.repair.rendering import step_row
     from rmqctl.rocketmq.rebuild.rebuild import building
     from rmqctl.rocketmq.repair.mending import BodyDamage
     from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
@@ -167,24 +166,13 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     directory = staged.enter_context(staging(store.root, answer.intent))
     with building(store, directory):
         found = plan_repair(store, options, directory)
-    steps, left = found.plan.steps, found.left
-    answer.plan = found.plan if steps else None
-    answer.shown = replace(found.plan, steps=(*steps, *left))
-    answer.rows = [step_row(step) for step in answer.shown.steps]
-    summary = _repair_summary(found)
-    answer.document = lambda: {
-        "summary": summary,
-        "steps": [step_row(step) for step in steps],
-        "left": [step_row(step) for step in left],
-    }
-    answer.summary = lambda: {"kind": "summary", **summary}
+    given_up = sum(step.loses for step in found.plan.steps)
+    show_repair(answer, found, f"{given_up:,} messages are given up" if given_up else "no message is given up")
+    assert answer.shown is not None
     answer.preface = [
         line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", f"  {step.why}")
     ]
-    answer.closing = [_repair_sentence(summary)]
     answer.annotate, answer.check = annotate, lambda: complaints(store, found, shared)
-    answer.is_no_after = bool(found.after or found.refusal)
-    answer.is_no = answer.is_no_after or bool(steps)
     answer.error = Verification(store, VerifyOptions()).incomplete
     answer.remarks += _assumptions(found)
     answer.hints += _what_loses_less(found, options.replica is None, body_damage is BodyDamage.PLACEHOLDER)
@@ -208,29 +196,6 @@ def _what_loses_less(found: Repair, no_replica: bool, placeholders: bool) -> Ite
         ways.append("--body-damage accept keeps damaged bodies as they are")
     if given_up and ways:
         yield f"{number_of(given_up, 'message')} would be given up: {'; '.join(ways)}"
-
-
-def _repair_summary(found: Repair) -> dict[str, Any]:
-    return {
-        "steps": len(found.plan.steps),
-        "left": len(found.left),
-        "loses": sum(step.loses for step in found.plan.steps),
-        "before": len(found.before),
-        "after": len(found.after),
-        "remaining": [finding.row() for finding in found.after],
-        "refusal": found.refusal,
-    }
-
-
-def _repair_sentence(s: dict[str, Any]) -> str:
-    if not s["before"] and not s["steps"]:
-        return "nothing is wrong"
-    steps = f"{number_of(s['steps'], 'step')}"
-    found = f"{s['before']:,} errors and warnings" if s["before"] != 1 else "one error or warning"
-    loses = f"{s['loses']:,} messages are given up" if s["loses"] else "no message is given up"
-    after = f"{s['after']:,} would be left" if s["after"] else "none would be left"
-    refusal = f"; {s['refusal']}" if s["refusal"] else ""
-    return f"{steps} for {found}; {loses}; {after}{refusal}"
 
 
 # --- rebuild ------------------------------------------------------------------------------------------
