@@ -92,7 +92,7 @@ class _Engines(ExitStack):
 
     def run(self, text: str) -> int:
         """Run one query and show its rows; returns their number."""
-        from rmqctl.pipeline.local_sql import NotForLocalEngine
+        from rmqctl.pipeline.mounted import NotForLocalEngine
 
         text = text.strip().rstrip(";")
         if self._local is not None:

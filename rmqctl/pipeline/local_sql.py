@@ -15,21 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqctl.errors import MissingExtra, RmqctlError
+from rmqctl.errors import MissingExtra
 from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain
 from rmqctl.pipeline.shipping import own_directory
 from rmqctl.tables import Table, Tables
-
-
-class NotForLocalEngine(RmqctlError):
-    """A query that the local engine would not answer as Spark does, or not at all."""
-
-    exit_code = 2
-    meaning = "wrong usage"
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the local engine does not run this query: {reason}; add --engine spark")
 
 
 def is_installed() -> bool:
@@ -120,8 +109,7 @@ class LocalQueries:
         """A database with what the query needs of each table, and the query as DuckDB has it."""
         import duckdb
 
-        from rmqctl.pipeline.sql_text import uses
-        from rmqctl.pipeline.translate import translated
+        from rmqctl.pipeline.sql_text import translated, uses
 
         schemas = {name: store.table(kind).schema() for name, (kind, store) in self._tables.items()}
         query = translated(text, schemas)

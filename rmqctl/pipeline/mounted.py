@@ -23,6 +23,17 @@ class BadQuery(RmqctlError):
     meaning = "wrong usage"
 
 
+class NotForLocalEngine(RmqctlError):
+    """A query that the local engine would not answer as Spark does, or not at all."""
+
+    exit_code = 2
+    meaning = "wrong usage"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the local engine does not run this query: {reason}; add --engine spark")
+
+
 @dataclass(frozen=True, slots=True)
 class Mounted:
     """One store whose tables can be queried.

@@ -402,9 +402,9 @@ class RocketMQ(Store):
     def as_tables(
         self, filters: Filters = EVERYTHING, *, split_size: int | None = None, body: str = "decompressed"
     ) -> RocketMQTables:
-        from rmqctl.rocketmq.verbs import tables
+        from rmqctl.rocketmq.tables.tables import as_tables
 
-        return tables.as_tables(self.files, self.place, filters, split_size, body)
+        return as_tables(self.files, self.place, filters, split_size, body)
 
     def table(
         self,
@@ -420,11 +420,11 @@ class RocketMQ(Store):
     ) -> ArrowTable:
         from rmqctl.arrow import epoch_ms
         from rmqctl.rocketmq.log.filters import Filter
-        from rmqctl.rocketmq.verbs import tables
+        from rmqctl.rocketmq.tables.tables import stream
 
         topics = () if topic is None else (topic,) if isinstance(topic, str) else tuple(topic)
         wanted = Filter(topics, queue, key, tag, after=epoch_ms(after), before=epoch_ms(before))
-        return tables.table(self.files, self.place, name, wanted, columns)
+        return stream(self.files, self.place, name, wanted, columns)
 
 
 def _diff(

@@ -96,7 +96,7 @@ def test_start_to_first_result(tmp_path: Path) -> None:
 def test_scan(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     from pyspark.sql import functions
 
-    from rmqctl.pipeline.topic_counts import topic_counts
+    from tests.benchmarks.topic_counts import topic_counts
 
     def counts() -> None:
         assert topic_counts(spark, options(store)).collect()
@@ -210,7 +210,7 @@ def test_scaling(store: Path, tmp_path: Path, cores: int) -> None:
     """A quarter, half and all of the log on one core and on two, each in a warm session of its own."""
     from rmqctl.pipeline import session
     from rmqctl.pipeline.stats import collect
-    from rmqctl.pipeline.topic_counts import topic_counts
+    from tests.benchmarks.topic_counts import topic_counts
 
     spark = session(f"local[{cores}]", {"spark.driver.memory": "1g"})
     try:

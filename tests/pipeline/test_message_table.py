@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import golden
+from rmqctl.arrow import times
 from rmqctl.rocketmq.dump.record import Show, show_properties
 from rmqctl.rocketmq.log.columns import Texts, pairs_of
-from rmqctl.rocketmq.tables import bodies
-from rmqctl.rocketmq.tables.bodies import BodyOption
+from rmqctl.rocketmq.tables import columns
+from rmqctl.rocketmq.tables.columns import BodyOption
 from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.tables.messages import MessageBatches, PropertyColumns, message_schema
 from rmqctl.rocketmq.tables.options import BadOption, split_size, table_options
-from rmqctl.rocketmq.tables.texts import times
 from rmqctl.text import name_of, text_or_base64
 from tests.pipeline import truths
 
@@ -131,7 +131,7 @@ def test_properties_are_those_of_the_rows(texts: list[bytes]) -> None:
 
 
 def test_large_bodies_come_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MOST_BYTES", 5000)
+    monkeypatch.setattr(columns, "MOST_BYTES", 5000)
     table = MessageTable(table_options({"path": str(golden.pristine("5.5.0-clean"))}))
     found = [batch for part in table.parts() for batch in table.read(part)]
     assert len(found) > len(table.parts())

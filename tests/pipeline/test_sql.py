@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from commands import cli
 from fixtures import golden
-from rmqctl.pipeline.local_sql import LocalQueries, NotForLocalEngine
-from rmqctl.pipeline.mounted import BadQuery, Mounted
+from rmqctl.pipeline.local_sql import LocalQueries
+from rmqctl.pipeline.mounted import BadQuery, Mounted, NotForLocalEngine
 from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.tables.options import narrowed

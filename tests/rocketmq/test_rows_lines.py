@@ -17,7 +17,7 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump import dump as lines
 from rmqctl.rocketmq.dump import property_json
 from rmqctl.rocketmq.dump.dump import Dump, MessageLines
-from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
+from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
 from rmqctl.rocketmq.dump.property_json import PropertyTexts
 from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.dump.sources import Request

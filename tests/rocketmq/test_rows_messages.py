@@ -12,7 +12,7 @@ import pytest
 from formats.rocketmq.message import Magic, SysFlag, encode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.messages import MessageRows, crc_flags
+from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
 from rmqctl.rocketmq.dump.record import ROW_KEYS, Show
 from rmqctl.rocketmq.log.scan import Extent, scan
 from tests.rocketmq.log_files import item, record

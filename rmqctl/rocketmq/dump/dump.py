@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 from formats.rocketmq.message import SysFlag
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Severity
-from rmqctl.rocketmq.dump.log import LogDump, Part, merged
-from rmqctl.rocketmq.dump.messages import Flags, MessageRows, hosts_v4, id_bytes
+from rmqctl.rocketmq.dump.log import Flags, LogDump, MessageRows, Part, hosts_v4, id_bytes, merged
 from rmqctl.rocketmq.dump.property_json import PropertyJson, PropertyTexts, slices_of
 from rmqctl.rocketmq.dump.record import VERSIONS, Row, Show, host_text, transaction
 from rmqctl.rocketmq.dump.sources import Request, Source, file_source, store_sources

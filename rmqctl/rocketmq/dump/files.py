@@ -1,23 +1,26 @@
-"""Index files as rows: the header, each used slot with its chain, and every entry (spec 4).
+"""Everything beside the log and the queues as rows, each with the field names of its schema.
 
-Timer files of 5.x as rows: wheel slots in use, log units, the progress file (spec 11).
-
-Small files as rows: checkpoint, abort, lock, epochs, identity, configuration (spec 1.5, 5, 9, 12).
-
-DLedger files as rows: entries with the messages in them, and the entry index (spec 2.14).
+Index files (spec 4): the header, each used slot with its chain, and every entry. Timer files of 5.x (spec 11): wheel
+slots in use, log units, the progress file. Small files (spec 1.5, 5, 9, 12): checkpoint, abort, lock, epochs, identity,
+configuration. DLedger files (spec 2.14): entries with the messages in them, and the entry index. RocksDB databases
+(spec 10, A2 to A6): a row of one has no position in a file, so ``position`` is null and ``family`` names the column
+family; what cannot be taken apart is shown with key and value in hex, followed by a finding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from construct import ConstructError
 
 from formats.errors import DecodeError
 from formats.layout import plan_of
+from formats.rocketmq import rocksdb
 from formats.rocketmq.abort_lock import abort_pid
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
@@ -40,10 +43,13 @@ from rmqctl.rocketmq.dump.log import LogDump
 from rmqctl.rocketmq.dump.queues import Records, chunks, unit_rows, used
 from rmqctl.rocketmq.dump.record import Row
 from rmqctl.rocketmq.findings.derived import INDEX_CHAIN, INDEX_FILE_LENGTH
-from rmqctl.rocketmq.findings.state import CHECKPOINT_LENGTH, CONFIG_UNREADABLE, FILE_STRAY, TIMER_LOG
+from rmqctl.rocketmq.findings.state import CHECKPOINT_LENGTH, CONFIG_UNREADABLE, DATABASE_ROW, FILE_STRAY, TIMER_LOG
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import rows_of
-from rmqctl.rocketmq.store.files import StoreFile
+from rmqctl.rocketmq.log.filters import Filter
+from rmqctl.rocketmq.store import databases
+from rmqctl.rocketmq.store.database_rows import Decoder, decoder_of
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, IndexGeometry
 from rmqctl.text import text_or_base64
 
@@ -378,3 +384,52 @@ def entry_index_rows(source: ByteSource, file: str) -> Iterator[Row]:
         rows = np.flatnonzero(used(units))
         places = (position + rows * _INDEX.itemsize).tolist()
         yield from unit_rows("dledger_index_entry", file, places, units[rows], names=_NAMES)
+
+
+# --- databases ------------------------------------------------------------------------------------
+
+
+_SHOWN_BYTES = 256
+
+
+def database_rows(store: RocketMQStore, path: str, wanted: Filter) -> Iterator[Row]:
+    """Yield the rows of a database, family by family in the order of their names, those in the write-ahead log
+    included.
+
+    Args:
+        wanted: of queues of other topics no unit is read; all other filters are applied to the rows later.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+        Refused: the store is remote.
+        DatabaseDamaged: the database cannot be opened, or a part of it not be read.
+    """
+    with databases.open_database(store, path, f"reading {path}") as database:
+        for family in sorted(database.families):
+            decode = decoder_of(path, family)
+            rows = chain.from_iterable(database.rows(family, prefix) for prefix in _prefixes(path, wanted))
+            for key, value in rows:
+                yield from _rows(path, family, (key, value), decode)
+
+
+def _rows(path: str, family: str, row: tuple[bytes, bytes], decode: Decoder) -> Iterator[Row]:
+    key, value = row
+    try:
+        fields = decode(key, value)
+    except (ConstructError, DecodeError, UnicodeError):
+        fields = None
+    if fields is not None:
+        kind = fields.pop("kind")
+        yield {"kind": kind, "file": path, "position": None, "family": family, **fields}
+        return
+    shown = {"key": key[:_SHOWN_BYTES].hex(), "value": value[:_SHOWN_BYTES].hex()}
+    yield {"kind": "database_row", "file": path, "position": None, "family": family, **shown}
+    message = f"a row of family {family} fits no format: key {key[:40].hex()}, value {value[:40].hex()}"
+    yield Finding(DATABASE_ROW, path, 0, len(key) + len(value), message).row()
+
+
+def _prefixes(path: str, wanted: Filter) -> list[bytes]:
+    """Return what the keys to be read begin with."""
+    if path not in (QUEUES, SEPARATE_QUEUES) or not wanted.topics:
+        return [b""]
+    return [rocksdb.topic_prefix(topic.encode("utf-8", "surrogateescape")) for topic in wanted.topics]

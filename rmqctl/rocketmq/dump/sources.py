@@ -17,8 +17,7 @@ from rmqctl.files.lock import is_locked
 from rmqctl.files.tree import Entry, LocalTree, Tree, read_all
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump import files
-from rmqctl.rocketmq.dump.databases import database_rows
-from rmqctl.rocketmq.dump.files import DLedgerDump, entry_index_rows, index_rows
+from rmqctl.rocketmq.dump.files import DLedgerDump, database_rows, entry_index_rows, index_rows
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
 from rmqctl.rocketmq.dump.log import LogDump, is_under
 from rmqctl.rocketmq.dump.queues import ExtensionFiles, QueueName, batch_rows, extension_rows, queue_rows

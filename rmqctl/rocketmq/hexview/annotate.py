@@ -26,8 +26,18 @@ from formats.rocketmq.property_crc import SIZE as CRC_SIZE
 from formats.rocketmq.property_crc import property_crc, stored_property_crc
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.files.local import ByteSource
-from rmqctl.hexview.annotation import RAW_LIMIT, ZERO_RUN, Annotation, Group, View, gap
-from rmqctl.hexview.leaves import Layout, Leaf, layout_of, layout_of_plan
+from rmqctl.hexview.annotation import (
+    RAW_LIMIT,
+    ZERO_RUN,
+    Annotation,
+    Group,
+    Layout,
+    Leaf,
+    View,
+    gap,
+    layout_of,
+    layout_of_plan,
+)
 from rmqctl.rocketmq.hexview import units
 from rmqctl.rocketmq.hexview.meanings import (
     BATCH_ITEM,

@@ -22,8 +22,7 @@ from formats.rocketmq.consumequeue_ext import END_OF_FILE, HEAD_SIZE, ConsumeQue
 from formats.rocketmq.dledger import DLedgerIndexUnit
 from formats.rocketmq.index import IndexEntry, IndexHeader, IndexSlot
 from formats.rocketmq.timer import BLANK_MAGIC, TimerCheck, TimerLogBlank, TimerLogUnit, TimerWheelSlot
-from rmqctl.hexview.annotation import Annotation, Group, View, gap
-from rmqctl.hexview.leaves import Layout, Leaf, layout_of
+from rmqctl.hexview.annotation import Annotation, Group, Layout, Leaf, View, gap, layout_of
 from rmqctl.rocketmq.hexview import meanings
 from rmqctl.rocketmq.hexview.meanings import (
     EXT,

@@ -17,7 +17,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.properties import split_properties
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, TRANSACTION, UNQUEUED
-from rmqctl.rocketmq.dump.messages import crc_flags
+from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.engine.message import is_topic
 from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL
 from rmqctl.rocketmq.log.block import Block, Ints

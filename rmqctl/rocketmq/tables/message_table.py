@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.rocketmq.dump.messages import crc_flags
+from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, is_pre_blank, queues_of
 from rmqctl.rocketmq.queues.log_end import last_unit
 from rmqctl.rocketmq.state.config import read_config, table
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
-from rmqctl.rocketmq.tables.bodies import BodyOption
+from rmqctl.rocketmq.tables.columns import BodyOption
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
 from rmqctl.rocketmq.tables.options import TableOptions
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, walk_split

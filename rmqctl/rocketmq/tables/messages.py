@@ -1,6 +1,6 @@
 """Messages as Arrow batches: the JSON keys of ``dump`` as typed columns, made column by column.
 
-The same values that :class:`~rmqctl.rocketmq.dump.messages.MessageRows` gives. Text that is not
+The same values that :class:`~rmqctl.rocketmq.dump.log.MessageRows` gives. Text that is not
 UTF-8 becomes ``base64:...``, since a column of text holds nothing else; a time outside the years 1
 to 9999 is null. Nothing here knows Spark.
 
@@ -17,25 +17,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqctl.rocketmq.dump.messages import HostNames, crc_flags, host_column, hosts_v4, id_bytes, message_ids
+from rmqctl.arrow import TIME, by_value, chosen, strings, times
+from rmqctl.rocketmq.dump.log import HostNames, crc_flags, host_column, hosts_v4, id_bytes, message_ids
 from rmqctl.rocketmq.dump.property_json import slices_of
 from rmqctl.rocketmq.dump.record import KEYS, TAGS, UNIQUE_KEY, VERSIONS, host_text, split_keys, transaction
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import Pairs, TextIds, pairs_of, properties_of
 from rmqctl.rocketmq.log.record import compression
-from rmqctl.rocketmq.tables import bodies
-from rmqctl.rocketmq.tables.bodies import INNER, BodyOption
-from rmqctl.rocketmq.tables.texts import (
+from rmqctl.rocketmq.tables.columns import (
+    INNER,
     PROPERTIES,
     TEXTS,
-    TIME,
+    BodyOption,
     Recurring,
-    by_value,
-    chosen,
     hexadecimal,
+    inner_column,
+    open_bodies,
+    open_sizes,
+    pieces,
     scattered,
-    strings,
-    times,
+    stored_bodies,
 )
 from rmqctl.text import name_of
 
@@ -186,7 +187,7 @@ class MessageBatches:
         """Yield the records of a block; more than one batch where bodies grow large."""
         if not len(block):
             return
-        for piece, opened in bodies.pieces(block) if self._opens else [(block, {})]:
+        for piece, opened in pieces(block) if self._opens else [(block, {})]:
             made = _Columns(piece, opened, self)
             arrays = [_MAKERS[name](made) for name in self.schema.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -219,7 +220,7 @@ class _Columns:
 
     def body(self) -> Any:
         opens = self.batches.body is BodyOption.DECOMPRESSED
-        return bodies.open_bodies(self.block, self.opened) if opens else bodies.stored_bodies(self.block)
+        return open_bodies(self.block, self.opened) if opens else stored_bodies(self.block)
 
 
 Maker = Callable[[_Columns], Any]
@@ -253,8 +254,8 @@ _MAKERS: dict[str, Maker] = {
     "transaction": lambda c: by_value(c.block["sys_flag"] & _TRANSACTION_BITS, transaction),
     "compression": lambda c: by_value(c.block["sys_flag"] & _COMPRESSION_BITS, compression),
     "body_size": lambda c: pa.array(c.block.body_size.astype(np.int32)),
-    "body_size_decompressed": lambda c: bodies.open_sizes(c.block, c.opened),
-    "inner": lambda c: bodies.inner_column(c.block, c.opened),
+    "body_size_decompressed": lambda c: open_sizes(c.block, c.opened),
+    "inner": lambda c: inner_column(c.block, c.opened),
     "body": _Columns.body,
     **{
         name: _header(name)

@@ -10,7 +10,7 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.store.unreadable import forgiving
-from rmqctl.rocketmq.tables.bodies import BodyOption
+from rmqctl.rocketmq.tables.columns import BodyOption
 from rmqctl.tables import BadOption, Condition, flag, level, names, narrowed_by, options_of, split_size
 
 _FILTER_NAMES = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")

@@ -1,6 +1,6 @@
-"""The tables of a store by name, and what statistics are made of.
+"""The tables of a store by name, read part by part or as one stream, and what statistics are made of.
 
-Tables that are small or need the whole store at once: ``topics``, ``consumer_offsets``, ``findings``.
+Tables that are small or need the whole store at once are made here: ``topics``, ``consumer_offsets``, ``findings``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqctl.arrow import TIME, ArrowTable, in_calendar
+from rmqctl.errors import WrongUsage
+from rmqctl.filters import Filters
 from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.queues.log_end import log_end
 from rmqctl.rocketmq.state.config import consumer_offsets
-from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable
+from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.tables.columns import BodyOption
+from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable, limited
 from rmqctl.rocketmq.tables.messages import MessageBatches
 from rmqctl.rocketmq.tables.options import TableOptions, narrowed, table_options
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable, log_of
-from rmqctl.rocketmq.tables.texts import TIME, in_calendar
 from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
+from rmqctl.store import Place
 from rmqctl.tables import BadOption, Condition, Figures, Share, Table, note
 
 Row = dict[str, Any]
@@ -312,3 +318,53 @@ def _counted(batches: MessageBatches, block: Block) -> Iterator[tuple[pa.RecordB
     for batch in batches.of(block):
         yield batch, counts[at : at + len(batch)]
         at += len(batch)
+
+
+# --- for a store that is open -----------------------------------------------------------------------
+
+
+def as_tables(
+    store: RocketMQStore, place: Place | None, filters: Filters, split_size: int | None, body: str
+) -> RocketMQTables:
+    """Return the tables of the store, to be read part by part; with a limit the log is walked here up to its last
+    message.
+    """
+    options = TableOptions(
+        store.root if place is None else place.path,
+        body=BodyOption(body),
+        wanted=Filter.of(filters),
+        split_size=split_size,
+        commit_log=() if place is None else place.commit_log,
+        broker_conf=None if place is None else place.broker_conf,
+    )
+    return RocketMQTables(options if filters.limit is None else limited(options, filters.limit))
+
+
+_OPENED = {"body", "body_size_decompressed", "inner"}
+
+
+def stream(
+    store: RocketMQStore, place: Place | None, name: str, wanted: Filter, columns: Sequence[str] | None
+) -> ArrowTable:
+    """Return a table of the store as one stream with the wanted rows and columns.
+
+    Bodies are read only where they are among the columns.
+    """
+    if name not in TABLES:
+        raise WrongUsage("table", f"{name!r} is none; there are {', '.join(TABLES)}.")
+    opens = columns is None or bool(_OPENED & set(columns))
+    options = TableOptions(
+        store.root,
+        None if columns is None else tuple(columns),
+        BodyOption.DECOMPRESSED if opens else BodyOption.NONE,
+        wanted=wanted,
+        commit_log=() if place is None else place.commit_log,
+        broker_conf=None if place is None else place.broker_conf,
+    )
+    found = table(name, options)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in found.parts():
+            yield from found.read(part)
+
+    return ArrowTable(found.schema(), batches)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rmqctl.arrow import TIME, by_value, times
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.dispatch.series import Entries
@@ -24,7 +25,6 @@ from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, Rocket
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry, index_geometry
 from rmqctl.rocketmq.tables.options import TableOptions
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE
-from rmqctl.rocketmq.tables.texts import TIME, by_value, times
 
 UNIT_SCHEMA = pa.schema(
     [

@@ -1,24 +1,73 @@
-"""Bodies of a block's records as Arrow columns, in pieces that stay small however far they decompress."""
+"""Texts, properties and bodies of a block's records as Arrow columns.
+
+Bodies come in pieces that stay small however far they decompress.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from formats.errors import DecodeError
 from formats.rocketmq.message import SysFlag
-from rmqctl.rocketmq.dump.messages import slices
+from rmqctl.rocketmq.dump.log import slices
 from rmqctl.rocketmq.dump.property_json import slices_of
 from rmqctl.rocketmq.dump.record import Show, show_properties
-from rmqctl.rocketmq.log.block import Block
+from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.record import inner_messages, open_body
-from rmqctl.rocketmq.tables.texts import PROPERTIES, TEXTS
 from rmqctl.text import name_of
+
+TEXTS = pa.list_(pa.string())
+PROPERTIES = pa.map_(pa.string(), pa.string())
+
+_KEPT = 1 << 16
+_HEX = np.array([int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], "<u2")
+
+
+class Recurring:
+    """Texts of values that recur from block to block, made once each."""
+
+    def __init__(self, make: Callable[[Any], str]) -> None:
+        self._make = make
+        self._texts: dict[Hashable, str] = {}
+
+    def column(self, values: Any) -> Any:
+        """Return the text of each value of an Arrow array."""
+        encoded = values.dictionary_encode()
+        if len(self._texts) > _KEPT:
+            self._texts.clear()
+        return pa.array([self._of(v) for v in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+
+    def _of(self, value: Hashable) -> str:
+        text = self._texts.get(value)
+        if text is None:
+            text = self._texts[value] = self._make(value)
+        return text
+
+
+def hexadecimal(rows: npt.NDArray[np.uint8]) -> Any:
+    """Bytes of each row, shape (n, width), as upper-case hex digits."""
+    width = 2 * rows.shape[1]
+    bounds = np.arange(0, width * (len(rows) + 1), width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(_HEX[rows])]
+    return pa.StringArray.from_buffers(len(rows), *buffers[1:])
+
+
+def scattered(values: Any, rows: Ints, count: int) -> Any:
+    """Return an array of ``count`` rows with the values at ``rows`` and null elsewhere."""
+    if len(rows) == count:
+        return values
+    place = np.zeros(count, np.int64)
+    missing = np.ones(count, np.bool_)
+    place[rows], missing[rows] = np.arange(len(rows)), False
+    return values.take(pa.array(place, mask=missing))
+
 
 MOST_BYTES = 32 << 20
 """Bytes of decompressed bodies in one piece, the last one of it not counted."""

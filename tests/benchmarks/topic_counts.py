@@ -12,7 +12,7 @@ import pyarrow as pa
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.frames import frame
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dump.messages import crc_flags
+from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers
 from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.tables.options import TableOptions
