@@ -26,6 +26,7 @@ from formats.rocketmq import (
     property_crc,
     rocksdb,
     rocksdb_config,
+    rocksdb_files,
     rocksdb_messages,
     tiered,
     timer,
@@ -68,6 +69,8 @@ _LOG, _CQ = "commitlog/<offset>", "consumequeue/<topic>/<queue>/<offset>"
 _RDB1 = "config/metadata/, config/topics/ and others (RocksDB)"
 _CQ_RDB = "consumequeue/ or consumequeue_rocksdb/ (RocksDB)"
 _RDB, _RIP82 = "config/rdb/ (RocksDB)", "rocksdbstore/ (RocksDB)"
+_DATABASE = "any database of RocksDB: "
+_SST, _WAL, _MANIFEST = _DATABASE + "<number>.sst", _DATABASE + "<number>.log", _DATABASE + "MANIFEST-<number>"
 _TIERED, _TIERED_INDEX = "<tieredStoreFilePath>/<cluster>/<broker>/<topic>/<queue>/", "tiered_index_file/<time>"
 
 CATALOGUE: tuple[Format, ...] = (
@@ -122,6 +125,18 @@ CATALOGUE: tuple[Format, ...] = (
     Format("rocksdb-timer-value", "timer message in RocksDB", _RIP82, rocksdb_messages.TimerValue, "5.4.0"),
     Format("rocksdb-half-key", "key of a half message in RocksDB", _RIP82, rocksdb_messages.HalfMessageKey, "5.4.0"),
     Format("rocksdb-half-value", "half message in RocksDB", _RIP82, rocksdb_messages.HalfMessageValue, "5.4.0"),
+    Format("rocksdb-table-footer", "end of a table of RocksDB", _SST, rocksdb_files.TableFooter, "5.1.4"),
+    Format("rocksdb-block-handle", "where a block lies: in the footer, and as the value of an index entry", _SST, rocksdb_files.BlockHandle, "5.1.4"),
+    Format("rocksdb-block-entry", "key and value in a block; the numbers of restart points end the block", _SST, rocksdb_files.BlockEntry, "5.1.4"),
+    Format("rocksdb-key-end", "what follows a key in a data block", _SST, rocksdb_files.InternalKeyEnd, "5.1.4"),
+    Format("rocksdb-block-trailer", "what follows a block", _SST, rocksdb_files.BlockTrailer, "5.1.4"),
+    Format("rocksdb-log-piece", "head of a piece of a record, in blocks of 32 KiB", _WAL + ", MANIFEST-<number>", rocksdb_files.LogPiece, "5.1.4"),
+    Format("rocksdb-write-batch", "record of the write-ahead log", _WAL, rocksdb_files.WriteBatchHeader, "5.1.4"),
+    Format("rocksdb-write", "one write of a batch", _WAL, rocksdb_files.Write, "5.1.4", {"kind": 5}),
+    Format("rocksdb-manifest-field", "field of a record of the manifest", _MANIFEST, rocksdb_files.ManifestField, "5.1.4", {"tag": 2}),
+    Format("rocksdb-manifest-table", "table that a manifest adds, tag 103", _MANIFEST, rocksdb_files.ManifestTable, "5.1.4"),
+    Format("rocksdb-manifest-table-detail", "detail of a table that a manifest adds", _MANIFEST, rocksdb_files.TableDetail, "5.1.4", {"kind": 2}),
+    Format("rocksdb-manifest-table-gone", "table that a manifest takes away, tag 6", _MANIFEST, rocksdb_files.ManifestTableGone, "5.1.4"),
     Format("tiered-queue-unit", "queue unit of tiered storage", _TIERED + "CONSUME_QUEUE/<hash><offset>", consumequeue.ConsumeQueueUnit, "5.1.0"),
     Format("tiered-coda", "end of a log file of tiered storage, 5.1 and 5.2", _TIERED + "COMMIT_LOG/<hash><offset>", tiered.TieredCoda, "5.1.0"),
     Format("tiered-index-header", "index header of tiered storage", _TIERED_INDEX, tiered.TieredIndexHeader, "5.2.0"),

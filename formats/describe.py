@@ -26,6 +26,7 @@ _KINDS = {
 
 _WORDS = {
     type(c.ZigZag): "varint",
+    type(c.VarInt): "varint",
     type(c.Pass): "absent",
     c.FocusedSeq: "list",  # what PrefixedArray makes
 }
@@ -39,7 +40,7 @@ class FieldRow:
         offset: bytes from the start; after a field of varying size its length stands in it, ``88+len(body)``; "" in a
             message whose fields depend on its version.
         size: bytes, ``len(body)`` for varying ones.
-        type: ``i32`` and the like (big-endian, signed unless ``u``), ``bytes``, ``text``.
+        type: ``i32`` and the like (big-endian if not said otherwise, signed unless ``u``), ``bytes``, ``text``.
         note: meaning, unit, and what other layouts have here instead.
     """
 
@@ -101,6 +102,12 @@ def _fields(
             taken, other = (node.thensubcon, node.elsesubcon) if chosen else (node.elsesubcon, node.thensubcon)
             relation = "unless" if chosen else "where"
             yield from _fields(taken, context, name, (*notes, f"{_type(other)} {relation} {_condition(node.condfunc)}"))
+        case c.Switch():
+            chosen_case = node.cases.get(node.keyfunc(context) if context else None)
+            if chosen_case is None:
+                yield name, node, (*notes, f"by {_condition(node.keyfunc)}")
+            else:
+                yield from _fields(chosen_case, context, name, notes)
         case c.Computed():
             return
         case c.Rebuild() | c.Default() | c.ExprAdapter():
@@ -113,9 +120,7 @@ def _rows(name: str, node: Any, notes: tuple[str, ...], place: _Place) -> Iterat
     note = "; ".join(notes)
     match node:
         case c.Prefixed():
-            length = node.lengthfield
-            yield FieldRow(str(place), str(length.sizeof()), _type(length), f"{name}_size", "bytes that follow")
-            place.fixed += length.sizeof()
+            yield from _rows(f"{name}_size", node.lengthfield, ("bytes that follow",), place)
             yield FieldRow(str(place), f"len({name})", "bytes", name, note)
             place.varying.append(name)
         case c.NullTerminated():
@@ -167,7 +172,8 @@ def _mark(term: bytes) -> str:
 def _type(node: Any) -> str:
     match node:
         case c.FormatField():
-            return _KINDS.get(node.fmtstr[-1], node.fmtstr)
+            little = " little-endian" if node.fmtstr[0] == "<" and node.sizeof() > 1 else ""
+            return _KINDS.get(node.fmtstr[-1], node.fmtstr) + little
         case c.Bytes():
             return f"bytes[{node.length}]" if isinstance(node.length, int) else "bytes"
         case c.Prefixed():

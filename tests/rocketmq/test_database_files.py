@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import golden as stores
+from formats.rocketmq.rocksdb_files import (
+    CHECKSUM_DELTA,
+    InternalKeyEnd,
+    LogPiece,
+    ManifestField,
+    ManifestTag,
+    Write,
+    WriteBatchHeader,
+)
 from rmqctl.rocketmq.store.database_files import Salvaged, salvaged_rows
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import databases_of, open_database, write_database
@@ -54,6 +65,63 @@ def test_without_a_manifest(name: str, gone: str, golden: Golden) -> None:
     rows = {family: before[family].items() - found.families.get(family, {}).items() for family in before}
     assert rows == {family: set() for family in before}
     assert bool(found.lost) == (gone == "MANIFEST-*")
+
+
+def pieces(records: list[bytes]) -> bytes:
+    """A log of records that fit into one block each."""
+    return b"".join(
+        LogPiece.build({"checksum": masked(b"\x01" + record), "size": len(record), "kind": 1}) + record
+        for record in records
+    )
+
+
+def masked(data: bytes) -> int:
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + CHECKSUM_DELTA) & 0xFFFFFFFF
+
+
+def edit(*fields: tuple[int, object]) -> bytes:
+    return b"".join(ManifestField.build({"tag": tag, "value": value}) for tag, value in fields)
+
+
+writes = st.lists(
+    st.tuples(st.sampled_from([0, 1, 4, 5, 7, 8]), st.binary(max_size=3), st.binary(max_size=300)), max_size=30
+)
+
+
+@given(writes)
+@settings(max_examples=15)
+def test_files_built_from_the_schemas_alone(made: list[tuple[int, bytes, bytes]]) -> None:
+    """A manifest, and a log of one batch: the library reads the rows that are read here."""
+    tag, key = ManifestTag, b"k" + InternalKeyEnd.build({"kind": 1, "sequence": 1})
+    table: dict[str, object] = {"first_key": key, "last_key": key, "level": 0, "size": 900}
+    table |= {"number": 7, "first_sequence": 0, "last_sequence": 0, "details": [{"kind": 1, "value": None}]}
+    batch = WriteBatchHeader.build({"sequence": 1, "count": len(made), "writes": b"".join(
+        Write.build({"kind": kind, "family": 1, "key": key, "value": value}) for kind, key, value in made
+    )})  # fmt: skip
+    edits = [
+        edit((tag.COMPARATOR, b"leveldb.BytewiseComparator")),
+        edit((tag.FAMILY, 1), (tag.FAMILY_ADD, b"timer"), (tag.COMPARATOR, b"leveldb.BytewiseComparator")),
+        edit((tag.NEW_FILE, table)),
+        edit((tag.DELETED_FILE, {"level": 0, "number": 7})),
+        edit((tag.LOG_NUMBER, 4), (tag.PREVIOUS_LOG, 0), (tag.NEXT_FILE, 9), (tag.LAST_SEQUENCE, 0)),
+        edit((tag.FAMILY, 1), (tag.LOG_NUMBER, 4)),
+    ]
+    expected: Families = {"default": {}, "timer": {}}
+    for kind, key, value in made:
+        rows = expected["timer" if kind in (4, 5, 8) else "default"]
+        rows[key] = value
+        if kind in (0, 4, 7, 8):
+            del rows[key]
+    with tempfile.TemporaryDirectory() as directory:
+        root, place = Path(directory), Path(directory, POP)
+        place.mkdir()
+        (root / "commitlog").mkdir()
+        (place / "CURRENT").write_text("MANIFEST-000005\n")
+        (place / "MANIFEST-000005").write_bytes(pieces(edits))
+        (place / "000004.log").write_bytes(pieces([batch]))
+        expected = {family: rows for family, rows in expected.items() if rows}
+        assert salvaged(root, POP).families == opened(root, POP) == expected
 
 
 def many(directory: Path, count: int) -> dict[bytes, bytes]:

@@ -6,6 +6,7 @@ here raises on bytes: what cannot be read is counted.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,9 +26,11 @@ from formats.rocketmq.rocksdb_files import (
     RANGE_DELETIONS,
     BlockTrailer,
     LogPiece,
+    ManifestField,
     ManifestTag,
     TableFooter,
     WriteBatchHeader,
+    WriteKind,
 )
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -37,9 +40,6 @@ _FOOTER = TableFooter.sizeof()
 _LARGEST_BLOCK = 64 << 20
 _HASHED = 1 << 31
 """In the last number of a data block: a table of hashes follows the restart points."""
-_DELETION, _VALUE, _SINGLE_DELETION, _RANGE_DELETION = 0, 1, 7, 15
-_FAMILY_KINDS = {5: _VALUE, 4: _DELETION, 8: _SINGLE_DELETION, 14: _RANGE_DELETION}
-_LOG_DATA, _NOOP = 3, 13
 _SNAPPY, _LZ4, _ZSTD = 1, (4, 5), 7
 _NUMBERED = re.compile(r"(\d+)\.(sst|log)")
 _WITH_LOG_NUMBER = 4
@@ -314,18 +314,18 @@ def _writes(record: bytes) -> Iterator[tuple[int, bytes, int, int, bytes]]:
     try:
         while at < len(data):
             kind, at, family = data[at], at + 1, 0
-            if kind in _FAMILY_KINDS:
+            if kind in WriteKind.IN_FAMILY:
                 family, at = _varint(data, at)
-                kind = _FAMILY_KINDS[kind]
-            if kind == _NOOP:
+                kind = WriteKind.IN_FAMILY[kind]
+            if kind == WriteKind.NOOP:
                 continue
             key, at = _text(data, at)
-            if kind == _LOG_DATA:
+            if kind == WriteKind.LOG_DATA:
                 continue
             value = b""
-            if kind in (_VALUE, _RANGE_DELETION):
+            if kind in (WriteKind.VALUE, WriteKind.RANGE_DELETION):
                 value, at = _text(data, at)
-            elif kind not in (_DELETION, _SINGLE_DELETION):
+            elif kind not in (WriteKind.DELETION, WriteKind.SINGLE_DELETION):
                 return
             yield family, key, sequence, kind, value
             sequence += 1
@@ -346,60 +346,23 @@ class _Manifest:
         """Take one edit.
 
         Raises:
-            _Cut: it does not hold together.
+            ConstructError: it does not hold together.
         """
-        fields = list(_fields(record))
-        last = {tag: values[-1] for tag, values in fields}
+        fields, source = list[Any](), io.BytesIO(record)
+        while source.tell() < len(record):
+            fields.append(ManifestField.parse_stream(source))
+        last = {found.tag: found.value for found in fields}
         family = int(last.get(ManifestTag.FAMILY, 0))
         if ManifestTag.FAMILY_ADD in last:
             self.families[family] = bytes(last[ManifestTag.FAMILY_ADD]).decode("utf-8", "replace")
-        if ManifestTag.FAMILY_DROP in {tag for tag, _ in fields}:
+        if ManifestTag.FAMILY_DROP in last:
             self.families.pop(family, None)
         if ManifestTag.LOG_NUMBER in last:
             self.logs[family] = max(int(last[ManifestTag.LOG_NUMBER]), self.logs.get(family, 0))
-        for tag, values in fields:
-            if tag == ManifestTag.DELETED_FILE:
-                self.tables.pop(values[1], None)
-        self.tables |= {values[1]: family for tag, values in fields if tag == ManifestTag.NEW_FILE}
-
-
-_SHAPES = {
-    ManifestTag.COMPARATOR: "t",
-    ManifestTag.FAMILY_ADD: "t",
-    ManifestTag.LOG_NUMBER: "n",
-    ManifestTag.NEXT_FILE: "n",
-    ManifestTag.LAST_SEQUENCE: "n",
-    ManifestTag.PREVIOUS_LOG: "n",
-    ManifestTag.LEAST_LOG: "n",
-    ManifestTag.MOST_FAMILY: "n",
-    ManifestTag.ATOMIC_GROUP: "n",
-    ManifestTag.FAMILY: "n",
-    ManifestTag.FAMILY_DROP: "",
-    ManifestTag.COMPACT_CURSOR: "nt",
-    ManifestTag.DELETED_FILE: "nn",
-    ManifestTag.NEW_FILE: "nnnttnn",
-}
-"""What follows a tag: numbers (n) and texts (t); a new file has a list of further fields, too."""
-
-
-def _fields(record: bytes) -> Iterator[tuple[int, list[Any]]]:
-    """Tags of an edit of the manifest with their values."""
-    at = 0
-    while at < len(record):
-        tag, at = _varint(record, at)
-        shape = _SHAPES.get(tag, "t" if tag & ManifestTag.SAFE_TO_SKIP else None)
-        if shape is None:
-            raise _Cut
-        values: list[Any] = [tag]
-        for kind in shape:
-            value, at = (_varint if kind == "n" else _text)(record, at)
-            values.append(value)
-        if tag == ManifestTag.NEW_FILE:
-            further, at = _varint(record, at)
-            while further != 1:
-                _, at = _text(record, at)
-                further, at = _varint(record, at)
-        yield tag, values[1:] or values
+        for found in fields:
+            if found.tag == ManifestTag.DELETED_FILE:
+                self.tables.pop(found.value.number, None)
+        self.tables |= {f.value.number: family for f in fields if f.tag == ManifestTag.NEW_FILE}
 
 
 def _manifest(store: RocketMQStore, path: str) -> _Manifest:
@@ -409,7 +372,7 @@ def _manifest(store: RocketMQStore, path: str) -> _Manifest:
         try:
             for record in _log_records(read_all(store.tree, f"{path}/{name}") or b"", damage):
                 found.add(record)
-        except _Cut:
+        except ConstructError:
             damage.append(1)
         found.is_whole = not damage and bool(found.logs)
         if found.is_whole or len(found.families) > 1:
@@ -429,9 +392,9 @@ class _Newest:
 
     def take(self, family: str, key: bytes, sequence: int, kind: int, value: bytes) -> None:
         """Take one write."""
-        if kind == _RANGE_DELETION:
+        if kind == WriteKind.RANGE_DELETION:
             self._ranges.append((family, key, value, sequence))
-        elif kind in (_DELETION, _VALUE, _SINGLE_DELETION):
+        elif kind in (WriteKind.DELETION, WriteKind.VALUE, WriteKind.SINGLE_DELETION):
             rows = self._rows.setdefault(family, {})
             if key not in rows or rows[key][0] <= sequence:
                 rows[key] = sequence, kind, value
@@ -442,7 +405,7 @@ class _Newest:
             family: {
                 key: value
                 for key, (sequence, kind, value) in rows.items()
-                if kind == _VALUE and not self._is_in_range(family, key, sequence)
+                if kind == WriteKind.VALUE and not self._is_in_range(family, key, sequence)
             }
             for family, rows in self._rows.items()
         }
@@ -506,6 +469,6 @@ def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:
 
 def _family_of(entries: list[tuple[bytes, int, int, bytes]], families: list[str], fits: Fits) -> str:
     """Return the family whose format most rows have."""
-    rows = [(key, value) for key, _, kind, value in entries if kind == _VALUE]
+    rows = [(key, value) for key, _, kind, value in entries if kind == WriteKind.VALUE]
     scores: dict[str, Any] = {family: sum(fits(family, *row) for row in rows[:100]) for family in families}
     return max(scores, key=lambda family: scores[family]) if rows else "default"
