@@ -37,11 +37,11 @@ def _crcs(block: Block, begin: Ints, end: Ints) -> npt.NDArray[np.int64]:
     """CRCs of pieces of a window: in place, or of copies made at once where all are of one small size."""
     size = int(end[0] - begin[0]) if len(begin) else 0
     if 0 < size < _COPIED and (end - begin == size).all():
-        pieces = cut_out(block.data, begin, size).tolist()
-    else:
+        found = list(map(crc32, cut_out(block.data, begin, size).tolist()))
+    else:  # one slice at a time: a list of many would make the garbage collector run
         data = memoryview(block.data.data)
-        pieces = [data[a:b] for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
-    return np.fromiter(map(crc32, pieces), np.int64, len(begin)) & MASK
+        found = [crc32(data[a:b]) for a, b in zip(begin.tolist(), end.tolist(), strict=True)]
+    return np.array(found, np.int64) & MASK
 
 
 # --- the crc over a whole record ---------------------------------------------------------------
