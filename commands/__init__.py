@@ -145,12 +145,14 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 def cli() -> None:
-    """Look at, explain and mend RocketMQ message stores from their files alone: no broker, no network.
+    """Look at, explain and mend RocketMQ stores and Kafka log directories from their files alone.
+
+    No broker and no network is needed, and nothing is written unless a command is told to.
 
     \b
     Examples:
       rmqctl info /data/rocketmq/store
-      rmqctl verify /data/rocketmq/store
+      rmqctl verify /var/lib/kafka/data
       rmqctl dump /data/rocketmq/store --topic TopicTest -o jsonl
 
     Exit status: 0 all is well; 1 damage found or nothing matched; 2 wrong usage; 10 and above: it

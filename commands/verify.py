@@ -54,7 +54,7 @@ def command(
 
     Nothing is written. Findings are errors (data lost or wrong), warnings (a broker copes, but
     something is off) and notes (normal but worth knowing). Exits 1 when there is an error or a
-    warning. What each id means: `rmqctl formats findings`.
+    warning. What an id means: `rmqctl explain ID`.
 
     \b
     Examples:
