@@ -20,7 +20,7 @@ from commands._types import PropertyFilter, refuse
 if TYPE_CHECKING:
     from commands._progress import Advance
     from rmqctl.pipeline.cluster import SparkSession
-    from rmqctl.pipeline.running import Status
+    from rmqctl.pipeline.jobs import Status
     from rmqctl.pipeline.settings import Cluster
 
 _LONG_SECONDS = 10
@@ -77,7 +77,7 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def started(cluster: Cluster, size: int | None = None) -> Iterator[SparkSession]:
     """Give a session while the block runs, made for ``size`` bytes of log."""
-    from rmqctl.pipeline.running import running
+    from rmqctl.pipeline.jobs import running
 
     with progress("starting Spark", None, unit="seconds") as advance:
         session = running(replace(cluster, log_bytes=size), _Patience(advance))
@@ -95,7 +95,7 @@ def working(spark: SparkSession, what: str, size: int | None) -> Iterator[None]:
     Args:
         size: bytes of log that it reads in all its passes: messages, bytes, rate and time left are shown; None: tasks.
     """
-    from rmqctl.pipeline.running import job
+    from rmqctl.pipeline.jobs import job
 
     with (
         progress(what, size, unit="tasks" if size is None else "bytes") as advance,

@@ -122,8 +122,8 @@ class _Engines(ExitStack):
     def _on_spark(self) -> SparkQueries:
         if self._spark is None:
             spark = self.enter_context(started(self._cluster, self._size))
+            from rmqctl.pipeline.jobs import job
             from rmqctl.pipeline.queries import SparkQueries
-            from rmqctl.pipeline.running import job
 
             with job(spark, "opening the store"):
                 self._spark = SparkQueries(spark, self._stores)

@@ -77,7 +77,7 @@ def command(
     size = opened.size
     here = is_local(engine, size)
     if here:
-        from rmqctl.pipeline.local_stats import collect as collect_here
+        from rmqctl.pipeline.stats import collect_here
 
         with progress(f"stats of {store.path}", size if no_keys else 2 * size) as advance:
             stats = collect_here(tables, keys=not no_keys, advance=advance)

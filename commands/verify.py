@@ -69,7 +69,7 @@ def command(
         show(out, ask())
         return
     with started(cluster, found.size) as spark:
-        from rmqctl.pipeline.frames import sharing
+        from rmqctl.pipeline.jobs import sharing
 
         with working(spark, f"verify of {found.root}", found.size):
             answer = ask(share=sharing(spark))

@@ -70,7 +70,7 @@ def rows(
         NotAStore, BadOption: the path or an option is wrong.
         ParseException, AnalysisException: Spark does not take the condition.
     """
-    from rmqctl.pipeline.frames import frame
+    from rmqctl.pipeline.jobs import frame
     from rmqctl.pipeline.sql_text import uses
 
     given = _tables(spark, path, format, options)
@@ -94,7 +94,7 @@ def messages(spark: SparkSession, path: str, **more: Any) -> DataFrame:
 
 def table(spark: SparkSession, path: str, name: str, *, format: str = "rocketmq", **options: Any) -> DataFrame:
     """A table of a store; planned here, read by the executors. ``findings`` is shared among them."""
-    from rmqctl.pipeline.frames import frame
+    from rmqctl.pipeline.jobs import frame
     from rmqctl.pipeline.queries import findings
 
     given = _tables(spark, path, format, options)

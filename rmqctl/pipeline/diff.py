@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.pipeline.frames import sharing, tasks
+from rmqctl.pipeline.jobs import sharing, tasks
 from rmqctl.rocketmq.diff.logs import Columns, Laid, Log, Seen, join, lay
 from rmqctl.rocketmq.diff.queues import QueueDiff, QueueKey, QueuesLaid
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock

@@ -215,7 +215,7 @@ def on_spark(spark: SparkSession) -> Work:
     """Tasks done by executors."""
 
     def work(task: ExportTask, parts: list[Any]) -> None:
-        from rmqctl.pipeline.frames import tasks
+        from rmqctl.pipeline.jobs import tasks
 
         tasks(spark, parts, task.run, NOTE_SCHEMA).collect()
 

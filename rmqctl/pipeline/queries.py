@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.data_source import register, spark_schema
-from rmqctl.pipeline.frames import frame, sharing
+from rmqctl.pipeline.jobs import frame, sharing
 from rmqctl.pipeline.mounted import Mounted, Row, plain
 from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.tables import Tables

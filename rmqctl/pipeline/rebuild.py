@@ -20,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.pipeline.frames import tasks
+from rmqctl.pipeline.jobs import tasks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key
 from rmqctl.rocketmq.dispatch.series import Bitmap, IndexSeries, QueueSeries, QueueSizes
 from rmqctl.rocketmq.rebuild.build import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqctl.files.writing import FileLayer
-from rmqctl.repair.changes import PIECE, STORE, FileChange, Piece, load
+from rmqctl.repair.edits import PIECE, STORE, FileChange, Piece, load
 from rmqctl.repair.journal import Journal
 from rmqctl.repair.write_journal import copy_file
 

@@ -20,8 +20,25 @@ from typing import Any
 
 from rmqctl.errors import Refused
 from rmqctl.files.local import Reader, data_extents
-from rmqctl.repair.changes import PIECE, STORE, Changes, DirectoryChange, FileChange, Payload, Piece, Region, Side
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes
+from rmqctl.repair.edits import (
+    PIECE,
+    STORE,
+    Changes,
+    Create,
+    Cut,
+    DirectoryChange,
+    Edit,
+    Extend,
+    FileChange,
+    Overwrite,
+    Payload,
+    Piece,
+    Plan,
+    Quarantine,
+    Region,
+    SetTimes,
+    Side,
+)
 from rmqctl.repair.rendering import step_row
 
 

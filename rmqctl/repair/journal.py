@@ -33,7 +33,7 @@ from typing import Any
 
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
-from rmqctl.repair.changes import Changes, DirectoryChange, FileChange, Payload, Piece, Region, Side
+from rmqctl.repair.edits import Changes, DirectoryChange, FileChange, Payload, Piece, Region, Side
 
 
 def line_of(row: dict[str, Any], number: int) -> bytes:

@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rmqctl.repair.changes import STORE, FileChange
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+from rmqctl.repair.edits import (
+    STORE,
+    Create,
+    Cut,
+    Edit,
+    Extend,
+    FileChange,
+    Overwrite,
+    Plan,
+    Quarantine,
+    SetTimes,
+    Step,
+)
 from rmqctl.repair.journal import Journal
 from rmqctl.text import number_of
 

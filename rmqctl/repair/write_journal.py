@@ -17,7 +17,7 @@ from rmqctl.errors import Refused
 from rmqctl.files.local import data_extents
 from rmqctl.files.new_files import Ownership
 from rmqctl.files.writing import FileLayer, OpenFile
-from rmqctl.repair.changes import STORE, Changes, FileChange, Payload, Region, load
+from rmqctl.repair.edits import STORE, Changes, FileChange, Payload, Region, load
 from rmqctl.repair.journal import DATA, INLINE, JOURNAL, STATE, Journal, inline_or_kept, line_of, read_journal, rows_for
 from rmqctl.repair.reserve import Reserved
 

@@ -172,7 +172,7 @@ def test_kafka(spark: SparkSession, logs: Path, tmp_path: Path) -> None:
     from rmqctl.opening import open_store
     from rmqctl.pipeline import export_task
     from rmqctl.pipeline.export import Export, ExportChoices, on_spark
-    from rmqctl.pipeline.frames import frame
+    from rmqctl.pipeline.jobs import frame
     from rmqctl.pipeline.outputs import output_at
     from rmqctl.tables import tables_of
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.pipeline.frames import frame
+from rmqctl.pipeline.jobs import frame
 from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers

@@ -14,8 +14,8 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden
-from rmqctl.files.forgiving import PAGE, ForgivingFile, ForgivingTree, Refusals
 from rmqctl.files.lock import is_locked
+from rmqctl.files.tree import PAGE, ForgivingFile, ForgivingTree, Refusals
 
 Rmqctl = Callable[..., Result]
 REPLACEMENTS: dict[str, Callable[[Path], object]] = {

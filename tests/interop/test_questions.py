@@ -18,7 +18,7 @@ import pytest
 from fixtures import golden
 from rmqctl.release import Release
 from rmqctl.rocketmq.index.files import index_files
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import open_queue

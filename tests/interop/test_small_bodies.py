@@ -13,7 +13,7 @@ from formats.rocketmq.message import decode_record
 from rmqctl.release import Release
 from rmqctl.repair.execute import apply
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.interop.compare import geometry

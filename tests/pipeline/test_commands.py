@@ -262,7 +262,7 @@ def test_an_export_goes_on_where_it_was_broken_off(
 
 
 def test_a_job_tells_how_far_it_is(spark: SparkSession) -> None:
-    from rmqctl.pipeline.running import Status, job
+    from rmqctl.pipeline.jobs import Status, job
     from rmqctl.rocketmq.tables.options import table_options
     from tests.benchmarks.topic_counts import topic_counts
 

@@ -60,7 +60,7 @@ def test_messages_are_those_of_the_walk(damaged: Path) -> None:
 @pytest.mark.parametrize("damaged", ALL[3::97], indirect=True, ids=name_of)
 def test_findings_on_spark_are_the_local_ones(damaged: Path, rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqctl.rocketmq.tables.splits.SPLIT_SIZE", 20_000)
-    monkeypatch.setattr("rmqctl.pipeline.frames.AT_ONCE", 2)
+    monkeypatch.setattr("rmqctl.pipeline.jobs.AT_ONCE", 2)
     local, spread = (
         json.loads(rmqctl("verify", damaged, "-o", "json", *more).stdout) for more in ((), ("--engine", "spark"))
     )

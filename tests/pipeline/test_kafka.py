@@ -16,7 +16,7 @@ from fixtures import golden
 from rmqctl import pipeline
 from rmqctl.errors import Refused
 from rmqctl.opening import open_store
-from rmqctl.pipeline import local_stats, stats
+from rmqctl.pipeline import stats
 from rmqctl.pipeline.data_source import Following
 from rmqctl.pipeline.export import Export, ExportChoices
 from rmqctl.pipeline.export_task import ExportTask
@@ -98,7 +98,7 @@ def test_the_format_by_its_name(spark: SparkSession) -> None:
 @pytest.mark.parametrize("options", [{}, {"splitSize": "4K", "topic": "z-zstd,idem"}], ids=str)
 def test_stats_are_the_same_on_both_engines(options: dict[str, str], spark: SparkSession) -> None:
     given = tables_of("kafkalog", {"path": str(golden.pristine("3.9.2-crash")), **options})
-    found = local_stats.collect(given)
+    found = stats.collect_here(given)
     assert found == stats.collect(spark, given)
     assert found.groups["all"][0]["messages"] == len(
         rows_of("kafkalog", golden.pristine("3.9.2-crash"), "records", **options)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import golden
-from rmqctl.pipeline import local_stats, stats
+from rmqctl.pipeline import stats
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
 
@@ -26,7 +26,7 @@ STORE = "5.5.0-clean"
 @pytest.mark.parametrize("name", [STORE, "4.5.2-crash", "5.1.4-clean"])
 def test_both_engines_give_the_same(name: str, options: dict[str, str], spark: SparkSession) -> None:
     given = tables_of("rocketmq", {"path": str(golden.pristine(name)), **options})
-    assert local_stats.collect(given) == stats.collect(spark, given)
+    assert stats.collect_here(given) == stats.collect(spark, given)
 
 
 def test_nothing_is_started_for_a_small_store(rmqctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_a_large_store_is_for_spark(rmqctl: Any, monkeypatch: pytest.MonkeyPatch
     def start(*_: object) -> None:
         raise Started
 
-    monkeypatch.setattr("rmqctl.pipeline.running.start", start)
+    monkeypatch.setattr("rmqctl.pipeline.jobs.start", start)
     monkeypatch.setattr("rmqctl.pipeline.settings.LOCAL_ENGINE", 1000)
     for words in ((), ("--engine", "spark"), ("--master", "local[1]"), ("--spark-conf", "a=b")):
         with pytest.raises(Started):
@@ -60,7 +60,7 @@ def test_a_large_store_is_for_spark(rmqctl: Any, monkeypatch: pytest.MonkeyPatch
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 400), st.integers(1, 9)), max_size=60))
 def test_percentiles_are_those_of_the_values_one_by_one(rows: list[tuple[int, int, int]]) -> None:
     columns = [np.array([row[i] for row in rows], np.int64) for i in range(3)]
-    found = local_stats._percentiles(*columns, 3)
+    found = stats._percentiles(*columns, 3)
     for group in range(3):
         values = [value for own, value, count in rows if own == group for _ in range(count)]
         expected = np.percentile(values, stats.PERCENTILES).tolist() if values else None

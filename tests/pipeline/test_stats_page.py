@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.pipeline import local_stats, stats_page
+from rmqctl.pipeline import stats, stats_page
 from rmqctl.pipeline.stats import STEPS_MS, Stats, StatsTable
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
@@ -25,7 +25,7 @@ _PIECE = re.compile(r"<title>(.*?), ([^,]*?): ([\d,]+)</title>")
 
 @pytest.fixture(scope="module")
 def figures() -> Stats:
-    return local_stats.collect(tables_of("rocketmq", {"path": str(golden.pristine(STORE))}), keys=False)
+    return stats.collect_here(tables_of("rocketmq", {"path": str(golden.pristine(STORE))}), keys=False)
 
 
 def charts(page: str) -> list[str]:
@@ -118,7 +118,7 @@ def test_ticks(highest: int, expected: list[int]) -> None:
 
 
 def test_a_page_of_kafka() -> None:
-    found = local_stats.collect(tables_of("kafkalog", {"path": str(golden.pristine("4.3.1-clean"))}), keys=False)
+    found = stats.collect_here(tables_of("kafkalog", {"path": str(golden.pristine("4.3.1-clean"))}), keys=False)
     page = stats_page.page(ABOUT, found)
     assert "<h2>Compression</h2>" in page
     assert "topic / partition" in page

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from fixtures import golden
-from rmqctl.rocketmq.queues import log_end
+from rmqctl.rocketmq.queues import ranges
 from rmqctl.rocketmq.store.locate import open_store_at
 
 rocksdict = pytest.importorskip("rocksdict")
@@ -56,7 +56,7 @@ def test_a_damaged_unit_beside_a_database_is_found(both: Path, rmqctl: Rmqctl) -
 
 
 def test_files_left_behind_do_not_count(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_end, "_LAG_MS", 1000)
+    monkeypatch.setattr(ranges, "_LAG_MS", 1000)
     assert not open_store_at(str(both)).is_rocksdb
     cut_queues(both, 200_000)
     assert open_store_at(str(both)).is_rocksdb

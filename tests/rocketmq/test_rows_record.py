@@ -11,7 +11,7 @@ from fixtures import golden
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.record import RecordRows, Show
 from rmqctl.rocketmq.dump.sources import Request
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.locate import open_store_at
 
 
@@ -30,7 +30,7 @@ def test_every_record_has_the_row_of_the_dump(name: str, show: Show) -> None:
 
 def test_numpy_stays_out() -> None:
     code = (
-        "import sys, rmqctl.rocketmq.store.locate, rmqctl.rocketmq.log.reader, rmqctl.rocketmq.dump.record;"
+        "import sys, rmqctl.rocketmq.store.locate, rmqctl.rocketmq.log.record, rmqctl.rocketmq.dump.record;"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

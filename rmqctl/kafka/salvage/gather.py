@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from formats.kafka.directory_files import parse_meta_properties
 from rmqctl.answer import Advance
 from rmqctl.errors import WrongUsage
-from rmqctl.files.forgiving import ForgivingTree, Refusals
-from rmqctl.files.tree import LocalTree, join
+from rmqctl.files.tree import ForgivingTree, LocalTree, Refusals, join
 from rmqctl.findings import Finding
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment

@@ -21,7 +21,7 @@ from rmqctl.election import Amount, Candidate, Contest, Relation
 from rmqctl.rocketmq.diff.driver import Differences, Side, is_sound_record
 from rmqctl.rocketmq.diff.logs import Columns, LogDiff
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.files import RocketMQStore
 

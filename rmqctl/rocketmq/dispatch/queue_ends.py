@@ -20,10 +20,9 @@ from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, queues_of
-from rmqctl.rocketmq.queues.log_end import last_unit, log_end
-from rmqctl.rocketmq.queues.ranges import LogRange, QueueRange, queue_range
+from rmqctl.rocketmq.queues.ranges import LogRange, QueueRange, last_unit, log_end, queue_range
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, open_queues, rocksdb_units
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, QueueFiles, RocketMQStore

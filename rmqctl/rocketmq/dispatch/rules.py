@@ -26,9 +26,9 @@ from formats.rocketmq.tags_code import (
 )
 from rmqctl.errors import Refused
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import Queue
-from rmqctl.rocketmq.queues.log_end import last_unit
+from rmqctl.rocketmq.queues.ranges import last_unit
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.state.config import read_config, table
 from rmqctl.rocketmq.state.releases import release_range

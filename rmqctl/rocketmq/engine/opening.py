@@ -34,9 +34,9 @@ from rmqctl.rocketmq.dispatch.units import BatchQueueState, QueueState
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, queues_of
-from rmqctl.rocketmq.queues.log_end import LogEnd, last_record, last_unit, late_start, log_end
+from rmqctl.rocketmq.queues.ranges import LogEnd, last_record, last_unit, late_start, log_end
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import recovery_plan
 from rmqctl.rocketmq.recovery.replay import recover

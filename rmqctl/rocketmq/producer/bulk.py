@@ -22,8 +22,8 @@ import numpy.typing as npt
 from formats.rocketmq.message import record_plan
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.late import INNER_NUM, NAMES
 from rmqctl.rocketmq.engine.message import BLANK_ROOM, LOCALHOST, check_body_size, check_properties, check_record
+from rmqctl.rocketmq.engine.putting import INNER_NUM, NAMES
 from rmqctl.rocketmq.engine.record import hosts_of, property_text, topic_field
 from rmqctl.rocketmq.engine.routing import MOVING
 from rmqctl.rocketmq.log.block import Block

@@ -29,8 +29,8 @@ from formats.rocketmq.message_id import UniqueKeyV4, UniqueKeyV6
 from rmqctl.errors import Refused
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine.config import Host, StoreConfig
-from rmqctl.rocketmq.engine.late import INNER_NUM
 from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutStatus
+from rmqctl.rocketmq.engine.putting import INNER_NUM
 from rmqctl.rocketmq.engine.record import batch_item_text, client_text, java_map_order
 from rmqctl.rocketmq.log.crc import MASK as CRC_MASK
 from rmqctl.rocketmq.log.crc import crc32

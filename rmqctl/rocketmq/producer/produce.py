@@ -21,8 +21,8 @@ from formats.rocketmq.message import SysFlag
 from rmqctl.errors import Refused, RmqctlError
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
-from rmqctl.rocketmq.engine.late import check_late, check_served, is_late
 from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult, PutStatus
+from rmqctl.rocketmq.engine.putting import check_late, check_served, is_late
 from rmqctl.rocketmq.engine.record import ordered_text, prepare
 from rmqctl.rocketmq.producer.drafts import (
     THRESHOLD,

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.dump.record import host_text, transaction
 from rmqctl.rocketmq.findings.log import LOG_GAP
 from rmqctl.rocketmq.index.files import IndexEntry, IndexFile, index_files
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.ids import IdAnswer, MessageId, NotAMessageId, clock_ahead, parse_message_id
 from rmqctl.rocketmq.query.index_walk import Chain, DatabaseWalk, End, Walk, open_index, row_keys

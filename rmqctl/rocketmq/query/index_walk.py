@@ -309,7 +309,7 @@ class MessageIndex:
         """
         begin, end = times
         if begin <= 0 or end >= FOREVER:
-            from rmqctl.rocketmq.queues.log_end import log_end  # imports NumPy, which files do without
+            from rmqctl.rocketmq.queues.ranges import log_end  # imports NumPy, which files do without
 
             now = log_end(self._store).store_timestamp or 0
             begin, end = now - self._days * _DAY_MS, now

@@ -15,7 +15,7 @@ from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.rocketmq.index.files import NAME_DIGITS, is_asked, may_have_rows
 from rmqctl.rocketmq.log.scan import Extent, scan
-from rmqctl.rocketmq.queues.log_end import log_end
+from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.state.releases import release_range

@@ -19,7 +19,7 @@ from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.steps import Step
 from rmqctl.rocketmq.query.time import unit_at
-from rmqctl.rocketmq.queues.log_end import log_end
+from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.state.config import (
     ConsumerOffset,
     consumer_offsets,

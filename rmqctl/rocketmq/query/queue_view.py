@@ -11,8 +11,7 @@ from typing import Self
 
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.log.record import HOST_SHIFT, VARIANTS, flags_of, head_offset, head_size
+from rmqctl.rocketmq.log.record import HOST_SHIFT, VARIANTS, LogReader, flags_of, head_offset, head_size
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.units import BATCH_UNIT_SIZE, UNIT_SIZE, Unit, UnitFile
 from rmqctl.rocketmq.queues.ranges import minimum_4, minimum_5

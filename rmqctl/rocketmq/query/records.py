@@ -10,8 +10,7 @@ from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, tag_index_key
 from formats.rocketmq.message import body_crc, decode_record
 from formats.rocketmq.properties import split_properties
-from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.log.record import magic_of, variant_of
+from rmqctl.rocketmq.log.record import LogReader, magic_of, variant_of
 from rmqctl.rocketmq.query.steps import BEYOND_LOG, RECORD_DAMAGED, RECORD_EXPIRED, RECORD_GONE, Miss, Trace
 
 UNIQUE_KEY, KEYS, TAGS, REAL_TOPIC = b"UNIQ_KEY", b"KEYS", b"TAGS", b"REAL_TOPIC"

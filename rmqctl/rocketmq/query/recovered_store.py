@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 if TYPE_CHECKING:  # NumPy and the database library are imported only where they are needed

@@ -28,7 +28,7 @@ from formats.rocketmq.message import decode_record
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.findings.derived import QUEUE_DIRECTORY
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS, QueueFiles, StoreFile
 
 UNIT = plan_of(ConsumeQueueUnit).runs[0].dtype

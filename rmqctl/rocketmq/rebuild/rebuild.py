@@ -25,7 +25,7 @@ from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, shown_delays
 from rmqctl.rocketmq.index.files import files_are_written, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT
 from rmqctl.rocketmq.rebuild.build import Builder, Built, Job, Progress, QueueFilesWriter, build
 from rmqctl.rocketmq.rebuild.compare import (

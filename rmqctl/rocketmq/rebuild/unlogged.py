@@ -25,7 +25,7 @@ from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.index import IndexHead
 from rmqctl.rocketmq.dispatch.series import MAX_HOLE
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, QueueState
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.queues.ranges import LogRange, queue_range
 from rmqctl.rocketmq.queues.rocksdb import sound_units

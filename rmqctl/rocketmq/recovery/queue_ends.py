@@ -16,7 +16,7 @@ import numpy as np
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.queue_ends import QueueRow, queue_rows
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, is_pre_blank
 from rmqctl.rocketmq.recovery.images import QueueImage, RocksQueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery

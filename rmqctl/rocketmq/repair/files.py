@@ -26,8 +26,7 @@ from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
 from rmqctl.rocketmq.index.files import index_entries
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data, homecoming, misplaced_files
-from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.log.record import SMALLEST
+from rmqctl.rocketmq.log.record import SMALLEST, LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, setting_of, survey
 from rmqctl.rocketmq.repair.gaps import bridge

@@ -18,7 +18,7 @@ from rmqctl.repair.edits import Edit, Overwrite, Step, changes, zeroed
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.commitlog import FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.repair.damage import LogDamage
 from rmqctl.rocketmq.repair.queue_references import Claims
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile

@@ -20,13 +20,12 @@ from rmqctl.repair.edits import Edit, Overwrite, Plan, Quarantine, Step
 from rmqctl.repair.overlay import Overlay
 from rmqctl.repair.preconditions import Confines
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
 from rmqctl.rocketmq.repair.damage import survey
-from rmqctl.rocketmq.repair.databases import database_steps
-from rmqctl.rocketmq.repair.derived import index_steps, queue_steps, timer_steps, topic_of
+from rmqctl.rocketmq.repair.derived import database_steps, index_steps, queue_steps, timer_steps, topic_of
 from rmqctl.rocketmq.repair.files import (
     expired_steps,
     hollow_steps,

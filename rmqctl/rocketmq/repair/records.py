@@ -30,8 +30,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_STORE_TIME,
 )
 from rmqctl.rocketmq.log.crc import MASK, SIZE, crc32
-from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.log.record import SMALLEST
+from rmqctl.rocketmq.log.record import SMALLEST, LogReader
 from rmqctl.rocketmq.repair.damage import SOURCE, Gap, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,

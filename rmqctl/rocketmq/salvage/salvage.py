@@ -26,8 +26,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import BLANK_ROOM
 from rmqctl.rocketmq.log.commitlog import homecoming, misplaced_files
-from rmqctl.rocketmq.log.reader import LogReader
-from rmqctl.rocketmq.log.record import PHYSICAL_AT, flags_of, head_offset, magic_of, variant_of
+from rmqctl.rocketmq.log.record import PHYSICAL_AT, LogReader, flags_of, head_offset, magic_of, variant_of
 from rmqctl.rocketmq.repair.config import config_steps
 from rmqctl.rocketmq.repair.placeholder import Setting, placeholder
 from rmqctl.rocketmq.repair.queue_references import Claim

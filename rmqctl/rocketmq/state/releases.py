@@ -19,7 +19,7 @@ from formats.rocketmq.rocksdb_messages import POP_FAMILY
 from rmqctl.errors import RmqctlError
 from rmqctl.files.tree import read_all
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database, open_database
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, LIGHT, QUEUES, RocketMQStore, StoreFile
 

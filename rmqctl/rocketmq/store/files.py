@@ -211,7 +211,7 @@ class RocketMQStore:
         """
         if not self.has_rocksdb:
             return False
-        from rmqctl.rocketmq.queues.log_end import file_queues_are_kept
+        from rmqctl.rocketmq.queues.ranges import file_queues_are_kept
 
         return not file_queues_are_kept(self)
 

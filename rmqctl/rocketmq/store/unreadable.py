@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.files.filesystem import is_url
-from rmqctl.files.forgiving import ForgivingTree, Refusals
-from rmqctl.files.tree import LocalTree, Tree, read_all
+from rmqctl.files.tree import ForgivingTree, LocalTree, Refusals, Tree, read_all
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_MISSING
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE

@@ -21,7 +21,7 @@ from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, is_pre_blank, queues_of
-from rmqctl.rocketmq.queues.log_end import last_unit
+from rmqctl.rocketmq.queues.ranges import last_unit
 from rmqctl.rocketmq.state.config import read_config, table
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption

@@ -18,7 +18,7 @@ from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
-from rmqctl.rocketmq.queues.log_end import late_start, log_end
+from rmqctl.rocketmq.queues.ranges import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.splits import Split, splits_of
 from rmqctl.tables import note

@@ -23,7 +23,7 @@ from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.queues.log_end import log_end
+from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.state.config import consumer_offsets
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption

@@ -183,8 +183,8 @@ class Asked(ProduceRequest):
             Refused: sizes that no broker has, or a delivery time for a release without a timer.
         """
         from rmqctl.errors import Refused
-        from rmqctl.rocketmq.engine.late import MULTI_DISPATCH, NAMES
         from rmqctl.rocketmq.engine.message import check_body_size, check_host, check_topic
+        from rmqctl.rocketmq.engine.putting import MULTI_DISPATCH, NAMES
         from rmqctl.rocketmq.engine.record import property_text
         from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 
@@ -240,7 +240,7 @@ class Asked(ProduceRequest):
     def config(self, path: str, clock: Clock) -> StoreConfig:
         """The engine's settings."""
         from rmqctl.rocketmq.engine import FlushMode, Host, StoreConfig
-        from rmqctl.rocketmq.engine.late import NAMES
+        from rmqctl.rocketmq.engine.putting import NAMES
         from rmqctl.rocketmq.engine.routing import TIMES
 
         plain = StoreConfig()

@@ -36,7 +36,7 @@ from rmqctl.rocketmq.findings.state import (
     DATABASE_WRONG_ROW,
 )
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT, Queue
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.store.database_rows import fits

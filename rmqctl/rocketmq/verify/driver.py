@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Any
 
 from rmqctl.errors import MissingExtra
-from rmqctl.files.forgiving import Refusals
+from rmqctl.files.tree import Refusals
 from rmqctl.findings import Finding, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
 from rmqctl.rocketmq.index.files import index_entries, is_written
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed, misplaced_files
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile

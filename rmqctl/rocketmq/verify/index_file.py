@@ -26,7 +26,7 @@ from rmqctl.rocketmq.findings.derived import (
 from rmqctl.rocketmq.index.files import IndexFile
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.columns import run_starts
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, SLOT_SIZE

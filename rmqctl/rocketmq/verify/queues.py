@@ -23,7 +23,7 @@ from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, run_starts, signed
 from rmqctl.rocketmq.log.commitlog import LogBlock
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT, Queue, UnitPages, Units
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, open_queues
 from rmqctl.rocketmq.store.databases import DatabaseDamaged

@@ -47,7 +47,7 @@ from rmqctl.rocketmq.findings.state import (
     TIMER_LOG,
 )
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import Queue, Units
 from rmqctl.rocketmq.state.config import (
     CONFIG,

@@ -33,7 +33,7 @@ from rmqctl.rocketmq.findings.derived import (
 )
 from rmqctl.rocketmq.findings.log import LOG_GAP
 from rmqctl.rocketmq.log.block import Ints
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT, Queue, Units, is_pre_blank, misnamed_queue, queue_home
 from rmqctl.rocketmq.store.files import (
     COMMIT_LOG,

@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import damage, golden
 from rmqctl.rocketmq.index.files import index_files
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.explain import conclude_id, explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyQuery, by_key, by_key_in

@@ -15,7 +15,7 @@ import pytest
 from fixtures import golden
 from rmqctl.rocketmq.index.files import IndexFile, index_files
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id
 from rmqctl.rocketmq.query.key import KeyAnswer, KeyQuery, by_key, by_key_in
 from rmqctl.rocketmq.query.log_search import Search, search_log

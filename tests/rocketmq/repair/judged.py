@@ -23,7 +23,7 @@ from fixtures import damage, golden
 from fixtures.random_damage import Subject
 from fixtures.worse_damage import WorseDamager
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.rocketmq.store.files import RocketMQStore

@@ -13,7 +13,7 @@ import pytest
 from fixtures import damage, golden
 from rmqctl.release import Release
 from rmqctl.repair.execute import apply, undo
-from rmqctl.rocketmq.log.reader import LogReader
+from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, complaints, overlaid, plan_repair
 from rmqctl.rocketmq.store.files import RocketMQStore

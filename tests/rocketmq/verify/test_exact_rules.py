@@ -21,7 +21,7 @@ from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import queues_of
-from rmqctl.rocketmq.queues.log_end import last_record, last_unit, log_end
+from rmqctl.rocketmq.queues.ranges import last_record, last_unit, log_end
 from rmqctl.rocketmq.store.files import QUEUES
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.log import LogChecker
