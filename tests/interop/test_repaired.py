@@ -6,14 +6,16 @@ import os
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures import damage, golden
+from fixtures.random_damage import Subject
 from fixtures.worse_damage import WorseDamager
 from rmqctl.files.tree import LocalTree
 from rmqctl.repair.execute import apply
@@ -23,6 +25,7 @@ from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
 from rmqctl.rocketmq.store.locate import open_store, open_store_at
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
+from tests.rocketmq.repair.judged import produced, seeds
 
 EXPIRED = ("delete-first-file", "delete-commitlog-dir", "delete-last-data-file", "truncate-last")
 """Variants in which messages at an end of the log are gone: queues are shorter afterwards."""
@@ -30,6 +33,8 @@ WORKERS = 8
 EVERY = 1 if os.environ.get("RMQCTL_INTEROP") == "all" else 10
 """One variant in so many, so that the run stays short; RMQCTL_INTEROP=all takes them all."""
 BATCHES = "LabBatchCq"
+HALF, ROLLBACK = 0x4, 0xC
+"""What the two transaction bits of SYSFLAG say where no queue leads to a message."""
 
 pytestmark = [
     pytest.mark.interop,
@@ -67,9 +72,9 @@ def _why_not(named: tuple[str, Callable[[], None]]) -> str:
     return ""
 
 
-def served(judge: Judge, name: str, root: Path, base: str) -> dict[str, Any]:
-    """Load, start, read through and stop; what was seen."""
-    opened = judge.ask(name, "open", root, *settings_of(golden.broker_conf(base)))
+def served(judge: Judge, name: str, root: Path, conf: Mapping[str, str]) -> dict[str, Any]:
+    """Load, start, read through and stop with the settings of a broker; what was seen."""
+    opened = judge.ask(name, "open", root, *settings_of(conf))
     assert opened, "load failed"
     read = judge.ask(name, "read")
     assert judge.ask(name, "stop", root)
@@ -86,12 +91,17 @@ def unexplained(answer: dict[str, Any]) -> list[str]:
     return [odd for odd in answer["odd"] if "MESSAGE_WAS_REMOVING" not in odd or odd.partition(" ")[0] in alive]
 
 
-def messages(base: str) -> dict[Place, tuple[int, str]]:
-    """Physical offset and hash of the body of every message of a golden store; inner batches apart."""
+def truth(base: str) -> list[dict[str, Any]]:
+    """The messages of a golden store."""
+    return Subject.golden(base).records
+
+
+def messages(records: Iterable[dict[str, Any]]) -> dict[Place, tuple[int, str]]:
+    """Physical offset and hash of the body of every message of a sound store that queues lead to; inner batches apart."""
     return {
         (t["topic"], t["queueId"], t["queueOffset"]): (t["commitLogOffset"], t["bodySha256"])
-        for t in golden.truth(base)
-        if t["kind"] == "msg" and t["topic"] != BATCHES
+        for t in records
+        if t["topic"] != BATCHES and t["sysFlag"] & ROLLBACK not in (HALF, ROLLBACK)
     }
 
 
@@ -122,12 +132,12 @@ def test_repaired_stores(release: str, judges: Judges, tmp_path: Path) -> None:
 
 def check_repaired(judge: Judge, name: str, base: str, root: Path) -> None:
     """Every queue is read from its smallest to its largest offset, and nothing sound is missing."""
-    answer = served(judge, name, root, base)
+    answer = served(judge, name, root, golden.broker_conf(base))
     assert unexplained(answer) == []
     assert answer["afterLoad"]["maxPhy"] == answer["afterStart"]["maxPhy"]
     if not any(part in name for part in (*EXPIRED, "torn-tail")):
         physical = {m["physical"] for m in answer["messages"]}
-        assert {place: where for place, (where, _) in messages(base).items() if where not in physical} == {}
+        assert {place: where for place, (where, _) in messages(truth(base)).items() if where not in physical} == {}
     shutil.rmtree(root.parent)
 
 
@@ -153,9 +163,9 @@ def test_salvaged_stores(release: str, judges: Judges, tmp_path: Path) -> None:
 
 def check_salvaged(judge: Judge, name: str, base: str, into: Path, total: int) -> None:
     """As many messages as were written, each at its queue offset with its body."""
-    answer = served(judge, name, into, base)
+    answer = served(judge, name, into, golden.broker_conf(base))
     assert unexplained(answer) == []
-    known = {place: body for place, (_, body) in messages(base).items()}
+    known = {place: body for place, (_, body) in messages(truth(base)).items()}
     found = {place: body for place, (_, body) in read(answer).items()}
     allowed = ("stale-valid-record", "queueoffset-plus-5", "body", "torn-tail", "flip")
     assert {p: b for p, b in found.items() if known.get(p) != b} == {} or any(part in name for part in allowed)
@@ -170,14 +180,14 @@ def test_rebuilt_stores(release: str, judges: Judges, tmp_path: Path, rmqctl: Ca
     judge = judges(release)
     for state in ("clean", "crash"):
         base = f"{release}-{state}"
-        before = served(judge, base, golden.unpack(base, tmp_path / "before"), base)
+        before = served(judge, base, golden.unpack(base, tmp_path / "before"), golden.broker_conf(base))
         root = golden.unpack(base, tmp_path / "rebuilt")
         for directory in ("consumequeue", "batchconsumequeue", "index"):
             shutil.rmtree(root / directory, ignore_errors=True)
         conf = golden.write_broker_conf(base, tmp_path / "broker.conf")
         result = rmqctl("rebuild", root, "--broker-conf", conf, "--apply")
         assert result.exit_code == 0, result.output
-        after = served(judge, base, root, base)
+        after = served(judge, base, root, golden.broker_conf(base))
         assert after["messages"] == before["messages"]
         assert ends(after) == ends(before)
         assert after["odd"] == before["odd"]
@@ -188,57 +198,58 @@ def ends(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: span for name, span in answer["afterStart"]["queues"].items() if span[1]}
 
 
-SEEDS = range(int(os.environ.get("RMQCTL_SEEDS", "100" if EVERY == 1 else "4")))
+SEEDS = seeds("100" if EVERY == 1 else "4")
 """Random damages, two at once."""
 
 
+@pytest.mark.parametrize("made_by", ["broker", "produce"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_randomly_damaged_stores(release: str, judges: Judges, tmp_path: Path) -> None:
+def test_randomly_damaged_stores(release: str, made_by: str, judges: Judges, tmp_path: Path) -> None:
     """The classes load them, cut nothing and serve every message whose own bytes were sound."""
     judge = judges(release, workers=WORKERS)
+    subject = Subject.golden if made_by == "broker" else produced(tmp_path)
+    damagers = [WorseDamager(subject(f"{release}-{state}")) for state in ("clean", "crash")]
 
     def make() -> Iterator[tuple[str, Callable[[], None]]]:
         for seed in SEEDS:
-            base = f"{release}-{('clean', 'crash')[seed % 2]}"
-            root = golden.unpack(base, tmp_path / f"random-{seed}")
-            damage.apply(WorseDamager(base).recipe(seed), root)
-            intact = {place for place, (physical, size) in spans(base).items() if is_intact(base, root, physical, size)}
-            conf = golden.write_broker_conf(base, tmp_path / "broker.conf")
+            damager, name = damagers[seed % 2], f"random-{seed}"
+            root = tmp_path / name / damager.name
+            golden.copy_tree(damager.root, root)
+            damage.apply(damager.recipe(seed), root)
+            intact = {place for place, where in spans(damager).items() if is_intact(damager, root, *where)}
+            conf = tmp_path / "broker.conf"
+            conf.write_text("".join(f"{key}={value}\n" for key, value in damager.subject.settings.items()), "utf-8")
             with tempfile.TemporaryDirectory() as built:
                 plan = plan_repair(open_store_at(str(root), broker_conf=str(conf)), RepairOptions(), Path(built)).plan
                 apply(plan, journal_dir=root.parent / "journal")
-            name = f"random-{seed}"
-            yield (
-                name,
-                lambda name=name, base=base, root=root, intact=intact: check_random(judge, name, base, root, intact),
-            )
+            yield name, partial(check_random, judge, name, damager, root, intact)
 
     assert side_by_side(make()) == []
 
 
-def spans(base: str) -> dict[Place, tuple[int, int]]:
-    """Physical offset and size of every message of a golden store; inner batches apart."""
+def spans(damager: WorseDamager) -> dict[Place, tuple[int, int]]:
+    """Physical offset and size of every message of a sound store; inner batches apart."""
     return {
         (t["topic"], t["queueId"], t["queueOffset"]): (t["commitLogOffset"], t["storeSize"])
-        for t in golden.truth(base)
-        if t["kind"] == "msg" and t["topic"] != BATCHES
+        for t in damager.records
+        if t["topic"] != BATCHES
     }
 
 
-def is_intact(base: str, root: Path, physical: int, size: int) -> bool:
-    """Whether the bytes of a record are those of the golden store."""
-    length = int(golden.broker_conf(base)["mappedFileSizeCommitLog"])
-    name, at = f"commitlog/{physical // length * length:020d}", physical % length
+def is_intact(damager: WorseDamager, root: Path, physical: int, size: int) -> bool:
+    """Whether the bytes of a record are those of the sound store."""
+    name, at = f"commitlog/{physical // damager.log_size * damager.log_size:020d}", physical % damager.log_size
     if not (root / name).exists():
         return False
-    return (root / name).read_bytes()[at : at + size] == (golden.pristine(base) / name).read_bytes()[at : at + size]
+    return (root / name).read_bytes()[at : at + size] == (damager.root / name).read_bytes()[at : at + size]
 
 
-def check_random(judge: Judge, name: str, base: str, root: Path, intact: set[Place]) -> None:
+def check_random(judge: Judge, name: str, damager: WorseDamager, root: Path, intact: set[Place]) -> None:
     """Nothing is cut, and what was sound is served as it was."""
-    answer = served(judge, name, root, base)
+    answer = served(judge, name, root, damager.subject.settings)
     assert answer["afterLoad"]["maxPhy"] == answer["afterStart"]["maxPhy"]
-    known = {place: where for place, where in messages(base).items() if place in intact}
+    known = {place: where for place, where in messages(damager.records).items() if place in intact}
+    assert known
     physical = {m["physical"] for m in answer["messages"]}
     assert {place: where for place, where in known.items() if where[0] not in physical} == {}
     found = read(answer)

@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from fixtures import golden
 from formats.rocketmq.message import decode_record, encode_record
 from rmqctl.files.local import BytesSource, LocalFile
+from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.log.commitlog import FileContext, resume_state
 from rmqctl.rocketmq.log.scan import Extent, scan
+from rmqctl.rocketmq.store.files import StoreFile
 
 BASE = 131072
 Event = tuple[Any, ...]
@@ -261,3 +264,20 @@ def test_a_record_longer_than_a_window(front: bytes, window: int) -> None:
     short = data[: len(front) + 20_088] + b"\7" + data[len(front) + 20_089 :]
     assert events(short, window=window) == events(short)
     assert [p for p, kind, *_ in events(short, window=window) if kind == "message"] == [len(front) + 20_092]
+
+
+@pytest.mark.parametrize("body", [200_000, 3 << 20])
+def test_a_split_inside_a_long_record(body: int) -> None:
+    """What looks like a record in the body is none: the split looks back to where the long one begins."""
+    data = bytearray(sound(0, body) + sound(body + 92))
+    inside = len(data) - 60_000
+    data[inside : inside + 99] = sound(inside)
+    assert split_events(bytes(data), [inside - 1000]) == events(bytes(data))
+
+
+def test_what_a_split_resumes_from_lies_far_in_front(tmp_path: Path) -> None:
+    """The last record, with 500 kB of zeros between it and the split."""
+    first = sound(0)
+    (tmp_path / "log").write_bytes(first + bytes(500_000))
+    context = FileContext(StoreFile("log", BASE, 500_099, LocalTree(tmp_path), "log"), followed=False)
+    assert resume_state(context, 400_000).end == BASE + len(first)

@@ -10,6 +10,7 @@ import pytest
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
+from rmqctl.rocketmq.query import offset
 from rmqctl.rocketmq.query.offset import get_message
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore
@@ -74,6 +75,19 @@ def test_the_bytes_of_one_call_are_exact(less: int, count: int) -> None:
     assert len(sizes) == 3
     store.settings = {"maxTransferBytesOnMessageInMemory": str(sum(sizes) - less)}
     with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+        assert len(get_message(view, 0).units) == count
+
+
+@pytest.mark.parametrize(("release", "less", "count"), [("5.5.0", 0, 3), ("5.5.0", 1, 2), ("4.9.8", 1, 3)])
+def test_brokers_of_5_have_a_second_limit(release: str, less: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the setting says."""
+    store = open_store_at(str(golden.pristine(f"{release}-clean")))
+    store.settings = {"maxTransferBytesOnMessageInMemory": "1000000", "maxTransferCountOnMessageInMemory": "3"}
+    with StartedStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
+        sizes = [unit.size for unit in get_message(view, 0).units]
+    assert len(sizes) == 3
+    monkeypatch.setattr(offset, "_MAX_PULL", sum(sizes) - less)
+    with StartedStore(store, Release.parse(release)) as asked, open_queue(asked, "LabOrders", 0) as view:
         assert len(get_message(view, 0).units) == count
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from fixtures import damage, golden
 from fixtures.random_damage import Subject
 from fixtures.worse_damage import WorseDamager
 from rmqctl.release import Release
-from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.record import LogReader, open_body
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, overlaid, plan_repair
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -55,6 +56,12 @@ class Verdict:
     def is_good(self) -> bool:
         """Nothing sound was lost, and brokers serve it."""
         return not (self.lost or self.unserved or self.refused)
+
+
+def seeds(default: str) -> range:
+    """Those that ``RMQCTL_SEEDS`` asks for: ``LAST`` or ``FIRST-LAST``, without the last."""
+    first, _, last = os.environ.get("RMQCTL_SEEDS", default).rpartition("-")
+    return range(int(first or 0), int(last))
 
 
 class Bench:
@@ -137,6 +144,7 @@ def _records(root: Path) -> list[dict[str, Any]]:
                         "topic": fields["topic"].decode(), "queueId": fields["queue_id"],
                         "queueOffset": fields["queue_offset"], "sysFlag": fields["sys_flag"],
                         "recordSha256": hashlib.sha256(raw).hexdigest(),
+                        "bodySha256": hashlib.sha256(open_body(fields["body"], fields["sys_flag"]).data or b"").hexdigest(),
                     }
                 )  # fmt: skip
                 physical += len(raw)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from fixtures import golden
-from tests.rocketmq.repair.judged import Bench, produced
+from tests.rocketmq.repair.judged import Bench, produced, seeds
 
-FEW, MANY = range(3), range(3, 3 + int(os.environ.get("RMQCTL_SEEDS", "60")))
+FEW, MANY = range(3), seeds("3-63")
 
 
 @pytest.fixture(scope="module")
