@@ -15,15 +15,15 @@ _COLUMNS = ("log", "ends", "epochs", "first_divergence", "loses", "best", "salva
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Some messages or records: how many, their bytes, and where they lie, first and last offset of each range."""
+    """Some records: how many, their bytes, and where they lie, first and last offset of each range."""
 
     count: int = 0
     bytes: int = 0
     ranges: tuple[tuple[int, int], ...] = ()
 
-    def row(self, noun: str) -> dict[str, object]:
+    def row(self) -> dict[str, object]:
         """As JSON; the first ranges only."""
-        return {noun: self.count, "bytes": self.bytes, "offsets": [list(pair) for pair in self.ranges[:_MOST_RANGES]]}
+        return {"records": self.count, "bytes": self.bytes, "offsets": [list(pair) for pair in self.ranges[:_MOST_RANGES]]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +106,20 @@ class Contest:
         """Whether a salvaged union has what every choice of leader loses."""
         return not self.best.is_safe and not self.union.count and not self.union.bytes
 
-    def rows(self, noun: str) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
         """Relations, choices and the verdict as rows."""
         for one in self.relations:
             yield {
                 "kind": "relation", "log": self.log, "a": one.a, "b": one.b, "common_end": one.common_end,
-                "first_divergence": one.first_divergence, "only_a": one.only_a.row(noun),
-                "only_b": one.only_b.row(noun), "different": one.different,
+                "first_divergence": one.first_divergence, "only_a": one.only_a.row(),
+                "only_b": one.only_b.row(), "different": one.different,
             }  # fmt: skip
         for choice in self.candidates:
             yield {
                 "kind": "choice", "log": self.log, "leader": choice.name, "log_start_offset": choice.start,
                 "log_end_offset": choice.end, "epochs": [list(pair) for pair in choice.epochs],
-                "lost": choice.lost.row(noun), "lost_committed": choice.committed,
-                "superseded": choice.superseded.row(noun), "no_loss": choice.is_safe, "error": choice.error,
+                "lost": choice.lost.row(), "lost_committed": choice.committed,
+                "superseded": choice.superseded.row(), "no_loss": choice.is_safe, "error": choice.error,
             }  # fmt: skip
         yield {
             "kind": "verdict", "log": self.log, "best": self.best.name, "no_loss": self.best.is_safe,
@@ -130,7 +130,6 @@ class Contest:
 def answer(
     names: Sequence[str],
     contests: Callable[[Advance], Iterable[Contest]],
-    noun: str,
     *,
     total: int | None = None,
 ) -> Answer:
@@ -139,7 +138,6 @@ def answer(
     Args:
         names: paths of the replicas, in the order given.
         contests: compares the replicas, one log after the other.
-        noun: ``records`` or ``messages``.
         total: bytes of log that are read.
     """
     found = Answer(work="elect", total=total)
@@ -155,7 +153,7 @@ def answer(
         logs = []
         for contest in compared():
             rows: dict[str, list[Row]] = {"relation": [], "choice": [], "verdict": []}
-            for row in contest.rows(noun):
+            for row in contest.rows():
                 rows[row["kind"]].append({k: v for k, v in row.items() if k not in ("kind", "log")})
             logs.append(
                 {"log": contest.log, "relations": rows["relation"], "choices": rows["choice"], **rows["verdict"][0]}
@@ -165,9 +163,9 @@ def answer(
     def sections() -> Iterator[Section]:
         yield Section(lines=[f"{letter} is {name}" for letter, name in zip(_letters(names), names, strict=True)])
         yield Section(rows=(_table_row(contest, names) for contest in compared()), columns=_COLUMNS)
-        yield Section(lines=_sentences(seen, names, noun), folds=True)
+        yield Section(lines=_sentences(seen, names), folds=True)
 
-    found.rows = (row for contest in compared() for row in contest.rows(noun))
+    found.rows = (row for contest in compared() for row in contest.rows())
     found.document, found.sections = document, sections
     found.summary = lambda: {"kind": "summary", **_summary(seen)}
     return found
@@ -204,7 +202,7 @@ def _table_row(contest: Contest, names: Sequence[str]) -> Row:
     }
 
 
-def _sentences(seen: Sequence[Contest], names: Sequence[str], noun: str) -> Iterator[str]:
+def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
     """Yield what it comes to, for people."""
     if not seen:
         yield "these paths have no log in common, nor one alone"
@@ -213,7 +211,7 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str], noun: str) -> Iter
     for contest in losing[:_MOST_RANGES]:
         best = contest.best
         known = f", {best.committed:,} of them known to be committed" if best.committed else ""
-        yield f"{contest.log}: every choice loses; least with {best.name}: {best.lost.count:,} {noun}{known}"
+        yield f"{contest.log}: every choice loses; least with {best.name}: {number_of(best.lost.count, 'record')}{known}"
         if best.error is not None:
             yield f"{contest.log}: {best.error}"
     for contest in seen:

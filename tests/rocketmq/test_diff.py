@@ -54,7 +54,7 @@ def test_a_store_is_equal_to_itself(name: str) -> None:
     code, found = run(golden.pristine(name), golden.pristine(name))
     summary = found["summary"]
     assert code == 0 and found["findings"] == [] and summary["different"] is False
-    assert summary["records"]["equal"] == len(messages(name)) == summary["a"]["messages"]
+    assert summary["records"]["equal"] == len(messages(name)) == summary["a"]["records"]
     assert summary["first_divergence"] is None
     if not name.startswith("5.5.0-rocksdb-crash"):
         assert summary["queues"]["equal_units"] > 0
@@ -101,10 +101,10 @@ def test_destroyed_records_are_only_in_the_other(both: tuple[Path, Path], turned
     letter, other = ("B", "A") if turned else ("A", "B")
     assert code == 1 and ids(found) == [f"diff.only-{letter.lower()}"]
     (finding,) = found["findings"]
-    assert finding["physical_offset"] == offset_of(rows[50]) and "3 messages" in finding["message"]
+    assert finding["physical_offset"] == offset_of(rows[50]) and "3 records" in finding["message"]
     assert f"{other}'s log has no sound record there" in finding["message"]
     only = found["summary"]["records"][f"only_{letter.lower()}"]
-    assert only["messages"] == 3 and sum(q["messages"] for q in only["queues"].values()) == 3
+    assert only["records"] == 3 and sum(q["records"] for q in only["queues"].values()) == 3
     assert found["summary"]["records"]["equal"] == len(rows) - 3
 
 
@@ -119,7 +119,7 @@ def test_logs_that_begin_at_different_offsets(both: tuple[Path, Path]) -> None:
     assert code == 1 and ids(found) == ["diff.only-a"]
     assert f"B's log begins at {begin}" in found["findings"][0]["message"]
     only = found["summary"]["records"]["only_a"]
-    assert only["messages"] == len(expired)
+    assert only["records"] == len(expired)
     assert found["summary"]["records"]["equal"] == len(rows) - len(expired)
     assert found["summary"]["queues"]["units_only_a"] == 0  # their messages are not in both logs
 
@@ -128,7 +128,7 @@ def test_a_replica_that_lags() -> None:
     code, found = run(golden.pristine("5.1.4-clean"), golden.pristine("5.1.4-crash"))
     late = len(messages("5.1.4-crash")) - len(messages("5.1.4-clean"))
     assert code == 1 and ids(found) == ["diff.only-b"]
-    assert found["summary"]["records"]["only_b"]["messages"] == late > 0
+    assert found["summary"]["records"]["only_b"]["records"] == late > 0
     assert "A's log ends at" in found["findings"][0]["message"]
 
 
@@ -143,8 +143,8 @@ def test_unrelated_logs_are_matched_by_queue(tmp_path: Path) -> None:
     ]
     both = records["equal"] + records["other_body"] + records["other_properties"]
     assert both >= len(keys[0] & keys[1]) > 0
-    assert both + records["only_a"]["messages"] == len(messages("4.9.8-clean"))
-    assert both + records["only_b"]["messages"] == len(messages("5.5.0-clean"))
+    assert both + records["only_a"]["records"] == len(messages("4.9.8-clean"))
+    assert both + records["only_b"]["records"] == len(messages("5.5.0-clean"))
 
 
 def shifted(root: Path, by: int) -> None:
@@ -172,7 +172,7 @@ def test_moved_messages_are_one_range(both: tuple[Path, Path]) -> None:
     shifted(b, 524288)
     code, found = run(a, b)
     assert code == 1 and ids(found) == ["diff.moved"]
-    assert found["summary"]["records"]["moved"] == found["summary"]["a"]["messages"] > 10
+    assert found["summary"]["records"]["moved"] == found["summary"]["a"]["records"] > 10
     assert "from 524288 on in B" in found["findings"][0]["message"]
     assert run(a, b, "--by", "queue")[0] == 0
 
@@ -251,9 +251,9 @@ def test_random_damage_against_brute_force(both: tuple[Path, Path], seed: int) -
     both_bad = records["equal"] <= same
     assert code == 1 and both_bad
     lost = len(rows) - records["equal"] - records["changed"]
-    assert records["only_a"]["messages"] + records["only_b"]["messages"] <= lost
-    assert records["equal"] + records["changed"] + records["only_a"]["messages"] == found["summary"]["a"]["messages"]
-    assert records["equal"] + records["changed"] + records["only_b"]["messages"] == found["summary"]["b"]["messages"]
+    assert records["only_a"]["records"] + records["only_b"]["records"] <= lost
+    assert records["equal"] + records["changed"] + records["only_a"]["records"] == found["summary"]["a"]["records"]
+    assert records["equal"] + records["changed"] + records["only_b"]["records"] == found["summary"]["b"]["records"]
     places = [f["physical_offset"] for f in found["findings"] if not f["id"].startswith("diff.queue")]
     assert places == sorted(places) and found["summary"]["first_divergence"] == places[0]
 

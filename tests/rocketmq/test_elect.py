@@ -27,7 +27,7 @@ def elect(rmqctl: Rmqctl, *roots: Path, exit_code: int) -> dict[str, Any]:
 
 
 def lost(found: dict[str, Any]) -> list[int]:
-    return [choice["lost"]["messages"] for choice in found["choices"]]
+    return [choice["lost"]["records"] for choice in found["choices"]]
 
 
 def test_equal_stores_may_both_lead(rmqctl: Rmqctl, both: tuple[Path, Path]) -> None:
@@ -45,7 +45,7 @@ def test_slave_that_lags_loses_what_the_master_has(rmqctl: Rmqctl, both: tuple[P
     assert lost(found)[1] == 0
     assert lost(found)[0] >= 5
     assert found["best"] == str(a)
-    assert found["relations"][0]["only_b"]["messages"] >= 5
+    assert found["relations"][0]["only_b"]["records"] >= 5
 
 
 def test_damage_on_both_sides_loses_either_way(rmqctl: Rmqctl, both: tuple[Path, Path]) -> None:
@@ -71,7 +71,7 @@ def test_a_later_master_epoch_has_overwritten_the_rest(rmqctl: Rmqctl, both: tup
         write(b, offset_of(row), bytes(8))
     found = elect(rmqctl, a, b, exit_code=0)
     assert found["best"] == str(b)
-    assert found["choices"][1]["superseded"]["messages"] >= 4
+    assert found["choices"][1]["superseded"]["records"] >= 4
     assert found["relations"][0]["common_end"] == start
 
 

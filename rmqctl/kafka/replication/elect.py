@@ -144,7 +144,7 @@ class Following:
             "steps": [dict(zip(names, step, strict=True)) for step in self.steps],
             "cut_to": self.cut_to,
             "cut": {"records": self.cut.count, "bytes": self.cut.bytes},
-            "lost": self.alone.row("records"),
+            "lost": self.alone.row(),
         }
 
 

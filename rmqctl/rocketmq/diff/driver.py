@@ -196,7 +196,7 @@ class Diff:
 
 def _facts(log: Log) -> dict[str, Any]:
     facts = {"files": len(log.files), "min_offset": log.begin, "max_offset": log.end}
-    return {"path": log.name, **facts, "messages": log.records, "bytes": log.bytes, "damaged_places": log.gaps}
+    return {"path": log.name, **facts, "records": log.records, "bytes": log.bytes, "damaged_places": log.gaps}
 
 
 # --- what is left of two logs --------------------------------------------------------------------------
@@ -271,11 +271,11 @@ class Ranges:
     """Records of one log that the other does not have.
 
     Attributes:
-        messages, bytes: how many, and bytes of their records.
+        records, bytes: how many, and their bytes.
         queues: ``topic/queue`` -> smallest and largest queue offset, and number.
     """
 
-    messages: int
+    records: int
     bytes: int
     queues: dict[str, dict[str, int]]
 
@@ -378,7 +378,7 @@ class Differences:
             some = side.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
             text = (
-                f"only in {letter}: {number_of(len(part), 'message')}, {int(some.size.sum()):,} bytes, "
+                f"only in {letter}: {number_of(len(part), 'record')}, {int(some.size.sum()):,} bytes, "
                 f"physical offsets {begin} to {end}; {missing}'s log {_why(begin, end, other)}"
             )
             yield begin, self._finding(kind, log, some, 0, end - begin, text, is_one=len(part) == 1)
@@ -395,7 +395,7 @@ class Differences:
             some = a.take(part)
             begin, end = int(some.physical[0]), int(some.physical[-1] + some.size[-1])
             there = int(b.physical[part[0]])
-            text = f"{number_of(len(part), 'message')} at {begin} to {end} in A, from {there} on in B"
+            text = f"{number_of(len(part), 'record')} at {begin} to {end} in A, from {there} on in B"
             one = len(part) == 1
             yield begin, self._finding(DIFF_MOVED, self._diff.a, some, 0, end - begin, text, is_one=one)
 
@@ -428,7 +428,7 @@ class Differences:
             first, last = int(part[0]), int(part[-1])
             offsets = {"from": int(some.queue_offset[first]), "to": int(some.queue_offset[last])}
             name = f"{self._topic(int(some.topic[first]))}/{int(some.queue_id[first])}"
-            yield name, {**offsets, "messages": len(part)}
+            yield name, {**offsets, "records": len(part)}
 
     def _topic(self, number: int) -> str:
         return self._diff.laid.topics[number].decode("utf-8", "replace")

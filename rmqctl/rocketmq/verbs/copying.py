@@ -103,12 +103,12 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
         "moved": records["moved"],
         "with another body": records["other_body"],
         "with other properties": records["other_properties"],
-        "only in A": records["only_a"]["messages"],
-        "only in B": records["only_b"]["messages"],
+        "only in A": records["only_a"]["records"],
+        "only in B": records["only_b"]["records"],
     }
     told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "none"
     first = "" if s["first_divergence"] is None else f"; first difference at physical offset {s['first_divergence']}"
-    yield f"messages: {told}{first}"
+    yield f"records: {told}{first}"
     if s["queues"] is not None:
         q = s["queues"]
         yield (
@@ -132,7 +132,7 @@ def elect(stores: Sequence[RocketMQStore]) -> Answer:
 
     names = [store.root for store in stores]
     total = (len(stores) - 1) * sum(file.size for store in stores for file in store.log_files) // 2
-    answer = election.answer(names, partial(contests, names, stores), "messages", total=total)
+    answer = election.answer(names, partial(contests, names, stores), total=total)
     for store in stores:
         if store.is_running:
             answer.remark(f"a broker holds the lock of {store.root}: what is read may be changing")
