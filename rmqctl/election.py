@@ -23,7 +23,8 @@ class Amount:
 
     def row(self) -> dict[str, object]:
         """As JSON; the first ranges only."""
-        return {"records": self.count, "bytes": self.bytes, "offsets": [list(pair) for pair in self.ranges[:_MOST_RANGES]]}
+        first = [list(pair) for pair in self.ranges[:_MOST_RANGES]]
+        return {"records": self.count, "bytes": self.bytes, "offsets": first}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
     for contest in losing[:_MOST_RANGES]:
         best = contest.best
         known = f", {best.committed:,} of them known to be committed" if best.committed else ""
-        yield f"{contest.log}: every choice loses; least with {best.name}: {number_of(best.lost.count, 'record')}{known}"
+        lost = number_of(best.lost.count, "record")
+        yield f"{contest.log}: every choice loses; least with {best.name}: {lost}{known}"
         if best.error is not None:
             yield f"{contest.log}: {best.error}"
     for contest in seen:
