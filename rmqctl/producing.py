@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 from rmqctl.answer import Answer
-from rmqctl.errors import WrongUsage
+from rmqctl.errors import Refused, WrongUsage
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:
@@ -44,8 +46,10 @@ class ProduceRequest:
         release: write as a broker of this release does; None: the one that the store shows.
         lists: rows are the messages written; else there are none, which may be faster.
         more: options of one family only, by name, those that were given.
+        TARGET: what a family calls what it writes.
     """
 
+    TARGET: ClassVar[str] = "store"
     topics: tuple[str, ...] = ()
     queues: int | None = None
     queue_id: int | None = None
@@ -70,6 +74,30 @@ class ProduceRequest:
     release: Release | None = None
     lists: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, request: ProduceRequest) -> Self:
+        """Read the options of one family from a request, for a class that adds them.
+
+        Raises:
+            WrongUsage: they do not go together, or one means nothing to the family.
+        """
+        shared = {part.name: getattr(request, part.name) for part in fields(ProduceRequest)}
+        for name in request.more.keys() - {part.name for part in fields(cls)}:
+            raise WrongUsage(f"--{name.replace('_', '-')}", f"means nothing for a {cls.TARGET}.")
+        return cls(**shared, **request.more)
+
+    def check_damage(self, parse: Callable[[str], object]) -> None:
+        """Refuse damage that is not known, before anything is written.
+
+        Raises:
+            WrongUsage: see there.
+        """
+        try:
+            for wish in self.damage:
+                parse(wish)
+        except Refused as error:
+            raise WrongUsage("--damage", f"{error}.") from None
 
     @property
     def sources(self) -> list[str]:
@@ -113,6 +141,38 @@ def _expanded(topics: tuple[str, ...]) -> tuple[str, ...]:
             numbers = range(int(match[1]), int(match[2]) + 1)
             found += _expanded(tuple(topic[: match.start()] + str(n) + topic[match.end() :] for n in numbers))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes needed, about, and free on the file system.
+
+    Attributes:
+        content: what they are needed for, such as ``messages``.
+    """
+
+    needed: int
+    free: int
+    content: str
+
+    @classmethod
+    def at(cls, path: str, needed: int, content: str) -> Self:
+        """Return the room at a path, which need not be there yet."""
+        place = Path(path).absolute()
+        parent = next(p for p in (place, *place.parents) if p.exists())
+        return cls(needed, shutil.disk_usage(parent).free, content)
+
+    def check(self, path: str) -> None:
+        """Hold what is needed to what is free.
+
+        Raises:
+            Refused: too little is free.
+        """
+        if self.needed > self.free:
+            raise Refused(
+                f"about {self.needed:,} bytes would be written to {path}, but {self.free:,} are free there; "
+                f"free space, or produce fewer or smaller {self.content}"
+            )
 
 
 @dataclass

@@ -1,33 +1,27 @@
-"""Damage on purpose to log directories, for tests, demos and trainings: kinds by name, the same for the same seed."""
+"""Damage on purpose to log directories of Kafka: their places, and the kinds of damage."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 from formats.kafka.checkpoint import HIGH_WATERMARK, RECOVERY_POINT
 from formats.kafka.directory_files import CLEAN_SHUTDOWN, PARTITION_METADATA
 from formats.kafka.record_batch import CRC_FROM, HEADER_SIZE
-from rmqctl.errors import IOFailure, Refused, StoreInUse
+from rmqctl.damage import FILE, NOTHING, DamageKinds, Target
+from rmqctl.errors import StoreInUse
 from rmqctl.files.local import LocalFile
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.files.tree import LocalTree
-from rmqctl.files.writing import Disk
 from rmqctl.kafka.directory import Partition, read_directory
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.segments import Extent, scan
 
-T = TypeVar("T")
 _MOST_BATCHES = 1 << 20
-BATCH, FILE, NOTHING = "batch", "file", "-"
-_WHERE = re.compile(r"-?[0-9]{1,18}|[0-9]{1,3}(\.[0-9]+)?%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +34,13 @@ class Place:
     base_offset: int
 
 
-class Target:
-    """A log directory that is to be damaged.
-
-    Args:
-        where: a number, a place such as ``50%``, or "" for one that the seed chooses.
-    """
+class KafkaTarget(Target):
+    """A log directory that is to be damaged, and the places in it."""
 
     def __init__(self, root: Path, where: str, random: Random) -> None:
-        self.root, self.random, self._where, self._disk = root, random, where, Disk()
+        super().__init__(root, where, random, "records")
         found = read_directory(LocalTree(str(root)))
         self.partitions: list[Partition] = [p for p in found.partitions if p.is_plain and not p.is_metadata_log]
-
-    # --- places -------------------------------------------------------------------------------
 
     @cached_property
     def _batches(self) -> list[Place]:
@@ -94,143 +82,9 @@ class Target:
             found += [f for f in files if (f.size > 0 or not filled) and not (closed and f.base == last)]
         return self.root / self.chosen([f.name for f in found], f"{kind} file")
 
-    def chosen(self, found: Sequence[T], what: str, *, inner: bool = False) -> T:
-        """One of what was found, as WHERE says or the seed."""
-        if not found:
-            raise Refused(f"{self.root} has no {what} to damage; produce more records first")
-        text, count = self._where, len(found)
-        try:
-            if text.endswith("%"):
-                return found[min(max(int(float(text[:-1]) / 100 * count), 0), count - 1)]
-            if text:
-                return found[int(text)]
-        except (ValueError, IndexError):
-            raise Refused(
-                f"@{text} names no {what}: there are {count}; give 0 to {count - 1}, -1 for the last, or 50%"
-            ) from None
-        low, high = (count // 4, max(count * 3 // 4, count // 4 + 1)) if inner else (0, count)
-        return found[self.random.randrange(low, high)]
-
-    # --- changes ------------------------------------------------------------------------------
-
-    def write(self, file: Path, at: int, data: bytes) -> str:
-        """Overwrite bytes, or append them."""
-        fd = self._disk.open(file)
-        try:
-            self._disk.write(fd, data, at)
-        finally:
-            os.close(fd)
-        return f"{self.name(file)}, {len(data)} bytes at {at}"
-
-    def flip(self, file: Path, at: int) -> str:
-        """Change a bit of a byte."""
-        with file.open("rb") as source:
-            source.seek(at)
-            old = source.read(1)[0]
-        return self.write(file, at, bytes([old ^ 1 << self.random.randrange(8)]))
-
-    def append(self, file: Path, data: bytes) -> str:
-        """Add bytes at the end."""
-        return self.write(file, file.stat().st_size, data)
-
-    def cut(self, file: Path, size: int) -> str:
-        """Make a file shorter."""
-        before = file.stat().st_size
-        try:
-            os.truncate(file, size)
-        except OSError as error:
-            raise IOFailure(f"cannot cut {file}", error) from error
-        return f"{self.name(file)} cut from {before} to {size} bytes"
-
-    def remove(self, file: Path) -> str:
-        """Delete a file."""
-        self._disk.remove(file)
-        return f"{self.name(file)} removed"
-
-    def fill(self, file: Path, data: bytes) -> str:
-        """Give a file other bytes."""
-        self._disk.write_file(file, data)
-        return f"{self.name(file)} written"
-
     def crash(self) -> None:
         """Take the marker of an orderly stop away."""
-        self._disk.remove(self.root / CLEAN_SHUTDOWN)
-
-    def name(self, file: Path) -> str:
-        """Relative to the directory."""
-        return str(file.relative_to(self.root))
-
-
-# --- damage on purpose ------------------------------------------------------------------------------
-
-
-Change = Callable[[Target], str]
-
-
-@dataclass(frozen=True, slots=True)
-class DamageKind:
-    """One kind of damage.
-
-    Attributes:
-        where: what WHERE counts: batches of all logs, files, or nothing.
-        meaning: one line.
-    """
-
-    name: str
-    where: str
-    meaning: str
-    change: Change
-
-    def row(self) -> dict[str, str]:
-        """For the list."""
-        return {"kind": self.name, "where": self.where, "meaning": self.meaning}
-
-
-KINDS: dict[str, DamageKind] = {}
-
-
-def kind(name: str, where: str, meaning: str) -> Callable[[Change], Change]:
-    """Enter a kind into :data:`KINDS`."""
-
-    def enter(change: Change) -> Change:
-        KINDS[name] = DamageKind(name, where, meaning, change)
-        return change
-
-    return enter
-
-
-def parse_wish(wish: str) -> tuple[str, str]:
-    """``KIND@WHERE`` as its two parts; whether there is such a place only shows when it is done.
-
-    Raises:
-        Refused: there is no such kind, it takes no place, or WHERE is no place.
-    """
-    name, sign, where = wish.partition("@")
-    if name not in KINDS:
-        raise Refused(f"no damage to a log directory is called {name!r}; --format kafka --damage list shows all")
-    if sign and KINDS[name].where == NOTHING:
-        raise Refused(f"{name} is done to the whole directory; leave @{where} out")
-    if sign and not _WHERE.fullmatch(where):
-        raise Refused(f"@{where} is no place; give a number such as 0, -1 for the last, or 50%")
-    return name, where
-
-
-def damage(root: Path, wish: str, seed: int = 0) -> str:
-    """Do one kind of damage to a directory that nobody uses; says what was done, where.
-
-    Args:
-        wish: ``KIND`` or ``KIND@WHERE``: WHERE is a number from 0 (negative: from the end) or a place such as ``50%``.
-
-    Raises:
-        Refused: there is no such kind, or the directory has nothing of the sort.
-        StoreInUse: an engine or a broker has it open.
-        IOFailure: a file cannot be written.
-        OSError: a file cannot be read.
-    """
-    name, where = parse_wish(wish)
-    with _held(root):
-        target = Target(root, where, Random(f"{seed} {wish}"))  # noqa: S311 - made-up data
-        return f"{name}: {KINDS[name].change(target)}"
+        self.remove(self.root / CLEAN_SHUTDOWN)
 
 
 @contextmanager
@@ -242,120 +96,124 @@ def _held(root: Path) -> Iterator[None]:
         raise StoreInUse(root) from error
 
 
+BATCH = "batch"
+KINDS = DamageKinds("log directory", "--format kafka --damage list", _held, KafkaTarget)
+damage, kind = KINDS.do, KINDS.enter
+
+
 # --- the log ----------------------------------------------------------------------------------------
 
 
 @kind("record-flip", BATCH, "One bit of the records of a batch is wrong: the CRC does not fit.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch(with_records=True)
     return target.flip(batch.file, batch.position + HEADER_SIZE + target.random.randrange(batch.size - HEADER_SIZE))
 
 
 @kind("crc-flip", BATCH, "The CRC of a batch is wrong, its records are right.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch()
     return target.flip(batch.file, batch.position + CRC_FROM - 4 + target.random.randrange(4))
 
 
 @kind("length-flip", BATCH, "The length of a batch is wrong: the chain breaks.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch()
     length = batch.size - 12 + 1 + target.random.randrange(500)
     return target.write(batch.file, batch.position + 8, length.to_bytes(4, "big"))
 
 
 @kind("magic-flip", BATCH, "The magic of a batch is 0: it is read as a message of an old release.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch()
     return target.write(batch.file, batch.position + 16, b"\0")
 
 
 @kind("offset-flip", BATCH, "The base offset of a batch, which no CRC covers, is 1000 too high.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch()
     return target.write(batch.file, batch.position, (batch.base_offset + 1000).to_bytes(8, "big"))
 
 
 @kind("zero-batch", BATCH, "A batch is zeros, as a write that never reached the disk.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch()
     return target.write(batch.file, batch.position, bytes(batch.size))
 
 
 @kind("zero-page", BATCH, "The 4 KiB page that a batch starts in is zeros.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.batch()
     page = batch.position // 4096 * 4096
     return target.write(batch.file, page, bytes(min(4096, batch.file.stat().st_size - page)))
 
 
 @kind("torn-tail", NOTHING, "The last batch of a partition is half written, and the broker was not stopped.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     batch = target.last_batch()
     target.crash()
     return target.cut(batch.file, batch.position + batch.size // 2)
 
 
 @kind("zero-tail", NOTHING, "Zeros follow the last batch of a partition, and the broker was not stopped.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     target.crash()
     return target.append(target.last_batch().file, bytes(4096))
 
 
 @kind("garbage-tail", NOTHING, "Random bytes follow the last batch of a partition after an orderly stop.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.append(target.last_batch().file, target.random.randbytes(300))
 
 
 @kind("segment-lost", FILE, "The .log file of a segment is gone.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.remove(target.file(FileKind.LOG, filled=True, closed=True))
 
 
 @kind("segment-cut", FILE, "The .log file of a segment ends in the middle.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.file(FileKind.LOG, filled=True, closed=True)
-    size = file.stat().st_size
-    return target.cut(file, size // 3 + target.random.randrange(max(size // 3, 1)))
+    return target.cut(file)
 
 
 # --- what is derived from it ------------------------------------------------------------------------
 
 
 @kind("index-lost", FILE, "An offset index is gone.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.remove(target.file(FileKind.OFFSET_INDEX))
 
 
 @kind("index-flip", FILE, "A bit of a position in an offset index is wrong.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.file(FileKind.OFFSET_INDEX, filled=True)
     return target.flip(file, target.random.randrange(file.stat().st_size // 8) * 8 + 6)
 
 
 @kind("index-padded", FILE, "The index of a segment that is not written to was never trimmed.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.append(target.file(FileKind.OFFSET_INDEX, closed=True), bytes(800))
 
 
 @kind("time-index-lost", FILE, "A time index is gone.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.remove(target.file(FileKind.TIME_INDEX))
 
 
 @kind("time-index-flip", FILE, "A timestamp in a time index is days off.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.file(FileKind.TIME_INDEX, filled=True)
     return target.flip(file, target.random.randrange(file.stat().st_size // 12) * 12 + 3)
 
 
 @kind("txn-index-lost", FILE, "A transaction index is gone: aborted records show.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.remove(target.file(FileKind.TXN_INDEX))
 
 
 @kind("snapshot-flip", FILE, "A producer snapshot has a wrong bit.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.file(FileKind.PRODUCER_SNAPSHOT, filled=True)
     return target.flip(file, target.random.randrange(file.stat().st_size))
 
@@ -364,39 +222,36 @@ def _(target: Target) -> str:
 
 
 @kind("epochs-cut", FILE, "A leader-epoch-checkpoint ends in the middle of a line.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.file(FileKind.LEADER_EPOCHS, filled=True)
     return target.cut(file, max(file.stat().st_size - 3, 1))
 
 
 @kind("topic-id-lost", FILE, "The partition.metadata of a partition is gone: a KRaft broker takes it for a stray.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     partition = target.chosen([p for p in target.partitions if p.one(FileKind.PARTITION_METADATA)], "partition")
     return target.remove(target.root / partition.directory / PARTITION_METADATA)
 
 
 @kind("checkpoint-cut", NOTHING, "The recovery points end in the middle: the directory goes offline.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.root / RECOVERY_POINT
     return target.cut(file, max(file.read_bytes().rstrip().rfind(b" "), 1))
 
 
 @kind("watermarks-future", NOTHING, "High watermarks are above the ends of the logs.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     lines = (target.root / HIGH_WATERMARK).read_text().splitlines()
     ahead = [f"{line.rpartition(' ')[0]} {int(line.rpartition(' ')[2]) + 1000}" for line in lines[2:]]
     return target.fill(target.root / HIGH_WATERMARK, "".join(f"{line}\n" for line in (*lines[:2], *ahead)).encode())
 
 
 @kind("marker-lost", NOTHING, "The marker of an orderly stop is gone, as if the broker had been killed.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     return target.remove(target.root / CLEAN_SHUTDOWN)
 
 
 @kind("swap-left", FILE, "A cleaned segment that was not put in yet lies beside the one that it replaces.")
-def _(target: Target) -> str:
+def _(target: KafkaTarget) -> str:
     file = target.file(FileKind.LOG, filled=True, closed=True)
     return target.fill(file.with_name(f"{file.name}.swap"), file.read_bytes())
-
-
-__all__ = ["KINDS", "DamageKind", "damage", "parse_wish"]

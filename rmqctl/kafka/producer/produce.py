@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic, sleep
 
 from formats.kafka.record_batch import Codec
@@ -18,6 +16,7 @@ from rmqctl.kafka.engine.log import AppendResult
 from rmqctl.kafka.producer.drafts import Draft, Template
 from rmqctl.kafka.query.partitioner import partition_of_key
 from rmqctl.kafka.reference import Record
+from rmqctl.producing import Room
 from rmqctl.release import Release
 
 MURMUR2, ROUND_ROBIN, STICKY = "murmur2", "round-robin", "sticky"
@@ -79,29 +78,9 @@ class ProduceOptions:
             raise Refused(f"{self.codec} has no level {self.level}; {known}")
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes needed, about, and free on the file system."""
-
-    needed: int
-    free: int
-
-    def check(self, path: str) -> None:
-        """
-        Raises:
-            Refused: too little is free.
-        """
-        if self.needed > self.free:
-            raise Refused(
-                f"about {self.needed:,} bytes would be written to {path}, but {self.free:,} are free there; "
-                "free space, or produce fewer or smaller records"
-            )
-
-
 def room_for(path: str, template: Template, count: int) -> Room:
-    """The room for ``count`` records of a template, not compressed."""
-    parent = next(p for p in (Path(path).absolute(), *Path(path).absolute().parents) if p.exists())
-    return Room(count * (template.size + 12), shutil.disk_usage(parent).free)
+    """Return the room for ``count`` records of a template, not compressed."""
+    return Room.at(path, count * (template.size + 12), "records")
 
 
 def produce(engine: KafkaEngine, drafts: Iterable[Draft], options: ProduceOptions) -> Iterator[AppendResult]:

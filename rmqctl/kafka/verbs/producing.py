@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
 from rmqctl.kafka.engine.config import Clock, EngineConfig, LogConfig, now_ms
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.producer.bulk import can_bulk, produce_bulk
-from rmqctl.kafka.producer.damage import KINDS, damage, parse_wish
+from rmqctl.kafka.producer.damage import KINDS, damage
 from rmqctl.kafka.producer.drafts import Draft, Template, counted, from_jsonl, from_lines
 from rmqctl.kafka.producer.produce import BATCH_SIZE, MURMUR2, ProduceOptions, make_topics, room_for
 from rmqctl.kafka.producer.produce import produce as put
@@ -39,6 +39,7 @@ class Asked(ProduceRequest):
         flush: ``sync``: each batch is on the disk before the next one is appended.
     """
 
+    TARGET: ClassVar[str] = "log directory of Kafka"
     partitioner: str = MURMUR2
     level: int | None = None
     batch_size: int = BATCH_SIZE
@@ -47,18 +48,6 @@ class Asked(ProduceRequest):
     compact: bool = False
     log_file_size: int | None = None
     flush: str = "async"
-
-    @classmethod
-    def of(cls, request: ProduceRequest) -> Asked:
-        """Read the options that are Kafka's own from the request.
-
-        Raises:
-            WrongUsage: they do not go together, or one means nothing here.
-        """
-        shared = {part.name: getattr(request, part.name) for part in fields(ProduceRequest)}
-        for name in request.more.keys() - {part.name for part in fields(cls)}:
-            raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a log directory of Kafka.")
-        return cls(**shared, **request.more)
 
     def __post_init__(self) -> None:
         ProduceRequest.__post_init__(self)
@@ -89,15 +78,9 @@ class Asked(ProduceRequest):
             WrongUsage: damage that is not known.
             Refused: a topic that brokers do not take, a codec that the release lacks.
         """
-        from rmqctl.errors import Refused
-
         for topic in self.expanded_topics:
             check_topic(topic)
-        try:
-            for wish in self.damage:
-                parse_wish(wish)
-        except Refused as error:
-            raise WrongUsage("--damage", f"{error}.") from error
+        self.check_damage(KINDS.parse)
         config = self.config()
         config.check()
         self.options(config.wanted).check(config.wanted)
@@ -202,7 +185,7 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
 
 def damages() -> list[Row]:
     """The kinds of damage that `produce --format kafka --damage` knows."""
-    return [kind.row() for kind in KINDS.values()]
+    return KINDS.rows()
 
 
 @dataclass

@@ -1,21 +1,16 @@
-"""Damage on purpose, for tests, demos and trainings: kinds by name, each at a place, the same for the same seed.
-
-Finding the place that damage is to be done to, and doing it.
-"""
+"""Damage on purpose to a RocketMQ store: its places, and the kinds of damage."""
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
-from rmqctl.errors import IOFailure, Refused
+from rmqctl.damage import FILE, NOTHING, DamageKinds, Target
 from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine.opening import StoreLock
 from rmqctl.rocketmq.index.files import index_files
@@ -24,7 +19,6 @@ from rmqctl.rocketmq.store.files import QUEUES
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
-T = TypeVar("T")
 _UNIT = 20
 _MAX_RECORDS = 1 << 20
 
@@ -43,28 +37,21 @@ class Place:
     store_timestamp: int
 
 
-class Target:
-    """A store that is to be damaged.
+class RocketMQTarget(Target):
+    """A store that is to be damaged, and the places in it."""
 
-    Args:
-        where: a number, a place such as ``50%``, or "" for one that the seed chooses.
-    """
-
-    def __init__(self, root: Path, disk: Disk, where: str, random: Random) -> None:
-        self.root, self.random = root, random
-        self._disk, self._where = disk, where
+    def __init__(self, root: Path, where: str, random: Random) -> None:
+        super().__init__(root, where, random, "messages")
         self._store = open_store_at(str(root))
-
-    # --- places -------------------------------------------------------------------------------
 
     def record(self, *, with_body: bool = False) -> Place:
         """Return the record that is meant; by choice one inside the log, not at its ends."""
         found = [r for r in self._records if r.body_size] if with_body else self._records
-        return self._chosen(found, "record", inner=True)
+        return self.chosen(found, "record", inner=True)
 
     def last_record(self) -> Place:
         """Return the last record of the log."""
-        return self._some(self._records, "record")[-1]
+        return self.some(self._records, "record")[-1]
 
     def log_end(self) -> int:
         """Physical offset behind the last record."""
@@ -92,22 +79,22 @@ class Target:
             for b in CommitLog(self._store.log_files).walk()
             for blank in b.block.blanks
         ]
-        return self._chosen(found, "full log file")
+        return self.chosen(found, "full log file")
 
     def log_file(self, *, inner: bool = False) -> Path:
         """Return a file of the log; ``inner``: not the last."""
         found = [self.root / f.name for f in self._store.log_files]
-        return self._chosen(found[: -1 if inner else None], "log file in front of another" if inner else "log file")
+        return self.chosen(found[: -1 if inner else None], "log file in front of another" if inner else "log file")
 
     def queue_file(self) -> Path:
         """Return a file of a queue."""
-        return self._chosen([p for p, _ in self._queue_files], "queue file")
+        return self.chosen([p for p, _ in self._queue_files], "queue file")
 
     def filled_queue_file(self, room: int = 0) -> tuple[Path, int]:
         """Return a queue file with units, and their number; with room for more."""
         found = [(p, n) for p, n in self._queue_files if n >= 2 and n + room <= p.stat().st_size // _UNIT]
         last = {p.parent: p for p, _ in self._queue_files}
-        return self._chosen([f for f in found if not room or last[f[0].parent] == f[0]], "queue file with units")
+        return self.chosen([f for f in found if not room or last[f[0].parent] == f[0]], "queue file with units")
 
     @cached_property
     def _queue_files(self) -> list[tuple[Path, int]]:
@@ -121,7 +108,7 @@ class Target:
 
     def index_file(self) -> Path:
         """Return an index file."""
-        return self._chosen([self.root / e.path for e in self._store.index_files], "index file")
+        return self.chosen([self.root / e.path for e in self._store.index_files], "index file")
 
     def index_entry(self) -> tuple[Path, int, int]:
         """Return an entry of an index file: file, number, position."""
@@ -130,167 +117,37 @@ class Target:
             if file.count:
                 found.append((self.root / file.path, file.count))
             file.close()
-        path, count = self._chosen(found, "index file with entries")
+        path, count = self.chosen(found, "index file with entries")
         number = 1 + self.random.randrange(count)
         return path, number, geometry.entry_at(number)
 
-    def _chosen(self, found: Sequence[T], what: str, *, inner: bool = False) -> T:
-        found = self._some(found, what)
-        text, count = self._where, len(found)
-        try:
-            if text.endswith("%"):
-                return found[min(max(int(float(text[:-1]) / 100 * count), 0), count - 1)]
-            if text:
-                return found[int(text)]
-        except (ValueError, IndexError):
-            raise Refused(
-                f"@{text} names no {what}: there are {count}; give 0 to {count - 1}, -1 for the last, or 50%"
-            ) from None
-        low, high = (count // 4, max(count * 3 // 4, count // 4 + 1)) if inner else (0, count)
-        return found[self.random.randrange(low, high)]
 
-    def _some(self, found: Sequence[T], what: str) -> Sequence[T]:
-        if not found:
-            raise Refused(f"{self.root} has no {what} to damage; produce more messages first")
-        return found
-
-    # --- changes ------------------------------------------------------------------------------
-
-    def write(self, file: Path, at: int, data: bytes) -> str:
-        """Overwrite bytes."""
-        fd = self._disk.open(file)
-        try:
-            self._disk.write(fd, data, at)
-        finally:
-            os.close(fd)
-        return f"{self.name(file)}, {len(data)} bytes at {at}"
-
-    def flip(self, file: Path, at: int, *, bits: int = 0) -> str:
-        """Change a byte: a bit of it, or those given."""
-        with file.open("rb") as source:
-            source.seek(at)
-            old = source.read(1)[0]
-        return self.write(file, at, bytes([old ^ (bits or 1 << self.random.randrange(8))]))
-
-    def cut(self, file: Path) -> str:
-        """Make a file shorter, to between a third and two thirds."""
-        size = file.stat().st_size
-        length = size // 3 + self.random.randrange(max(size // 3, 1))
-        try:
-            os.truncate(file, length)
-        except OSError as error:
-            raise IOFailure(f"cannot cut {file}", error) from error
-        return f"{self.name(file)} cut from {size} to {length} bytes"
-
-    def remove(self, file: Path) -> str:
-        """Delete a file."""
-        self._disk.remove(file)
-        return f"{self.name(file)} removed"
-
-    def make(self, name: str, data: bytes) -> str:
-        """Make a file."""
-        self._disk.write_file(self.root / name, data)
-        return f"{name} made"
-
-    def size(self, file: Path) -> int:
-        """Bytes of a file."""
-        return file.stat().st_size
-
-    def name(self, file: Path) -> str:
-        """Relative to the store."""
-        return str(file.relative_to(self.root))
-
-
-# --- damage on purpose ------------------------------------------------------------------------------
-
-
-Change = Callable[[Target], str]
-RECORD, FILE, NOTHING = "record", "file", "-"
-_WHERE = re.compile(r"-?[0-9]{1,18}|[0-9]{1,3}(\.[0-9]+)?%")
-
-
-@dataclass(frozen=True, slots=True)
-class DamageKind:
-    """One kind of damage.
-
-    Attributes:
-        where: what WHERE counts: records of the log, files, or nothing.
-        meaning: one line.
-    """
-
-    name: str
-    where: str
-    meaning: str
-    change: Change
-
-    def row(self) -> dict[str, str]:
-        """For the list."""
-        return {"kind": self.name, "where": self.where, "meaning": self.meaning}
-
-
-KINDS: dict[str, DamageKind] = {}
-
-
-def kind(name: str, where: str, meaning: str) -> Callable[[Change], Change]:
-    """Enter a kind into :data:`KINDS`."""
-
-    def enter(change: Change) -> Change:
-        KINDS[name] = DamageKind(name, where, meaning, change)
-        return change
-
-    return enter
-
-
-def parse_wish(wish: str) -> tuple[str, str]:
-    """``KIND@WHERE`` as its two parts; whether the store has such a place only shows when it is done.
-
-    Raises:
-        Refused: there is no such kind, it takes no place, or WHERE is no place.
-    """
-    name, sign, where = wish.partition("@")
-    if name not in KINDS:
-        raise Refused(f"no damage is called {name!r}; --damage list shows all")
-    if sign and KINDS[name].where == NOTHING:
-        raise Refused(f"{name} is done to the whole store; leave @{where} out")
-    if sign and not _WHERE.fullmatch(where):
-        raise Refused(f"@{where} is no place; give a number such as 0, -1 for the last, or 50%")
-    return name, where
-
-
-def damage(root: Path, wish: str, seed: int = 0) -> str:
-    """Do one kind of damage to a store that nobody uses; says what was done, where.
-
-    Args:
-        wish: ``KIND`` or ``KIND@WHERE``: WHERE is a number from 0 (negative: from the end) or a place such as ``50%``.
-
-    Raises:
-        Refused: there is no such kind, or the store has nothing of the sort.
-        StoreInUse: an engine or a broker has the store open.
-        IOFailure: a file cannot be written.
-        OSError: a file cannot be read.
-    """
-    name, where = parse_wish(wish)
-    disk = Disk()
-    lock = StoreLock(root, disk)
+@contextmanager
+def _held(root: Path) -> Iterator[None]:
+    lock = StoreLock(root, Disk())
     try:
-        target = Target(root, disk, where, Random(f"{seed} {wish}"))  # noqa: S311 - made-up data
-        return f"{name}: {KINDS[name].change(target)}"
+        yield
     finally:
         lock.release()
+
+
+RECORD = "record"
+KINDS = DamageKinds("store", "--damage list", _held, RocketMQTarget)
+damage, kind = KINDS.do, KINDS.enter
 
 
 # --- the log ----------------------------------------------------------------------------------------
 
 
 @kind("body-flip", RECORD, "One bit of a body is wrong: the CRC does not fit.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record(with_body=True)
     at = record.body_at + target.random.randrange(record.body_size)
     return target.flip(record.file, at)
 
 
 @kind("size-flip", RECORD, "TOTALSIZE of a record is wrong: the chain breaks.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record()
     return target.write(
         record.file, record.position, (record.size + 1 + target.random.randrange(500)).to_bytes(4, "big")
@@ -298,57 +155,57 @@ def _(target: Target) -> str:
 
 
 @kind("magic-flip", RECORD, "The magic of a record is wrong: the log seems to end there.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record()
     return target.flip(record.file, record.position + 4 + target.random.randrange(4))
 
 
 @kind("offset-flip", RECORD, "PHYSICALOFFSET of a record says that it lies elsewhere.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record()
     return target.write(record.file, record.position + 28, (record.physical + 4096).to_bytes(8, "big"))
 
 
 @kind("topic-flip", RECORD, "A letter of a topic is wrong, which no CRC covers.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record()
     return target.flip(record.file, record.body_at + record.body_size + 1 + record.topic_width, bits=1)
 
 
 @kind("zero-record", RECORD, "A record is zeros, as a write that never reached the disk.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record()
     return target.write(record.file, record.position, bytes(record.size))
 
 
 @kind("zero-page", RECORD, "The 4 KiB page that a record starts in is zeros.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.record()
     page = record.position // 4096 * 4096
-    return target.write(record.file, page, bytes(min(4096, target.size(record.file) - page)))
+    return target.write(record.file, page, bytes(min(4096, record.file.stat().st_size - page)))
 
 
 @kind("torn-tail", NOTHING, "The last record is half written, and the store was not stopped.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     record = target.last_record()
     half = record.size // 2
-    target.make("abort", b"")
+    target.fill(target.root / "abort", b"")
     return target.write(record.file, record.position + half, bytes(record.size - half))
 
 
 @kind("blank-size", FILE, "The blank record at the end of a full file states a wrong size.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     file, position, size = target.blank()
     return target.write(file, position, (size + 64).to_bytes(4, "big"))
 
 
 @kind("log-file-lost", FILE, "A file of the log is gone.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.remove(target.log_file(inner=True))
 
 
 @kind("log-file-cut", FILE, "A file of the log is shorter than it should be.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.cut(target.log_file())
 
 
@@ -356,33 +213,33 @@ def _(target: Target) -> str:
 
 
 @kind("queue-lost", FILE, "The directory of a queue is gone.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     directory = target.queue_file().parent
     shutil.rmtree(directory)
     return f"{target.name(directory)} removed"
 
 
 @kind("queue-file-cut", FILE, "A queue file is shorter than it should be.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.cut(target.queue_file())
 
 
 @kind("queue-zeros", FILE, "Units in the middle of a queue file are zeros.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     file, units = target.filled_queue_file()
     first = max(units // 3, 1)
     return target.write(file, first * 20, bytes(20 * max(units // 10, 1)))
 
 
 @kind("queue-flip", FILE, "A unit points to another place in the log.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     file, units = target.filled_queue_file()
     at = target.random.randrange(units) * 20
     return target.flip(file, at + 6)
 
 
 @kind("queue-ahead", FILE, "A queue has units of messages that the log does not hold.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     file, units = target.filled_queue_file(room=3)
     end = target.log_end()
     lost = b"".join((end + 4096 * n).to_bytes(8, "big") + (200).to_bytes(4, "big") + bytes(8) for n in range(3))
@@ -390,24 +247,24 @@ def _(target: Target) -> str:
 
 
 @kind("index-cycle", FILE, "Entries of an index file name each other as the one before: a search never ends.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     file, number, at = target.index_entry()
     return target.write(file, at + 16, number.to_bytes(4, "big"))
 
 
 @kind("index-header", FILE, "The header of an index file counts more entries than there are.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.write(target.index_file(), 36, (0x7FFF0000).to_bytes(4, "big"))
 
 
 @kind("index-flip", FILE, "The hash of an index entry is wrong.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     file, _, at = target.index_entry()
     return target.flip(file, at + 3)
 
 
 @kind("index-lost", FILE, "An index file is gone.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.remove(target.index_file())
 
 
@@ -415,28 +272,28 @@ def _(target: Target) -> str:
 
 
 @kind("checkpoint-zero", NOTHING, "The checkpoint is zeros.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.write(target.root / "checkpoint", 0, bytes(48))
 
 
 @kind("checkpoint-future", NOTHING, "The checkpoint is a day ahead of the log.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     ahead = target.last_record().store_timestamp + 86_400_000
     return target.write(target.root / "checkpoint", 0, ahead.to_bytes(8, "big") * 3)
 
 
 @kind("checkpoint-lost", NOTHING, "There is no checkpoint.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     return target.remove(target.root / "checkpoint")
 
 
 @kind("config-cut", NOTHING, "topics.json ends in the middle, and there is no copy.")
-def _(target: Target) -> str:
+def _(target: RocketMQTarget) -> str:
     backup = target.root / "config" / "topics.json.bak"
     backup.unlink(missing_ok=True)
     return target.cut(target.root / "config" / "topics.json")
 
 
 @kind("abort-left", NOTHING, "The abort file is there, as if the broker had been killed.")
-def _(target: Target) -> str:
-    return target.make("abort", b"4242")
+def _(target: RocketMQTarget) -> str:
+    return target.fill(target.root / "abort", b"4242")

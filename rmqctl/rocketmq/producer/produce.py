@@ -5,7 +5,6 @@ How much room a run of messages needs, and whether it is there.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,12 +12,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
-from pathlib import Path
 from queue import Queue
 from time import monotonic, sleep
 
 from formats.rocketmq.message import SysFlag
-from rmqctl.errors import Refused, RmqctlError
+from rmqctl.errors import RmqctlError
+from rmqctl.producing import Room
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import LOCALHOST, Message, MessageRefused, PutResult, PutStatus
@@ -41,26 +40,6 @@ _STAMPED = 200
 """Bytes of properties that client and broker add, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes needed, about, and free on the file system."""
-
-    needed: int
-    free: int
-
-    def check(self, path: str) -> None:
-        """Hold what is needed to what is free.
-
-        Raises:
-            Refused: too little is free.
-        """
-        if self.needed > self.free:
-            raise Refused(
-                f"about {self.needed:,} bytes would be written to {path}, but {self.free:,} are free there; "
-                "free space, or produce fewer or smaller messages"
-            )
-
-
 def room_for(path: str, template: Template, count: int, topic: str, config: StoreConfig) -> Room:
     """Return the room for ``count`` messages of a template in a store at a path: log, units and index entries."""
     low, high = template.sizes or (0, 0)
@@ -68,8 +47,7 @@ def room_for(path: str, template: Template, count: int, topic: str, config: Stor
     text = sum(len(name) + len(value) + 2 for name, value in template.texts(template.tag_of(0)).items())
     entries = (1 + len(template.keys) + bool(template.tags)) * _ENTRY if config.index else 0
     message = _AROUND_BODY + len(topic) + body + text + _STAMPED + _UNIT + entries
-    parent = next(p for p in (Path(path).absolute(), *Path(path).absolute().parents) if p.exists())
-    return Room(count * message, shutil.disk_usage(parent).free)
+    return Room.at(path, count * message, "messages")
 
 
 # --- producing messages into a store ----------------------------------------------------------------

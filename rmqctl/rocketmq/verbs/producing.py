@@ -7,9 +7,9 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
@@ -33,6 +33,7 @@ _WORTH_SAYING = 64 << 20
 class Asked(ProduceRequest):
     """A request with the options that only RocketMQ has."""
 
+    TARGET: ClassVar[str] = "RocketMQ store"
     tag: list[tuple[str, float]] | None = None
     compress_over: int = 4096
     flush: str = "async"
@@ -48,18 +49,6 @@ class Asked(ProduceRequest):
     index_entries: int | None = None
     property_crc: bool = False
     store_host: str = "127.0.0.1:10911"
-
-    @classmethod
-    def of(cls, request: ProduceRequest) -> Asked:
-        """Read the options that are RocketMQ's own from the request.
-
-        Raises:
-            WrongUsage: they do not go together, or one means nothing here.
-        """
-        shared = {part.name: getattr(request, part.name) for part in fields(ProduceRequest)}
-        for name in request.more.keys() - {part.name for part in fields(cls)}:
-            raise WrongUsage(f"--{name.replace('_', '-')}", "means nothing for a RocketMQ store.")
-        return cls(**shared, **request.more)
 
     def __post_init__(self) -> None:
         ProduceRequest.__post_init__(self)
@@ -84,7 +73,10 @@ class Asked(ProduceRequest):
             if self.start_time < 0 or last > LAST_TIME:
                 raise WrongUsage("--start-time", "with --interval and --count, times must lie between 1970 and 9999.")
         self._check_texts()
-        self._check_damage()
+        if self.damage:
+            from rmqctl.rocketmq.producer.damage import KINDS
+
+            self.check_damage(KINDS.parse)
         if self.count is not None and (self.lines or self.jsonl) and self.writers > 1:
             raise WrongUsage("--count", "does not go with --lines or --jsonl and several --writers.")
 
@@ -120,18 +112,6 @@ class Asked(ProduceRequest):
                 raise WrongUsage(option, f"{name!r} has the separator of properties 0x01 or 0x02; leave it out.")
             if name == "__CRC32#":
                 raise WrongUsage(option, f"{name} is made by the store; give --property-crc.")
-
-    def _check_damage(self) -> None:
-        """Refuse damage that is not known, before anything is written."""
-        if self.damage:
-            from rmqctl.errors import Refused
-            from rmqctl.rocketmq.producer.damage import parse_wish
-
-            try:
-                for wish in self.damage:
-                    parse_wish(wish)
-            except Refused as error:
-                raise WrongUsage("--damage", f"{error}.") from None
 
     @property
     def _has_other_work(self) -> bool:
@@ -339,7 +319,7 @@ def damages() -> list[Row]:
     """The kinds of damage that `produce --damage` knows."""
     from rmqctl.rocketmq.producer.damage import KINDS
 
-    return [damage.row() for damage in KINDS.values()]
+    return KINDS.rows()
 
 
 @dataclass
