@@ -29,14 +29,135 @@ def class_path(release: str, work: Path) -> str:
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
     subprocess.run(["mvn", "-q", "-B", f"-Dkafka.version={release}", *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
-    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, str(PROJECT / "Client.java")], check=True)
+    sources = [str(PROJECT / f"{name}.java") for name in ("Client", "Brokers")]
+    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
     return f"{classes}{os.pathsep}{jars}"
+
+
+def rounds(few: int, many: int) -> int:
+    """How often something random is tried: few times, many with RMQCTL_INTEROP=all."""
+    return many if os.environ.get("RMQCTL_INTEROP") == "all" else few
 
 
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def write_properties(
+    path: Path, logs: Path, nodes: dict[int, tuple[int, int]], node: int = 1, **settings: object
+) -> Path:
+    """The settings of a broker and controller.
+
+    Args:
+        nodes: the ports of all, broker and controller; ``node`` is the number of this one.
+    """
+    port, controller = nodes[node]
+    given = {
+        "process.roles": "broker,controller", "node.id": node, "log.dirs": logs,
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{ports[1]}" for n, ports in nodes.items()),
+        "offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1, "offsets.topic.num.partitions": 1,
+        "transaction.state.log.num.partitions": 1, "auto.create.topics.enable": "false",
+        "log.retention.ms": -1, "group.initial.rebalance.delay.ms": 0, **settings,
+    }  # fmt: skip
+    path.write_text("".join(f"{name}={value}\n" for name, value in given.items()), "utf-8")
+    return path
+
+
+class Partner:
+    """A Java process that answers commands with JSON lines up to one with a dot."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Path) -> None:
+        self._process, self._errors = process, errors
+
+    def ask(self, *words: object) -> list[Any]:
+        """One command, and its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        found = list[Any]()
+        for line in self._process.stdout:
+            if line == ".\n":
+                return found
+            found.append(json.loads(line))
+        raise AssertionError(self._errors.read_text("utf-8", "replace")[-3000:])
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+
+def partner(classes: str, home: Path, *words: str, memory: str = "256m") -> Partner:
+    """Start a program that answers commands."""
+    with (home / "client.log").open("wb") as errors:
+        command = java(classes, *words, memory=memory)
+        process = subprocess.Popen(
+            command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    return Partner(process, home / "client.log")
+
+
+def java(classes: str, *words: str, memory: str, for_speed: bool = False) -> list[str]:
+    """A command that runs a program; it compiles quickly rather than well where it does not run long."""
+    compiler = [] if for_speed else ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    options = [f"-Xmx{memory}", *compiler, "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]
+    return ["java", *options, "-cp", classes, *words]
+
+
+class Brokers:
+    """One virtual machine in which brokers are started and stopped one after the other, with a client beside them."""
+
+    def __init__(self, release: str, work: Path, **settings: object) -> None:
+        self.home = work / f"brokers-{time.monotonic_ns()}"
+        self.home.mkdir()
+        self._settings, self._number = settings, 0
+        self.classes = class_path(release, work)
+        self._partner = partner(self.classes, self.home, "Brokers", memory="768m")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._partner.close()
+
+    @property
+    def log(self) -> str:
+        """What the last broker said."""
+        return (self.home / f"{self._number}.properties.log").read_text("utf-8", "replace")
+
+    def load(self, logs: Path, into: Path) -> str:
+        """Start a broker until it has loaded all logs, and copy them at that moment; the outcome.
+
+        Returns:
+            ``loaded``, or ``exit 1``.
+        """
+        return str(self._partner.ask("open", self._properties(logs), into)[0])
+
+    def start(self, logs: Path) -> str:
+        """Start a broker; ``started``, or ``exit 1``."""
+        return str(self._partner.ask("start", self._properties(logs))[0])
+
+    def stop(self) -> None:
+        """Stop it in order."""
+        self._partner.ask("stop")
+
+    def ask(self, *words: object) -> list[Any]:
+        """One command of the client, and its answer."""
+        return self._partner.ask(*words)
+
+    def _properties(self, logs: Path) -> Path:
+        self._number += 1
+        ports = free_port(), free_port()  # of its own: a start that was ended may hold those that it had
+        return write_properties(self.home / f"{self._number}.properties", logs, {1: ports}, **self._settings)
 
 
 class Node:
@@ -49,32 +170,17 @@ class Node:
     def __init__(
         self, release: str, logs: Path, work: Path, settings: dict[str, Any] | None = None, *, for_speed: bool = False
     ) -> None:
-        self.classes, self._for_speed = class_path(release, work), for_speed
+        self.classes = class_path(release, work)
         self.home = work / f"node-{time.monotonic_ns()}"
         self.home.mkdir()
         self.port, controller = free_port(), free_port()
-        given = {
-            "process.roles": "broker,controller", "node.id": 1, "log.dirs": logs,
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-            "controller.listener.names": "CONTROLLER", "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "offsets.topic.replication.factor": 1, "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1, "offsets.topic.num.partitions": 1,
-            "transaction.state.log.num.partitions": 1, "auto.create.topics.enable": "false",
-            "log.retention.ms": -1, "group.initial.rebalance.delay.ms": 0, **(settings or {}),
-        }  # fmt: skip
-        (self.home / "server.properties").write_text("".join(f"{n}={v}\n" for n, v in given.items()), "utf-8")
+        write_properties(self.home / "server.properties", logs, {1: (self.port, controller)}, **(settings or {}))
         self._out = (self.home / "broker.log").open("wb")
-        self._process = self._start("kafka.Kafka", str(self.home / "server.properties"), memory="512m", out=self._out)
-        self._client: subprocess.Popen[str] | None = None
-
-    def _start(self, *words: str, memory: str, **streams: Any) -> subprocess.Popen[Any]:
-        compiler = [] if self._for_speed else ["-XX:TieredStopAtLevel=1"]  # compiles quickly rather than well
-        options = [f"-Xmx{memory}", *compiler, "-Dorg.slf4j.simpleLogger.defaultLogLevel=info"]
-        command = ["java", *options, "-cp", self.classes, *words]
-        out = streams.pop("out", None)
-        if out is not None:
-            streams = {"stdout": out, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(command, cwd=self.home, **streams)
+        words = java(
+            self.classes, "kafka.Kafka", str(self.home / "server.properties"), memory="512m", for_speed=for_speed
+        )
+        self._process = subprocess.Popen(words, cwd=self.home, stdout=self._out, stderr=subprocess.STDOUT)
+        self._client: Partner | None = None
 
     @property
     def log(self) -> str:
@@ -90,11 +196,7 @@ class Node:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._client is not None:
-            assert self._client.stdin is not None
-            assert self._client.stdout is not None
-            self._client.stdin.close()
-            self._client.wait(30)
-            self._client.stdout.close()
+            self._client.close()
         self._process.terminate()
         try:
             self._process.wait(60)
@@ -106,19 +208,5 @@ class Node:
     def ask(self, *words: object) -> list[Any]:
         """One command of the client, and its answer."""
         if self._client is None:
-            quiet = (self.home / "client.log").open("wb")
-            self._client = self._start(
-                "Client", f"127.0.0.1:{self.port}", memory="256m", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=quiet, text=True,
-            )  # fmt: skip
-            quiet.close()
-        assert self._client.stdin is not None
-        assert self._client.stdout is not None
-        self._client.stdin.write(" ".join(map(str, words)) + "\n")
-        self._client.stdin.flush()
-        found = list[Any]()
-        for line in self._client.stdout:
-            if line == ".\n":
-                return found
-            found.append(json.loads(line))
-        raise AssertionError((self.home / "client.log").read_text("utf-8", "replace")[-3000:])
+            self._client = partner(self.classes, self.home, "Client", f"127.0.0.1:{self.port}")
+        return self._client.ask(*words)

@@ -75,5 +75,31 @@ def test_a_later_master_epoch_has_overwritten_the_rest(rmqctl: Rmqctl, both: tup
     assert found["relations"][0]["common_end"] == start
 
 
+def test_the_term_of_a_dledger_entry_is_an_epoch(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Both sides have another last record, the one of a later term counts."""
+    roots = []
+    for name in "ab":
+        golden.extract(Path(golden.DIRECTORY).parent / "rare" / "5.3.3-dledger.tar.xz", tmp_path / name)
+        roots.append(tmp_path / name / "5.3.3-dledger")
+    assert rmqctl("recover", roots[0], "--apply").exit_code == 13, "the group decides where such a log ends"
+    found = elect(rmqctl, *roots, exit_code=0)
+    assert [choice["epochs"] for choice in found["choices"]] == [[[0, 48]], [[0, 48]]]
+    dump = rmqctl("dump", roots[0], "-o", "jsonl", "--body").stdout.splitlines()
+    row = [row for row in map(json.loads, dump) if row["kind"] == "message"][-1]
+    path = roots[1] / row["file"]
+    data = bytearray(path.read_bytes())
+    entry = row["position"] - 48
+    data[entry + 16 : entry + 24] = (3).to_bytes(8, "big")
+    path.write_bytes(data)
+    other = bytearray((roots[0] / row["file"]).read_bytes())
+    other[row["position"] + 50] ^= 1  # another time, which no CRC covers
+    (roots[0] / row["file"]).write_bytes(other)
+    found = elect(rmqctl, *roots, exit_code=0)
+    assert found["choices"][1]["epochs"] == [[0, 48], [3, row["physical_offset"]]]
+    assert (found["best"], lost(found)[1]) == (str(roots[1]), 0)
+    assert found["choices"][1]["superseded"]["records"] == 1
+    assert found["relations"][0]["common_end"] == row["physical_offset"]
+
+
 def test_stores_of_two_families_are_no_replicas(rmqctl: Rmqctl, both: tuple[Path, Path]) -> None:
     assert rmqctl("elect", both[0], golden.pristine("4.3.1-clean")).exit_code == 2

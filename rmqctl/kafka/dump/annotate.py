@@ -48,14 +48,19 @@ def annotate(file: LogFile, start: int = 0, stop: int | None = None) -> Iterator
     """
     source = file.open()
     try:
-        end = source.size() if stop is None else min(stop, source.size())
-        for note in _of_kind(file, source):
-            if note.offset >= end:
-                return
-            if note.end > start or (note.size == 0 and note.offset >= start):
-                yield note
+        yield from annotate_bytes(source, file, start, source.size() if stop is None else stop)
     finally:
         source.close()
+
+
+def annotate_bytes(source: ByteSource, file: LogFile, start: int, stop: int) -> Iterator[Annotation]:
+    """The same for bytes that a file has, or would have."""
+    end = min(stop, source.size())
+    for note in _of_kind(file, source):
+        if note.offset >= end:
+            return
+        if note.end > start or (note.size == 0 and note.offset >= start):
+            yield note
 
 
 def _of_kind(file: LogFile, source: ByteSource) -> Iterator[Annotation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -10,29 +10,56 @@ import numpy as np
 
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
+from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.replication.copies import Batches, Copy, EpochChain, copy_at
 from rmqctl.kafka.replication.union import Union, joined
 from rmqctl.kafka.state.partition_state import PartitionLog
 from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.release import Release
 
 
-def contests(names: Sequence[str], brokers: Sequence[Replicas], advance: Advance = lambda _: None) -> Iterator[Contest]:
+def contests(
+    names: Sequence[str],
+    brokers: Sequence[Replicas],
+    releases: Sequence[Release],
+    advance: Advance = lambda _: None,
+) -> Iterator[Contest]:
     """Compare the replicas of every partition that the disks of some brokers hold.
 
     A topic that was deleted and made again under its name is another one.
 
+    Args:
+        releases: of the broker that would start on each.
+
     Raises:
         OSError: a file cannot be read.
     """
+    refusals = [_refusal(*one) for one in zip(names, brokers, releases, strict=True)]
     for label, logs in _together(brokers):
         copies = [copy_at(brokers[number].place, log, names[number], advance) for number, log in logs]
-        yield contest(label, copies)
+        yield contest(label, copies, [refusals[number](log) for number, log in logs])
 
 
-def contest(label: str, copies: Sequence[Copy]) -> Contest:
-    """Compare the copies of one partition."""
+def _refusal(name: str, broker: Replicas, release: Release) -> Callable[[PartitionLog], str | None]:
+    """What keeps a broker from serving each partition of a disk, None where nothing does."""
+    if broker.place.selection:
+        return lambda _: None  # not a disk: one partition, or one file
+    start = recover(broker, release)
+    if not start.starts:
+        return lambda _: f"a {release} broker does not start on {name}: {start.error}"
+    loaded = {one.loaded.partition.directory for one in start.partitions}
+    error = f"a {release} broker takes {name} offline: {start.error}"
+    return lambda log: error if start.offline and log.partition.directory not in loaded else None
+
+
+def contest(label: str, copies: Sequence[Copy], errors: Sequence[str | None]) -> Contest:
+    """Compare the copies of one partition.
+
+    Args:
+        errors: what keeps a broker from serving each.
+    """
     union = Union(copies)
-    candidates = [_candidate(union, number) for number in range(len(copies))]
+    candidates = [_candidate(union, number, error) for number, error in enumerate(errors)]
     relations = [relation(union, a, b) for a, b in combinations(range(len(copies)), 2)]
     overwritten = joined([union.overwritten(number) for number in range(len(copies))])
     _, first = np.unique(overwritten.keys(), return_index=True)
@@ -49,7 +76,7 @@ def amount(batches: Batches) -> Amount:
     return Amount(batches.records, batches.bytes, tuple(ranges))
 
 
-def _candidate(union: Union, number: int) -> Candidate:
+def _candidate(union: Union, number: int, error: str | None) -> Candidate:
     copy = union.copies[number]
     overwritten = union.overwritten(number)
     lost = joined([union.lacking(number), overwritten])
@@ -64,6 +91,7 @@ def _candidate(union: Union, number: int) -> Candidate:
         amount(lost),
         lost.take(lost.base < union.committed).records,
         amount(gone.take(np.lexsort((gone.last, gone.base)))),
+        error,
     )
 
 

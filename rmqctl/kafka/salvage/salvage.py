@@ -388,6 +388,9 @@ def _bases(union: Union) -> list[int]:
     held = np.searchsorted(np.array(found, np.int64), batches.base, "right") - 1
     filled = set(held.tolist())
     found = [base for number, base in enumerate(found) if number in filled]
+    start = min((copy.start for copy in union.copies if len(copy.batches)), default=0)
+    if found and start < found[0] and int(batches.last[held == held[0]].max()) - start <= INT_MAX:
+        found[0] = start  # what came before the first batch was compacted away, or is lost; the log begins where it did
     if not found or end > int(batches.last[-1]) + 1 or reached > end or wanted[-1] > found[-1]:
         found.append(max(end, reached))
     return found

@@ -165,7 +165,8 @@ def elect(places: Sequence[LogDirectories]) -> Answer:
     """Say what each choice of leader loses, for every partition of some brokers' disks."""
     names, brokers = [place.root for place in places], [Replicas(place) for place in places]
     total = sum(place.size for place in places)
-    answer = election.answer(names, partial(contests, names, brokers), total=total)
+    releases = [release_shown(broker) for broker in brokers]
+    answer = election.answer(names, partial(contests, names, brokers, releases), total=total)
     for place in places:
         if place.is_running:
             answer.remark(f"a broker holds the lock of {place.root}: what is read may be changing")

@@ -10,10 +10,13 @@ from typing import Any
 
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.files.local import ByteSource
 from rmqctl.files.new_files import Ownership, check_new_directory, making
 from rmqctl.files.tree import LocalTree
+from rmqctl.hexview.annotation import Annotation
 from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogDirectory, read_directory
+from rmqctl.kafka.directory import LogDirectory, LogFile, read_directory
+from rmqctl.kafka.file_names import meaning_of
 from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
@@ -35,6 +38,14 @@ def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
     if not isinstance(directories[0].tree, LocalTree):
         raise Refused(f"{root} is not on this machine; copy it here to {verb} it")
     return directories[0]
+
+
+def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
+    """The meaning of the bytes of a file as it is, or as a plan would make it."""
+    from rmqctl.kafka.dump.annotate import annotate_bytes
+
+    file = LogFile(LocalTree(""), name, meaning_of(name.rpartition("/")[2]), source.size())
+    return annotate_bytes(source, file, begin, end)
 
 
 # --- rebuild ------------------------------------------------------------------------------------------
@@ -79,7 +90,7 @@ def plan_rebuild(replicas: Replicas, asked: RebuildQuestion, answer: Proposal) -
 def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: RebuildQuestion, answer: Proposal) -> None:
     found = rebuild(replicas, directory, asked.options())
     _show(found, answer)
-    plan = found.plan(directory)
+    plan, answer.annotate = found.plan(directory), annotate
     if asked.topics and not found.partitions:
         answer.hints = [f"no partition of {', '.join(asked.topics)} is there; rmqctl topics lists those that are"]
         answer.is_no = True
@@ -214,6 +225,7 @@ def _plan_repair(
     show_repair(answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up")
     assert answer.shown is not None
     answer.preface = [line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", step.why)]
+    answer.annotate = annotate
     answer.check = lambda: complaints(opened_again(directory).directories[0], found)
     if given_up and not asked.replicas:
         answer.hints.append(f"{number_of(given_up, 'record')} would be given up: --from DIR takes them from a replica")

@@ -17,6 +17,7 @@ from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.replication.elect import each_following
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.kafka.verbs.mending import annotate
 from rmqctl.release import Release
 from rmqctl.text import number_of
 
@@ -65,6 +66,7 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
         if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
 
+            answer.annotate = annotate
             answer.plan = answer.shown = recovery_plan(list(replicas.directories), found)
             answer.document = None
             answer.check = partial(_complaints, replicas, found.release, asked.settings)

@@ -3,11 +3,13 @@
 Replicas hold equal records at equal physical offsets: masters and slaves, brokers of a controller, DLedger groups. What
 a choice loses is what others have and it has not, and what its own start cuts off. Where brokers kept master epochs
 (``epochFileCheckpoint``), an epoch ends where the next one begins, whoever knows of that; what a replica has after
-that of an earlier epoch was overwritten by a later master, and is no loss.
+that of an earlier epoch was overwritten by a later master, and is no loss. In a DLedger log each entry names its term,
+which counts as an epoch: a leader of a later term cuts off what it has not.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -15,6 +17,8 @@ from itertools import combinations
 import numpy as np
 
 from formats.errors import DecodeError
+from formats.layout import plan_of
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry
 from formats.rocketmq.epoch import parse_epochs
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
@@ -22,6 +26,7 @@ from rmqctl.rocketmq.diff.driver import Differences, Side, is_sound_record
 from rmqctl.rocketmq.diff.logs import Columns, LogDiff
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.recovery.queue_ends import has_dledger_log
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.files import RocketMQStore
 
@@ -68,7 +73,11 @@ def contests(
 
 
 def _replica(name: str, store: RocketMQStore) -> _Replica:
-    found = _Replica(name, store, Side.of_store(store, name), _epochs_of(store))
+    found = _Replica(name, store, Side.of_store(store, name))
+    if has_dledger_log(store):
+        _look_at_entries(found)
+        return found
+    found.epochs = _epochs_of(store)
     started = recover(store)
     found.error = started.error
     found.start, found.end = started.log_begin, started.end or 0
@@ -77,6 +86,26 @@ def _replica(name: str, store: RocketMQStore) -> _Replica:
             if is_sound_record(log.read(message.physical, message.size)):
                 found.cut.append((message.physical, message.size))
     return found
+
+
+def _look_at_entries(found: _Replica) -> None:
+    """Note where a DLedger log ends, and its terms with the first record of each; terms only grow along it."""
+    found.start, terms = found.side.log.begin, list[tuple[int, int]]()
+    with LogReader(found.side.log.files) as log:
+        for piece in found.side.log.blocks():
+            block, at = piece.block, 0
+            places = block.physical.tolist()
+            while at < len(places) and (not terms or _term(log, places[-1]) > terms[-1][0]):
+                at = bisect_right(places, terms[-1][0], key=lambda place: _term(log, place)) if terms else 0
+                terms.append((_term(log, places[at]), places[at]))
+            if places:
+                found.end = places[-1] + int(block.total_size[-1])
+    found.epochs = tuple(terms)
+
+
+def _term(log: LogReader, physical: int) -> int:
+    """The term in the entry that holds the record at an offset."""
+    return int(plan_of(DLedgerEntry).unpack_from(log.read(physical - ENTRY_SIZE, ENTRY_SIZE))[0]["term"])
 
 
 def _epochs_of(store: RocketMQStore) -> tuple[tuple[int, int], ...]:

@@ -61,7 +61,12 @@ def queue_ends(store: RocketMQStore, release: Release | None = None, *, as_found
 
 def can_replay(store: RocketMQStore) -> bool:
     """Whether a start can be replayed: no broker runs on the store, and its log is not one of DLedger."""
-    return not store.is_running and not any(file.lead for file in store.log_files)
+    return not store.is_running and not has_dledger_log(store)
+
+
+def has_dledger_log(store: RocketMQStore) -> bool:
+    """Whether the log is one of DLedger, whose start is not replayed."""
+    return any(file.lead for file in store.log_files)
 
 
 def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage | None:

@@ -58,11 +58,21 @@ class StartQuestion:
 
 
 def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Proposal:
-    """Say what a broker's start does to the store, and plan it where that is wanted."""
+    """Say what a broker's start does to the store, and plan it where that is wanted.
+
+    Raises:
+        Refused: the log is one of DLedger.
+    """
     from rmqctl.rocketmq.recovery import outcome
+    from rmqctl.rocketmq.recovery.queue_ends import has_dledger_log
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.store.geometry import geometry_of
 
+    if has_dledger_log(store):
+        raise Refused(
+            f"{store.root} has a DLedger log, whose recovery is not replayed: its group decides where the log ends; "
+            f"rmqctl elect compares it with those of the other members, rmqctl verify {store.root} finds damage"
+        )
     if geometry_of(store).source == "default":
         answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
     if store.is_running:

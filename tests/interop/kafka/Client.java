@@ -1,14 +1,18 @@
 import java.io.BufferedReader;
+import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -26,17 +30,25 @@ public final class Client {
     public static void main(String[] words) throws Exception {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String[] asked = line.split(" ");
-            switch (asked[0]) {
-                case "read" -> read(words[0], asked[1], asked[2]);
-                case "resume" -> resume(words[0], asked[1], asked[2]);
-                case "write" -> write(words[0], asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
-                case "load" -> load(words[0], asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
-                default -> throw new IllegalArgumentException(line);
-            }
+            answer(words[0], line.split(" "));
             OUT.println(".");
             OUT.flush();
         }
+    }
+
+    /** One command to a broker. */
+    static void answer(String server, String[] asked) throws Exception {
+        switch (asked[0]) {
+            case "read" -> read(server, asked[1], asked[2]);
+            case "resume" -> resume(server, asked[1], asked[2]);
+            case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
+            case "create" -> create(server, asked);
+            case "storm" -> storm(server, asked[1], asked[2]);
+            case "calm" -> calm();
+            case "load" -> load(server, asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
+            default -> throw new IllegalArgumentException(String.join(" ", asked));
+        }
+        OUT.flush();
     }
 
     /** All records of a topic, partition by partition. */
@@ -113,6 +125,62 @@ public final class Client {
             producer.flush();
             OUT.printf("%.3f%n", (System.nanoTime() - begin) / 1e9);
         }
+    }
+
+    /** {@code create TOPIC PARTITIONS REPLICAS NAME=VALUE...}: a topic. */
+    private static void create(String server, String[] asked) throws Exception {
+        Map<String, String> settings = new HashMap<>();
+        for (int at = 4; at < asked.length; at++) {
+            settings.put(asked[at].split("=")[0], asked[at].split("=")[1]);
+        }
+        NewTopic made = new NewTopic(asked[1], Integer.parseInt(asked[2]), Short.parseShort(asked[3])).configs(settings);
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", server))) {
+            admin.createTopics(List.of(made)).all().get();
+        }
+    }
+
+    private static Thread storm;
+    private static volatile boolean stormy;
+
+    /** Write to a topic with acks=all until it is to be calm; what is acknowledged goes to a file, a line each. */
+    private static void storm(String server, String topic, String path) throws Exception {
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        given.put("acks", "all");
+        given.put("delivery.timeout.ms", "8000");
+        given.put("request.timeout.ms", "2500");
+        given.put("max.block.ms", "1500");
+        given.put("linger.ms", "5");
+        given.put("batch.size", "700");
+        PrintStream acknowledged = new PrintStream(new FileOutputStream(path), true, StandardCharsets.UTF_8);
+        stormy = true;
+        storm = new Thread(() -> {
+            try (KafkaProducer<byte[], byte[]> producer =
+                    new KafkaProducer<>(given, new ByteArraySerializer(), new ByteArraySerializer())) {
+                for (int number = 0; stormy; number++) {
+                    String text = "storm-" + number;
+                    byte[] value = text.getBytes(StandardCharsets.UTF_8);
+                    try {
+                        producer.send(new ProducerRecord<>(topic, value, value), (written, error) -> {
+                            if (error == null) {
+                                acknowledged.println(written.partition() + " " + written.offset() + " " + text);
+                            }
+                        });
+                        Thread.sleep(number % 8 == 0 ? 1 : 0);
+                    } catch (InterruptedException | org.apache.kafka.common.KafkaException failed) {
+                        System.err.println(failed);
+                    }
+                }
+                producer.close(Duration.ZERO);
+            }
+            acknowledged.close();
+        });
+        storm.start();
+    }
+
+    private static void calm() throws InterruptedException {
+        stormy = false;
+        storm.join();
     }
 
     /** Some records; with a transactional id as one transaction. */

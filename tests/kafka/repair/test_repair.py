@@ -111,6 +111,16 @@ def test_damage_in_derived_files_leaves_the_logs_alone(seed: int, tmp_path: Path
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in root.rglob("*.log")} == logs
 
 
+def test_the_bytes_of_a_plan_have_the_names_of_their_fields(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    _overwrite(root / "plain-none-0/00000000000000000050.log", 16, b"\1")
+    _overwrite(root / "plain-none-0/00000000000000000050.index", 4, b"\1\2\3\4")
+    shown = rmqctl("repair", root, "-o", "hex").stdout
+    assert "magic: 2" in shown
+    assert "position: 16909060 0x4-0x7.4" in shown
+    assert "(offset 62)" in shown
+
+
 def test_a_replica_gives_back_what_was_destroyed(tmp_path: Path) -> None:
     root = golden.unpack("3.9.2-crash", tmp_path)
     place = root / "plain-none-0"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fixtures import golden
 from rmqctl.kafka.replication.copies import Copy, EpochChain, copy_of
 from rmqctl.kafka.replication.elect import follow
 from rmqctl.kafka.store import KafkaStore
@@ -20,6 +21,8 @@ from rmqctl.release import Release
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record
 from tests.kafka.salvage.test_salvage import one, partition
+
+NO_PARTITION = "found directory lost+found, which is not in the form of topic-partition"
 
 
 def elect(*roots: Path) -> dict[str, Any]:
@@ -48,6 +51,18 @@ def test_replica_that_lags_loses_what_it_has_not(tmp_path: Path, rmqctl: Rmqctl)
     assert [json.loads(line)["kind"] for line in done.stdout.splitlines()] == [
         "relation", "choice", "choice", "verdict", "summary",
     ]  # fmt: skip
+
+
+def test_a_disk_on_which_no_broker_starts_leads_nothing(tmp_path: Path) -> None:
+    roots = [golden.unpack("4.3.1-clean", tmp_path / name) for name in "ab"]
+    (roots[0] / "lost+found").mkdir()
+    stores = [open_store(str(root)) for root in roots]
+    answer = stores[0].elect(stores[1:])
+    assert answer.document is not None
+    for log in answer.document()["logs"]:
+        refused, other = log["choices"]
+        assert refused["error"] == f"a 4.3.1 broker does not start on {roots[0]}: {NO_PARTITION}"
+        assert (refused["no_loss"], other["error"], log["best"]) == (False, None, str(roots[1]))
 
 
 def test_later_epoch_wins_over_a_longer_log(tmp_path: Path) -> None:

@@ -190,6 +190,17 @@ def test_damaged_end_keeps_the_offsets_that_were_given(tmp_path: Path) -> None:
     assert starts_with_nothing_to_do(tmp_path / "into", Release(4, 3, 1))
 
 
+def test_a_log_whose_first_records_were_compacted_away_begins_where_it_did(tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    first = min((root / "compacted-0").glob("*.log"))
+    for path in (root / "compacted-0").glob(f"{first.stem}.*"):
+        path.write_bytes(b"")
+    salvage(tmp_path / "into", root)
+    assert ends(tmp_path / "into")["compacted", 0] == ends(root)["compacted", 0]
+    assert ends(root)["compacted", 0][0] == int(first.stem)
+    assert [row for row in findings(tmp_path / "into") if row["severity"] == "error"] == []
+
+
 def test_loose_segments_need_the_name_of_their_partition(tmp_path: Path) -> None:
     loose = tmp_path / "volume"
     loose.mkdir()

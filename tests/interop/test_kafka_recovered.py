@@ -1,0 +1,168 @@
+"""Random damage to Kafka log directories, started by released brokers and by the replay: no difference in any file."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fixtures import golden
+from formats.kafka.checkpoint import LOG_START, RECOVERY_POINT, PartitionOffset, format_offsets, parse_offsets
+from rmqctl.files.tree import LocalTree
+from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery, recover
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.release import Release
+from tests.interop.judge import has_java
+from tests.interop.kafka_node import RELEASES, Brokers, rounds
+from tests.kafka.repair.test_random import damaged
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
+]
+SETTINGS: dict[str, object] = {
+    "log.index.size.max.bytes": 65536, "num.recovery.threads.per.data.dir": 1, "log.cleaner.enable": "false",
+    "producer.id.expiration.ms": 2**31 - 1, "transactional.id.expiration.ms": 2**31 - 1,
+    "log.initial.task.delay.ms": 3_600_000, "log.segment.delete.delay.ms": 3_600_000,
+}  # fmt: skip
+"""Those of the brokers that wrote the golden directories; nothing runs in the background."""
+STARTS = rounds(3, 30)
+"""Starts of each release; each judges a dozen damaged partitions."""
+
+
+def damage_partition(directory: Path, draw: random.Random) -> list[str]:
+    """Damage one to three files of a partition; what was done."""
+    done = []
+    for _ in range(draw.choice([1, 1, 1, 2, 3])):
+        files = [path for path in sorted(directory.iterdir()) if path.is_file()]
+        logs = [path for path in files if path.suffix == ".log" and path.stat().st_size]
+        derived = [path for path in files if path.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}]
+        kind = draw.choice(["log"] * 6 + ["derived"] * 4 + ["delete"] * 2 + ["leftover"] * 2 + ["epochs"])
+        if kind == "log" and logs:
+            path = draw.choice(logs)
+            path.write_bytes(damaged(path.read_bytes(), draw))
+        elif kind == "derived" and derived:
+            path = draw.choice(derived)
+            data = path.read_bytes()
+            used = len(data.rstrip(b"\0")) + draw.choice([0, 8, 12, 40])
+            if data:
+                path.write_bytes(damaged(data[:used] or b"\0", draw) + data[used:])
+        elif kind == "delete" and logs + derived:
+            path = draw.choice(logs + derived)
+            path.unlink()
+        elif kind == "leftover" and logs:
+            source = draw.choice(logs)
+            path = source.with_name(source.name + draw.choice([".swap", ".cleaned", ".deleted"]))
+            path.write_bytes(source.read_bytes())
+        elif kind == "epochs" and (directory / "leader-epoch-checkpoint").exists():
+            path = directory / "leader-epoch-checkpoint"
+            version, _, *entries = path.read_text().splitlines()
+            entries = [f"{number + draw.randrange(3)} {draw.randrange(200)}" for number in range(len(entries) + 1)]
+            path.write_text("\n".join([version, str(len(entries)), *entries, ""]))
+        else:
+            continue
+        done.append(f"{kind} {path.name}")
+    return done
+
+
+def move_checkpoints(root: Path, draw: random.Random) -> None:
+    """Give partitions other recovery points, and rarely another log start, as an older or a newer file would."""
+    for kind, odds in ((RECOVERY_POINT, 0.3), (LOG_START, 0.1)):
+        path = root / kind
+        if not path.exists():
+            continue
+        known = parse_offsets(path.read_bytes()).offsets()
+        moved = {
+            key: draw.randrange(0, offset + 30) if offset and draw.random() < odds else offset
+            for key, offset in known.items()
+        }
+        path.write_bytes(format_offsets(PartitionOffset(*key, offset) for key, offset in moved.items()))
+
+
+def replay(root: Path, release: str) -> Recovery:
+    place = LogDirectories([read_directory(LocalTree(str(root)))])
+    return recover(Replicas(place), Release.parse(release), {name: str(value) for name, value in SETTINGS.items()})
+
+
+def content(data: bytes) -> tuple[int, str]:
+    """What a file holds: its size, and a hash."""
+    return len(data), hashlib.sha256(data).hexdigest()[:16]
+
+
+def files_replayed(partition: RecoveredPartition) -> dict[str, object]:
+    files = partition.loaded.files
+    return {name: content(files.read(name)) for name in files.names() if is_lasting(name)}
+
+
+def files_of(directory: Path) -> dict[str, object]:
+    found = (path for path in directory.iterdir() if is_lasting(path.name))
+    return {path.name: content(path.read_bytes()) for path in found}
+
+
+def is_lasting(name: str) -> bool:
+    return not name.endswith((".deleted", ".tmp"))
+
+
+def differences(found: Recovery, copied: Path) -> list[str]:
+    """Where the files after a replay are not those of a broker when it had loaded all logs."""
+    out = []
+    for partition in found.partitions:
+        name = partition.loaded.partition.directory
+        if partition.loaded.partition.is_metadata_log or partition.is_stray:
+            continue
+        mine, theirs = files_replayed(partition), files_of(copied / name)
+        differing = (file for file in sorted({*mine, *theirs}) if mine.get(file) != theirs.get(file))
+        out += [f"{name}/{file}: replayed {mine.get(file)}, the broker's {theirs.get(file)}" for file in differing]
+    return out
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_random_damage_is_started_as_a_broker_does(release: str, tmp_path: Path, compiled: Path) -> None:
+    judged, wrong = 0, list[str]()
+    with Brokers(release, compiled, **SETTINGS) as brokers:
+        for seed in range(STARTS):
+            count, found = start_with(brokers, release, seed, tmp_path)
+            judged, wrong = judged + count, [*wrong, *(f"seed {seed}: {text}" for text in found)]
+    assert judged > 8 * STARTS
+    assert wrong == []
+
+
+def start_with(brokers: Brokers, release: str, seed: int, room: Path) -> tuple[int, list[str]]:
+    """Damage a directory, and start it; how many damaged partitions were judged, and where the two differ.
+
+    Where the broker does not start, what keeps it from that is made whole, and it is started again.
+    """
+    draw, name = random.Random(f"{release} {seed}"), f"{release}-{'crash' if seed % 3 else 'clean'}"
+    root, sound = golden.unpack(name, room / str(seed)), golden.pristine(name)
+    if draw.random() < 0.5:
+        move_checkpoints(root, draw)
+    partitions = [path.name for path in sorted(root.iterdir()) if (path / "partition.metadata").exists()]
+    served = [p for p in partitions if not p.startswith("__cluster") and not p.endswith("-delete")]
+    hit = {p: done for p in draw.sample(served, 12) if (done := damage_partition(root / p, draw))}
+    judged, wrong = len(hit), list[str]()
+    for attempt in range(len(served)):
+        found = replay(root, release)
+        copy, copied = room / f"{seed}-{attempt}", room / f"{seed}-{attempt}-loaded"
+        shutil.copytree(root, copy)
+        outcome = brokers.load(copy, copied)
+        if found.starts != (outcome == "loaded"):
+            errors = [line for line in brokers.log.splitlines() if "ERROR" in line][:3]
+            return judged, [
+                *wrong,
+                f"replayed {found.error or 'starts'}, the broker's outcome {outcome}: {errors}; {hit}",
+            ]
+        if found.starts:
+            wrong += [f"{text} after {hit.get(text.partition('/')[0])}" for text in differences(found, copied)]
+            break
+        culprit = (found.error or "").partition(":")[0]
+        shutil.rmtree(root / culprit)
+        shutil.copytree(sound / culprit, root / culprit)
+    shutil.rmtree(room / str(seed))
+    for path in room.glob(f"{seed}-*"):
+        shutil.rmtree(path)
+    return judged, wrong
