@@ -111,7 +111,8 @@ class Continuity:
         expected = np.empty_like(after)
         expected[1:] = after[:-1]
         expected[starts] = self._expected[queue[starts]]
-        broken = np.unique(queue[(offset != expected) & (expected >= 0)])
+        odd = queue[(offset != expected) & (expected >= 0)]
+        broken = np.unique(odd) if len(odd) else odd
         last = np.append(starts[1:], len(queue)) - 1
         plain = last[~np.isin(queue[last], broken)] if len(broken) else last
         self._expected[queue[plain]] = after[plain]

@@ -62,6 +62,10 @@ class Blank:
     end: int
 
 
+_FEW = 2
+"""Columns of header fields that are gathered one by one; for more the headers are copied out at once."""
+
+
 @cache
 def head_offsets(name: str) -> Ints:
     """Offset of a fixed header field in each of the eight variants, shape (8,)."""
@@ -134,6 +138,8 @@ class Block:
     gaps: list[Gap] = field(default_factory=list)
     blanks: list[Blank] = field(default_factory=list)
     _columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    _has_one_layout: bool | None = None
+    _heads: npt.NDArray[Any] | None = None
 
     @staticmethod
     def empty(file: str, base: int, start: int, gaps: list[Gap]) -> Block:
@@ -157,7 +163,7 @@ class Block:
     @property
     def body_at(self) -> Ints:
         """Where each body starts in ``data``."""
-        return self.at + by_variant(head_sizes(), self.variant)
+        return self.at + self._in_all(head_sizes())
 
     @property
     def topic_at(self) -> Ints:
@@ -173,9 +179,28 @@ class Block:
         """Return a fixed header field of every record as native integers, shape (n,), by its JSON name."""
         column = self._columns.get(name)
         if column is None:
-            column = gather(self.data, self.at + by_variant(head_offsets(name), self.variant), _numpy_type(name))
+            offset = self._in_all(head_offsets(name))
+            if len(self._columns) < _FEW or not self._has_one_layout:
+                column = gather(self.data, self.at + offset, _numpy_type(name))
+            else:
+                column = self._copied_heads()[name]
+                column = column.astype(column.dtype.newbyteorder("="))
             self._columns[name] = column
         return column
+
+    def _in_all(self, table: Ints) -> Ints | int:
+        """Return the table's value for each record's layout, as :func:`by_variant`."""
+        if self._has_one_layout is None:
+            self._has_one_layout = len(self.variant) > 0 and not self.variant.any()
+        return int(table[0]) if self._has_one_layout else table[self.variant]
+
+    def _copied_heads(self) -> npt.NDArray[Any]:
+        """Return the fixed headers of the records, which all have the first layout, end to end: made once."""
+        if self._heads is None:
+            layout = plan_of_variant(0).runs[0].dtype
+            windows = np.ndarray((len(self.data) - layout.itemsize + 1,), f"V{layout.itemsize}", self.data, 0, (1,))
+            self._heads = windows[self.at].view(layout)
+        return self._heads
 
     def raw(self, index: int) -> bytes:
         """Return the bytes of one record, copied."""
@@ -188,7 +213,8 @@ class Block:
 
     def topic(self, index: int) -> bytes:
         """Return the topic of one record, as stored."""
-        at = int(self.topic_at[index])
+        variant = int(self.variant[index])
+        at = int(self.at[index]) + int(head_sizes()[variant]) + int(self.body_size[index]) + 1 + (variant >> 2)
         return self.data[at : at + int(self.topic_size[index])].tobytes()
 
     def take(self, keep: npt.NDArray[Any] | slice) -> Block:

@@ -9,7 +9,17 @@ import numpy as np
 
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.block import Blank, Block, Bytes8, Gap, GapKind, Ints
-from rmqctl.rocketmq.log.measure import PEEK, Flags, Measured, describe, is_message_magic, is_whole, measure, records_at
+from rmqctl.rocketmq.log.measure import (
+    PEEK,
+    Flags,
+    Measured,
+    describe,
+    is_message_magic,
+    is_whole,
+    measure,
+    records_at,
+    records_from,
+)
 
 _BLANK = int(Magic.BLANK) & 0xFFFFFFFF
 _BLANK_BYTES = _BLANK.to_bytes(4, "big")
@@ -18,6 +28,9 @@ _SHIFTS_TRIED = 8
 _DLEDGER_BLANK = -1
 _ENTRY_POS = 24
 _DLEDGER_MAGICS = (1, 2, 3)
+_USUAL = 1 << 10
+_FOLLOWED = 128 << 10
+"""Bytes of a window from which its records are first followed from size to size; a smaller one is searched at once."""
 
 
 @dataclass(slots=True)
@@ -51,6 +64,7 @@ class Chain:
         gap: damage whose end has not been found yet, or None while records follow each other.
         size: bytes in the file.
         shifts: accepted differences between PHYSICALOFFSET and position, bytes.
+        usual: bytes that the records of the last window had on average.
 
     Args:
         read: some bytes at a place of the file. The lengths at the end of a long record are read alone, since the bytes
@@ -61,6 +75,7 @@ class Chain:
         self.base, self.size, self.lead, self.read = base, size, lead, read
         self.gap: Gap | None = None
         self.shifts: tuple[int, ...] = (0,)
+        self.usual = _USUAL
 
     def follow(self, data: Bytes8, position: int, stop: int) -> Step:
         """Follow the chain through the window ``data`` that begins at ``position`` of the file."""
@@ -83,10 +98,24 @@ class _Window:
         self._empty: list[int] | None = None
         self._tries = 0
         self._exact: Ints | None = None
-        self._search()
+        self._is_searched = self._is_followed = False
+
+    def _follow(self) -> bool:
+        """Take the records that follow each other from the start of the window; False where that is not tried."""
+        self._is_followed = True
+        chain = self.chain
+        if chain.gap is not None or self.lead or chain.shifts != (0,) or len(self.data) < _FOLLOWED:
+            return False
+        found, self.undecided = records_from(self.data, self.at, self.position + chain.base, self.limit, chain.usual)
+        if len(found.at):
+            self.step.parts.append(found)
+            self.at = int(found.at[-1] + found.total_size[-1])
+            chain.usual = max(self.at // len(found.at), 1)
+        return True
 
     def _search(self) -> None:
         """Find the records of the window and where they stop following each other."""
+        self._is_searched = True
         found = records_at(self.data, self.position, self.chain.base, self.limit, self.lead, self.chain.shifts)
         self.undecided = found.take(np.flatnonzero(found.needs))
         self.sound = found.take(_slice_or(found.whole))
@@ -96,15 +125,23 @@ class _Window:
 
     def advance(self) -> bool:
         """Take one step; False when the window has given what it can."""
+        if not self._is_followed and self._follow():
+            return self._examine() if self._is_inside() else self._leave(self.at)
+        if not self._is_searched:
+            self._search()
         if self.chain.gap is not None:
             return self._resume()
-        if self.at >= self.limit or self.position + self.at >= self.stop:
+        if not self._is_inside():
             return self._leave(self.at)
         k = int(np.searchsorted(self.starts, self.at))
         if k < len(self.starts) and self.starts[k] == self.at:
             self._take_run(k)
             return True
         return self._examine()
+
+    def _is_inside(self) -> bool:
+        """Whether the chain stands inside the file and the split."""
+        return self.at < self.limit and self.position + self.at < self.stop
 
     def _leave(self, at: int, need: int = 0) -> bool:
         self.step.after, self.step.need = at, need

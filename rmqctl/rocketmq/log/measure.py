@@ -92,6 +92,85 @@ def records_at(
     return measure(data, at[keep], limit)
 
 
+# --- records that follow each other, without a search -------------------------------------------------
+
+
+_STRETCH = 16
+"""Records of the usual size in a stretch of a window: more of them, fewer stretches, more steps to its end."""
+_LEAST, _LONG = 16, 8 << 10
+_STEPS = 6 * _STRETCH
+
+
+def records_from(data: Bytes8, first: int, origin: int, limit: int, usual: int) -> tuple[Measured, Measured]:
+    """Measure the records that follow each other from ``first`` on, as far as each lies where it says and is whole.
+
+    Returns also the first one behind them, if it lies where it says.
+
+    The window is divided into stretches. A short search finds the first record of each, and all of them are then
+    followed side by side from size to size: where each ends at the beginning of the next, they are one chain. Where
+    not, it ends there, and what lies behind is left to the search.
+
+    Args:
+        origin: physical offset of ``data[0]``.
+        limit: bytes from the start of ``data`` to the end of the file.
+        usual: bytes that a record has about; long ones are followed one by one.
+    """
+    end = len(data) - PEEK + 1
+    stretch = _STRETCH * usual
+    alone = usual >= _LONG or end - first < _LEAST * stretch
+    at = _one_by_one(data, first, end) if alone else _side_by_side(data, first, end, origin, stretch)
+    stated = gather(data, at + int(head_offsets("physical_offset")[0]), ">i8") == at + origin
+    at = at[: _first_false(stated & is_message_magic(gather(data, at + _MAGIC_AT, ">u4")))]
+    found = measure(data, at, limit)
+    follows = np.append(at[:-1] + found.total_size[:-1] == at[1:], True) & found.whole
+    count = _first_false(follows)
+    count += count < len(at) and bool(found.whole[count])
+    return found.take(slice(count)), found.take(slice(count, count + 1))
+
+
+def _one_by_one(data: Bytes8, first: int, end: int) -> Ints:
+    view, at, starts = memoryview(data.data), first, []
+    while at < end:
+        starts.append(at)
+        at += int.from_bytes(view[at : at + _MAGIC_AT], "big") or end
+    return np.array(starts, np.int64)
+
+
+def _side_by_side(data: Bytes8, first: int, end: int, origin: int, stretch: int) -> Ints:
+    """Where records begin, ascending; behind the end of the chain, if it does end, anything."""
+    heads = _heads(data, first, end, origin, stretch)
+    stops, sizes = np.append(heads[1:], end), np.ndarray((len(data) - 3,), ">u4", data, 0, (1,))
+    at, steps = heads, [heads]
+    while len(steps) < _STEPS:
+        at = np.minimum(at + sizes[at].astype(np.int64), stops)
+        steps.append(at)
+        if len(steps) > _STRETCH and not len(steps) % 4 and (at[:-1] == stops[:-1]).all() and at[-1] >= end:
+            break
+    found = np.array(steps).T
+    starts: Ints = found[found < stops[:, None]]
+    return starts
+
+
+def _heads(data: Bytes8, first: int, end: int, origin: int, stretch: int) -> Ints:
+    """Return the first record of each stretch that begins in its first part, where a search looks for it."""
+    count, part = (end - first) // stretch, stretch * 5 // (_STRETCH * 4) + PEEK & ~1
+    looked_at = data[first : first + count * stretch].reshape(count, stretch)[:, :part].reshape(-1)
+    number, at = np.divmod(candidates(looked_at), part)
+    number, at = (column[at <= part - PEEK] for column in (number, at))
+    at += first + number * stretch
+    keep = gather(data, at + int(head_offsets("physical_offset")[0]), ">i8") == at + origin
+    number, at = number[keep], at[keep]
+    keep = np.append(True, number[1:] != number[:-1])[: len(at)] & (at > first)
+    return np.append(first, at[keep])
+
+
+def _first_false(flags: Flags) -> int:
+    return len(flags) if flags.all() else int(np.argmin(flags))
+
+
+# --- the search -------------------------------------------------------------------------------------
+
+
 def candidates(data: Bytes8, lead: int = 0) -> Ints:
     """Offsets in ``data`` where a message magic stands 4 bytes on, ascending; at least ``lead`` bytes in.
 

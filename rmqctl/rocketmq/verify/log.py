@@ -147,8 +147,8 @@ class LogChecker:
         v2 = np.flatnonzero(block.variant & 4)
         partial.v2_count += len(v2)
         partial.v2 = partial.v2 or _place_of(block, v2)
-        is_queued = ~np.isin(block["sys_flag"] & TRANSACTION, UNQUEUED)
-        empty = np.flatnonzero((block.body_size == 0) & is_queued)
+        empty = np.flatnonzero(block.body_size == 0)
+        empty = empty[~np.isin(block["sys_flag"][empty] & TRANSACTION, UNQUEUED)] if len(empty) else empty
         partial.empty_count += len(empty)
         partial.empty = partial.empty or _place_of(block, empty)
 
