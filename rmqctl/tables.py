@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from itertools import chain
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqctl.errors import RmqctlError
+from rmqctl.arrow import ArrowTable
+from rmqctl.errors import RmqctlError, WrongUsage
 
 FORMATS: dict[str, str] = {"rocketmq": "rmqctl.rocketmq.tables.tables", "kafkalog": "rmqctl.kafka.tables.tables"}
 """Formats by the name that ``spark.read.format`` takes, each with the module that has ``tables_of(given)``."""
@@ -189,7 +191,8 @@ class Tables(Protocol):
         names: of the tables; the first is the main one.
     """
 
-    names: tuple[str, ...]
+    @property
+    def names(self) -> tuple[str, ...]: ...
 
     @property
     def path(self) -> str:
@@ -229,6 +232,68 @@ class Tables(Protocol):
     def described(self) -> dict[str, Any]:
         """Return the filters of the main table, as JSON has them: equal for equal exports."""
         ...
+
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTables(Generic[Options]):
+    """Tables made of options, by name: what the :class:`Tables` of every family have in common.
+
+    Attributes:
+        options: a dataclass with ``path``, ``columns``, ``wanted`` and ``cores``.
+        OF: what a family calls that whose tables they are.
+        KINDS: what makes each table of the options; the first is the main one.
+        PLACE: the column to be read where a query needs none.
+        MEANING: of columns, see :func:`narrowed_by`.
+    """
+
+    OF: ClassVar[str]
+    KINDS: ClassVar[Mapping[str, Callable[[Any], Table]]]
+    PLACE: ClassVar[str]
+    MEANING: ClassVar[Mapping[str, str]]
+
+    options: Options
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.KINDS)
+
+    @property
+    def path(self) -> str:
+        path: str = self._given.path
+        return path
+
+    def table(self, name: str) -> Table:
+        if name not in self.KINDS:
+            raise BadOption(f"a {self.OF} has no table {name!r}; there are {', '.join(self.KINDS)}")
+        return self.KINDS[name](self.options)
+
+    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> Self:
+        wanted = narrowed_by(self._given.wanted, conditions, self.MEANING)
+        return self._with(columns=(self.PLACE,) if columns == () else columns, wanted=wanted)
+
+    def for_cores(self, cores: int | None) -> Self:
+        return self._with(cores=cores)
+
+    @property
+    def _given(self) -> Any:
+        return self.options
+
+    def _with(self, **changed: Any) -> Self:
+        return replace(self, options=replace(self._given, **changed))
+
+    def stream(self, name: str) -> ArrowTable:
+        """Return a table to be read once, while it is consumed.
+
+        Raises:
+            WrongUsage: there is no such table.
+        """
+        if name not in self.KINDS:
+            raise WrongUsage("table", f"{name!r} is none; there are {', '.join(self.KINDS)}.")
+        found = self.table(name)
+        return ArrowTable(found.schema(), lambda: chain.from_iterable(map(found.read, found.parts())))
 
 
 def tables_of(format: str, given: Mapping[str, str]) -> Tables:

@@ -14,7 +14,8 @@ from rmqctl.pipeline.local_sql import LocalQueries
 from rmqctl.pipeline.mounted import BadQuery, Mounted, NotForLocalEngine
 from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.tables.options import narrowed
+from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.tables import RocketMQTables
 from rmqctl.tables import tables_of
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ def test_used_columns(text: str, columns: tuple[str, ...] | None) -> None:
 )
 def test_conditions(condition: str, expected: Filter) -> None:
     found = uses(f"select topic from messages m where {condition}", TABLES)["messages"]
-    assert narrowed(Filter(), found.conditions) == expected
+    narrowed = RocketMQTables(TableOptions("x")).asked(None, found.conditions)
+    assert narrowed.options.wanted == expected
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ import pytest
 from fixtures import golden
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.rocketmq.tables.options import BadOption, table_options
-from rmqctl.rocketmq.tables.tables import TABLES, table
+from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.tables import TABLES, RocketMQTables
+from rmqctl.tables import BadOption
 
 
 def rows(name: str, path: Path, **options: str) -> list[dict[str, Any]]:
-    source = table(name, table_options({"path": str(path), **options}))
+    source = RocketMQTables(table_options({"path": str(path), **options})).table(name)
     found = [row for part in source.parts() for batch in source.read(part) for row in batch.to_pylist()]
     assert all(list(row) == source.schema().names for row in found)
     return [{key: _plain(value) for key, value in row.items()} for row in found]
@@ -122,4 +123,4 @@ def test_findings_are_those_of_verify(golden: Any, rmqctl: Any) -> None:
 
 def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(BadOption, match=", ".join(TABLES)):
-        table("massages", table_options({"path": "x"}))
+        RocketMQTables(table_options({"path": "x"})).table("massages")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from rmqctl.kafka.tables.records import BatchTable, KafkaOptions, RecordLog, Rec
 from rmqctl.kafka.tables.stretches import IndexedSegment, KafkaFilter, Stretch, segments_of
 from rmqctl.kafka.verbs import looking
 from rmqctl.kafka.verbs.checking import findings_of
-from rmqctl.tables import BadOption, Condition, Figures, Share, Table, narrowed_by
+from rmqctl.tables import Figures, OptionTables, Share, Table
 
 Rows = Iterable[Mapping[str, Any] | None]
 _ROWS = 4096
@@ -164,7 +164,6 @@ TABLES: dict[str, Callable[[KafkaOptions], Table]] = {
     "consumer_offsets": _small(CONSUMER_SCHEMA, _consumers),
     "transactions": _small(TRANSACTION_SCHEMA, _transactions),
 }
-_NARROWED = {"topic": "topic", "partition": "queue", "timestamp": "time", "offset": "place"}
 
 
 def tables_of(given: Mapping[str, str]) -> KafkaTables:
@@ -177,29 +176,11 @@ def tables_of(given: Mapping[str, str]) -> KafkaTables:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaTables:
-    """The tables of one broker's log directories (`rmqctl.tables.Tables`)."""
+class KafkaTables(OptionTables[KafkaOptions]):
+    """The tables of one broker's log directories."""
 
-    options: KafkaOptions
-    names = tuple(TABLES)
-
-    @property
-    def path(self) -> str:
-        return self.options.path
-
-    def table(self, name: str) -> Table:
-        if name not in TABLES:
-            raise BadOption(f"a log directory has no table {name!r}; there are {', '.join(TABLES)}")
-        return TABLES[name](self.options)
-
-    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> KafkaTables:
-        if columns == ():
-            columns = ("partition",)
-        wanted = narrowed_by(self.options.wanted, conditions, _NARROWED)
-        return KafkaTables(replace(self.options, columns=columns, wanted=wanted))
-
-    def for_cores(self, cores: int | None) -> KafkaTables:
-        return KafkaTables(replace(self.options, cores=cores))
+    OF, KINDS, PLACE = "log directory", TABLES, "partition"
+    MEANING: ClassVar = {"topic": "topic", "partition": "queue", "timestamp": "time", "offset": "place"}
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
         found = findings_of(self.options.replicas().place, self.options.level, share)
@@ -240,17 +221,10 @@ def stream(
     Raises:
         WrongUsage: there is no such table, or a filter means nothing for Kafka.
     """
-    if name not in TABLES:
-        raise WrongUsage("table", f"{name!r} is none; there are {', '.join(TABLES)}.")
     Wanted(filters)
     wanted = replace(KafkaFilter.of(filters), topics=topics)
-    found = TABLES[name](KafkaOptions(path, None if columns is None else tuple(columns), wanted=wanted))
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for part in found.parts():
-            yield from found.read(part)
-
-    return ArrowTable(found.schema(), batches)
+    options = KafkaOptions(path, None if columns is None else tuple(columns), wanted=wanted)
+    return KafkaTables(options).stream(name)
 
 
 # --- what figures are made of -------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.store.unreadable import forgiving
 from rmqctl.rocketmq.tables.columns import BodyOption
-from rmqctl.tables import BadOption, Condition, flag, level, names, narrowed_by, options_of, split_size
+from rmqctl.tables import flag, level, names, options_of, split_size
 
 _FILTER_NAMES = ("topics", "queue_id", "after", "before", "from_offset", "to_offset")
 
@@ -80,14 +80,3 @@ _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "tooffset": ("to_offset", int),
 }
 """What each option sets, and what makes its value of the text."""
-
-
-_NARROWED = {"topic": "topic", "queue_id": "queue", "store_timestamp": "time", "physical_offset": "place"}
-
-
-def narrowed(wanted: Filter, conditions: Collection[Condition]) -> Filter:
-    """Return a filter of the given one and all conditions; those it has no words for are left out."""
-    return narrowed_by(wanted, conditions, _NARROWED)
-
-
-__all__ = ["BadOption", "TableOptions", "narrowed", "split_size", "table_options"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqctl.arrow import TIME, ArrowTable, in_calendar
-from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
 from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
@@ -29,13 +28,13 @@ from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable, limited
 from rmqctl.rocketmq.tables.messages import MessageBatches
-from rmqctl.rocketmq.tables.options import TableOptions, narrowed, table_options
+from rmqctl.rocketmq.tables.options import TableOptions, table_options
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable, log_of
 from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split
 from rmqctl.rocketmq.verify.splits import Job, Split
 from rmqctl.store import Place
-from rmqctl.tables import BadOption, Condition, Figures, Share, Table, note
+from rmqctl.tables import Figures, OptionTables, Share, Table, note
 
 Row = dict[str, Any]
 
@@ -177,17 +176,6 @@ TABLES: dict[str, Callable[[TableOptions], Table]] = {
 }
 
 
-def table(name: str, options: TableOptions) -> Table:
-    """Return a table of a store.
-
-    Raises:
-        BadOption: there is no table of this name.
-    """
-    if name not in TABLES:
-        raise BadOption(f"a store has no table {name!r}; there are {', '.join(TABLES)}")
-    return TABLES[name](options)
-
-
 def tables_of(given: Mapping[str, str]) -> RocketMQTables:
     """Return the tables of a store by the options of the data source.
 
@@ -198,27 +186,11 @@ def tables_of(given: Mapping[str, str]) -> RocketMQTables:
 
 
 @dataclass(frozen=True, slots=True)
-class RocketMQTables:
-    """The tables of one store (`rmqctl.tables.Tables`)."""
+class RocketMQTables(OptionTables[TableOptions]):
+    """The tables of one store."""
 
-    options: TableOptions
-    names = tuple(TABLES)
-
-    @property
-    def path(self) -> str:
-        return self.options.path
-
-    def table(self, name: str) -> Table:
-        return table(name, self.options)
-
-    def asked(self, columns: tuple[str, ...] | None, conditions: Sequence[Condition] = ()) -> RocketMQTables:
-        if columns == ():
-            columns = ("position",)
-        wanted = narrowed(self.options.wanted, conditions)
-        return RocketMQTables(replace(self.options, columns=columns, wanted=wanted))
-
-    def for_cores(self, cores: int | None) -> RocketMQTables:
-        return RocketMQTables(replace(self.options, cores=cores))
+    OF, KINDS, PLACE = "store", TABLES, "position"
+    MEANING: ClassVar = {"topic": "topic", "queue_id": "queue", "store_timestamp": "time", "physical_offset": "place"}
 
     def findings(self, share: Share) -> Iterator[pa.RecordBatch]:
         options = VerifyOptions(Level(self.options.level), split_size=SPLIT_SIZE)
@@ -350,8 +322,6 @@ def stream(
 
     Bodies are read only where they are among the columns.
     """
-    if name not in TABLES:
-        raise WrongUsage("table", f"{name!r} is none; there are {', '.join(TABLES)}.")
     opens = columns is None or bool(_OPENED & set(columns))
     options = TableOptions(
         store.root,
@@ -361,10 +331,4 @@ def stream(
         commit_log=() if place is None else place.commit_log,
         broker_conf=None if place is None else place.broker_conf,
     )
-    found = table(name, options)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for part in found.parts():
-            yield from found.read(part)
-
-    return ArrowTable(found.schema(), batches)
+    return RocketMQTables(options).stream(name)
