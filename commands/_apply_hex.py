@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rmqctl.answer import Annotate
     from rmqctl.files.local import ByteSource
     from rmqctl.hexview.annotation import Annotation
-    from rmqctl.repair.edited_file import DraftSource, FilePreview
+    from rmqctl.repair.changes import DraftSource, FilePreview
     from rmqctl.repair.edits import Plan
 
 SHOWN = 4096
@@ -30,7 +30,7 @@ def plan_lines(plan: Plan, annotate: Annotate | None = None) -> Iterator[str]:
     Args:
         annotate: gives the meaning of the bytes; None: they are shown as they are.
     """
-    from rmqctl.repair.edited_file import preview
+    from rmqctl.repair.changes import preview
 
     screen = Screen.here()
     for file in preview(plan):

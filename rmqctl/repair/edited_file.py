@@ -1,45 +1,19 @@
-"""From a plan to its changes: every edit is held to the store as it is, nothing is written.
+"""Bytes under edits: one file, and a whole store as it would be with a plan carried out, both in memory.
 
-Bytes written over a file in many small pieces, kept as few long ones.
-
-One file while a plan is gone through: its bytes as they would be after the edits so far.
-
-The bytes of a store as a plan finds them and as it would leave them, without writing any.
+Every later decision of a plan reads the store through the decisions before it, and the finished plan is
+checked before a byte is written.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
-from rmqctl.errors import Refused
-from rmqctl.files.local import Reader, data_extents
-from rmqctl.repair.edits import (
-    PIECE,
-    STORE,
-    Changes,
-    Create,
-    Cut,
-    DirectoryChange,
-    Edit,
-    Extend,
-    FileChange,
-    Overwrite,
-    Payload,
-    Piece,
-    Plan,
-    Quarantine,
-    Region,
-    SetTimes,
-    Side,
-)
-from rmqctl.repair.rendering import step_row
+from rmqctl.files.local import ByteSource, LocalFile
+from rmqctl.files.tree import Entry, Tree, join, local_path
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 
 
 class Runs:
@@ -75,7 +49,7 @@ class Runs:
         run.extend(bytes(max(offset - start - len(run), 0)))
         run[offset - start : offset - start + len(data)] = data
 
-    def lay_over(self, offset: int, buffer: bytearray) -> None:
+    def lay_over(self, offset: int, buffer: bytearray | memoryview) -> None:
         """Write the runs over a buffer that holds the bytes from `offset` on."""
         end = offset + len(buffer)
         first, last = self._touching(offset, end)
@@ -83,6 +57,15 @@ class Runs:
             low, high = max(start, offset), min(start + len(run), end)
             if low < high:
                 buffer[low - offset : high - offset] = run[low - start : high - start]
+
+    @property
+    def end(self) -> int:
+        """Where the last run ends, 0 without one."""
+        return self._starts[-1] + len(self._runs[-1]) if self._starts else 0
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Begin and end of each run."""
+        return [(start, start + len(run)) for start, run in zip(self._starts, self._runs, strict=True)]
 
     def clip(self, size: int) -> None:
         """Drop what lies at `size` or behind it."""
@@ -101,411 +84,224 @@ class Runs:
         return first, max(first, last)
 
 
-# --- one file while a plan is gone through ----------------------------------------------------------
-
-
-class DraftFile:
-    """A file that a plan edits, moves or makes.
+class EditedFile:
+    """The bytes of one file under edits, wherever those of the file itself come from.
 
     Attributes:
-        base: the file whose bytes it starts from, or its first bytes themselves.
-        base_size: how many of them count; zeros follow up to the size.
-        was_at, is_at: place before and place now, see `Side`.
+        base_size: bytes of the file that it starts from; zeros follow up to the size.
+        size: bytes now; floor: the fewest it ever had, behind which nothing of the file itself is left.
+        written: bytes written over it.
     """
 
-    def __init__(
-        self, name: str, base: str | bytes, base_size: int, size: int, mtime_ns: int, was_at: str, reader: Reader
-    ) -> None:
-        self.name, self.base, self.base_size = name, base, base_size
-        self.was_at = self.is_at = was_at
-        self.first_size = self.size = self.floor = size
-        self.first_mtime = self.mtime_ns = mtime_ns
-        self.is_link = was_at == STORE and isinstance(base, str) and Path(base).is_symlink()
-        self._runs, self._reader = Runs(), reader
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Bytes as they are now; less than asked for at the end of the file."""
-        size = max(min(size, self.size - offset), 0)
-        buffer = bytearray(self.base_bytes(offset, max(min(size, self.floor - offset), 0)).ljust(size, b"\0"))
-        self._runs.lay_over(offset, buffer)
-        return bytes(buffer)
+    def __init__(self, base_size: int, size: int) -> None:
+        self.base_size = base_size
+        self.size = self.floor = size
+        self.written = Runs()
 
     def write(self, offset: int, data: bytes) -> None:
-        self._runs.put(offset, data)
+        """Write over what is there, or at the end."""
+        self.written.put(offset, data)
+        self.size = max(self.size, offset + len(data))
 
     def resize(self, size: int) -> None:
-        self.floor = min(self.floor, size)
-        self.size = size
-        self._runs.clip(size)
+        """Cut the file, or make it longer by zeros."""
+        self.written.clip(size)
+        self.size, self.floor = size, min(self.floor, size)
 
-    def move_link(self) -> bool:
-        """From now on the link itself is meant, not the file that it leads to; False if that was changed."""
-        if self._runs or self.size != self.first_size or self.mtime_ns != self.first_mtime:
-            return False
-        found = os.lstat(str(self.base))
-        self.first_size = self.size = self.floor = self.base_size = found.st_size
-        self.first_mtime = self.mtime_ns = found.st_mtime_ns
-        return True
+    @property
+    def kept(self) -> int:
+        """Bytes of the file itself that still count, from its start."""
+        return min(self.base_size, self.floor)
 
-    def touched(self) -> list[tuple[int, int]]:
-        """Begin and end of the stretches whose bytes change or come or go, ascending."""
-        ranges = [(start, start + len(run)) for start, run in self._runs]
-        if self.floor < max(self.first_size, self.size):
-            ranges = [r for r in ranges if r[0] < self.floor]
-            ranges.append((self.floor, max(self.first_size, self.size)))
-        return ranges
+    def read(self, offset: int, size: int, base: Callable[[int, int], bytes]) -> bytes:
+        """Bytes as they are now; less than asked for at the end of the file.
 
-    def change(self) -> FileChange:
-        """What has become of it."""
-        before = Side(self.was_at, self.first_size, self.first_mtime)
-        after = Side(self.is_at, self.size, self.mtime_ns)
-        pieces = tuple(sorted(self._pieces(), key=lambda p: p.offset))
-        return FileChange(self.name, before, after, self.floor, pieces, self._content())
-
-    def _content(self) -> Payload | None:
-        if self.was_at == STORE:
-            return None
-        return self.base if isinstance(self.base, bytes) else Region(self.base, 0, self.base_size)
-
-    def _pieces(self) -> Iterator[Piece]:
-        for start, run in self._runs:
-            for at in range(start, start + len(run), PIECE):
-                data = run[at - start : at - start + PIECE]
-                kept = max(min(len(data), self.floor - at), 0)
-                if kept:
-                    yield Piece(at, kept, self.base_bytes(at, kept), data[:kept])
-                if kept < len(data):
-                    yield Piece(at + kept, len(data) - kept, None, data[kept:])
-        yield from self._lost()
-
-    def _lost(self) -> Iterator[Piece]:
-        """What the file held behind the shortest that it was."""
-        end = min(self.first_size, self.base_size)
-        if isinstance(self.base, bytes):
-            for at in range(self.floor, end, PIECE):
-                data = self.base[at : min(at + PIECE, end)]
-                yield Piece(at, len(data), data, None)
-        elif self.floor < end:
-            with open(self.base, "rb", buffering=0) as file:
-                for at, size in data_extents(file.fileno(), self.floor, end):
-                    yield Piece(at, size, Region(self.base, at, size), None)
-
-    def base_bytes(self, offset: int, size: int) -> bytes:
-        """Bytes before every edit; zeros behind them."""
-        wanted = max(min(size, self.base_size - offset), 0)
-        if isinstance(self.base, bytes):
-            data = self.base[offset : offset + wanted]
-        elif wanted:
-            data = self._reader.read(self.base, offset, wanted)
-        else:
-            data = b""
-        return data.ljust(size, b"\0")
+        Args:
+            base: reads the file itself, at an offset so many bytes.
+        """
+        buffer = bytearray(max(min(size, self.size - offset), 0))
+        below = max(min(offset + len(buffer), self.kept) - offset, 0)
+        if below:
+            data = base(offset, below)
+            buffer[: len(data)] = data
+        self.written.lay_over(offset, buffer)
+        return bytes(buffer)
 
 
-# --- from a plan to its changes ---------------------------------------------------------------------
+# --- a store with edits laid over it ----------------------------------------------------------------
 
 
-_SHOWN = 5
+class _Laid(EditedFile):
+    """A file of such a store; a new one may be made from another file."""
+
+    def __init__(self, base_size: int, size: int, source: Path | None = None, mtime_ms: int = 0) -> None:
+        super().__init__(base_size, size)
+        self.source, self.mtime_ms = source, mtime_ms
 
 
-def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
-    """Add up the edits of a plan, each checked against the state that those before it lead to.
+class OverlayFile:
+    """One file with bytes laid over it."""
 
-    Args:
-        journal: name of the journal that will carry it out, in which moved and new files have their place.
-        lock: name of the store's lock file.
-
-    Raises:
-        Refused: an edit does not fit what is on disk; the message names every such file.
-        OSError: a file cannot be read.
-    """
-    return _drafted(plan, journal).changes(plan, lock)
-
-
-def draft_files(plan: Plan) -> list[DraftFile]:
-    """Every file that a plan touches, readable as it is and as it would be.
-
-    Raises:
-        Refused, OSError: as with :func:`draft`.
-    """
-    return _drafted(plan, "0000").files
-
-
-def _drafted(plan: Plan, journal: str) -> _Draft:
-    maker = _Draft(os.path.realpath(plan.root), journal)
-    for edit in plan.edits:
-        maker.take(edit)
-    if maker.problems:
-        raise Refused(
-            f"the plan was made for another state of {plan.root}: {told(maker.problems)}; "
-            "nothing was written; make the plan again"
-        )
-    return maker
-
-
-def told(problems: list[str]) -> str:
-    """The first few of a list of sentences."""
-    more = len(problems) - _SHOWN
-    return "; ".join(problems[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
-
-
-class _Draft:
-    """The store as the edits so far would leave it."""
-
-    def __init__(self, root: str, journal: str) -> None:
-        self.root, self.journal = root, journal
-        self.problems: list[str] = []
-        self._reader = Reader()
-        self.files: list[DraftFile] = []
-        self._now: dict[str, DraftFile | None] = {}
-        self._directories: dict[str, bool] = {}
-        self._take: dict[type, Callable[[Any], None]] = {
-            Overwrite: self._overwrite,
-            Extend: self._extend,
-            Cut: self._cut,
-            Create: self._create,
-            Quarantine: self._quarantine,
-            SetTimes: self._set_times,
-        }
-
-    def take(self, edit: Edit) -> None:
-        """Go one edit further, or note why it does not fit."""
-        self._take[type(edit)](edit)
-
-    def changes(self, plan: Plan, lock: str) -> Changes:
-        """What all edits come to; files that end as they began are left out."""
-        files = [f.change() for f in self.files if not (f.was_at != STORE and f.is_at == f.was_at)]
-        kept = tuple(f for f in files if f.moves or f.is_edited)
-        directories = tuple(self._directory_changes())
-        steps = tuple(step_row(step) for step in plan.steps)
-        return Changes(self.root, lock, plan.title, steps, kept, directories, tuple(self._times(kept, directories)))
-
-    def _overwrite(self, edit: Overwrite) -> None:
-        file = self._content(edit.file)
-        if file is None:
-            return
-        if len(edit.before) != len(edit.after):
-            self.problems.append(f"{edit.file}: before and after of an overwrite differ in length")
-        elif file.read(edit.offset, len(edit.before)) != edit.before:
-            self.problems.append(f"{edit.file}: other bytes at {edit.offset:,} than the plan knows")
-        else:
-            file.write(edit.offset, edit.after)
-
-    def _extend(self, edit: Extend) -> None:
-        self._resize(edit, edit.to_size >= edit.from_size)
-
-    def _cut(self, edit: Cut) -> None:
-        self._resize(edit, 0 <= edit.to_size <= edit.from_size)
-
-    def _resize(self, edit: Extend | Cut, makes_sense: bool) -> None:
-        file = self._content(edit.file)
-        if file is None:
-            return
-        if file.size != edit.from_size or not makes_sense:
-            self.problems.append(
-                f"{edit.file}: {file.size:,} bytes long, and not {edit.from_size:,} to be made {edit.to_size:,}"
-            )
-        else:
-            file.resize(edit.to_size)
-
-    def _set_times(self, edit: SetTimes) -> None:
-        file = self._content(edit.file)
-        if file is not None:
-            file.mtime_ns = edit.mtime_ns
-
-    def _create(self, edit: Create) -> None:
-        if self._is_there(edit.file):
-            self.problems.append(f"{edit.file}: is there and was to be made")
-            return
-        base: str | bytes = edit.content if edit.source is None else os.path.realpath(edit.source)
-        length = len(edit.content) if isinstance(base, bytes) else os.stat(base).st_size
-        size = length if edit.size is None else edit.size
-        if size < length:
-            self.problems.append(f"{edit.file}: {length:,} bytes of content do not fit into {size:,}")
-            return
-        file = DraftFile(edit.file, base, length, size, time.time_ns(), self._kept("new", edit.file), self._reader)
-        file.is_at = STORE
-        self._make_parents(edit.file)
-        self.files.append(file)
-        self._now[edit.file] = file
-
-    def _quarantine(self, edit: Quarantine) -> None:
-        if self._is_directory(edit.file):
-            self._quarantine_directory(edit.file)
-        elif self._is_there(edit.file):
-            self._move_out(edit.file)
-        else:
-            self.problems.append(f"{edit.file}: is not there")
-
-    def _quarantine_directory(self, name: str) -> None:
-        """Every file in it goes, then the directories from the innermost out."""
-        below = f"{name}/"
-        on_disk = list(_walk(self.root, name)) if os.path.isdir(os.path.join(self.root, name)) else []
-        names = {n for n, is_directory in on_disk if not is_directory}
-        names |= {n for n in self._now if n.startswith(below)}
-        for file in sorted(names):
-            if self._is_there(file):
-                self._move_out(file)
-        directories = {n for n, is_directory in on_disk if is_directory} | set(self._directories)
-        for directory in directories:
-            if directory == name or directory.startswith(below):
-                self._directories[directory] = False
-
-    def _move_out(self, name: str) -> None:
-        file = self._file(name)
-        assert file is not None
-        if file.is_link and not file.move_link():
-            self.problems.append(f"{name}: is a link whose file the plan changes too")
-        file.is_at = self._kept("quarantine", name) if file.was_at == STORE else file.was_at
-        self._now[name] = None
-
-    def _content(self, name: str) -> DraftFile | None:
-        """A regular file whose bytes, size or time are to change, or None with a problem noted."""
-        file = self._file(name) if self._is_there(name) else None
-        if file is None:
-            self.problems.append(f"{name}: is not there")
-        elif isinstance(file.base, str) and not os.path.isfile(file.base):
-            self.problems.append(f"{name}: is no regular file")
-            return None
-        return file
-
-    def _file(self, name: str) -> DraftFile | None:
-        if name not in self._now:
-            path = os.path.join(self.root, name)
-            found = os.lstat(path)
-            if stat.S_ISLNK(found.st_mode) and os.path.isfile(path):
-                found = os.stat(path)
-            file = DraftFile(name, path, found.st_size, found.st_size, found.st_mtime_ns, STORE, self._reader)
-            self.files.append(file)
-            self._now[name] = file
-        return self._now[name]
-
-    def _is_there(self, name: str) -> bool:
-        if name in self._now:
-            return self._now[name] is not None
-        return os.path.lexists(os.path.join(self.root, name)) and not self._is_gone(os.path.dirname(name))
-
-    def _is_gone(self, directory: str) -> bool:
-        return self._directories.get(directory) is False
-
-    def _is_directory(self, name: str) -> bool:
-        path = os.path.join(self.root, name)
-        known = self._directories.get(name)
-        return (os.path.isdir(path) and not Path(path).is_symlink()) if known is None else known
-
-    def _make_parents(self, name: str) -> None:
-        parent = os.path.dirname(name)
-        while parent and not self._is_directory(parent) and not os.path.isdir(os.path.join(self.root, parent)):
-            self._directories[parent] = True
-            parent = os.path.dirname(parent)
-        while parent and self._is_gone(parent):
-            self._directories[parent] = True
-            parent = os.path.dirname(parent)
-
-    def _kept(self, kind: str, name: str) -> str:
-        """A place in the journal that tells where the file belongs."""
-        parts = ["up" if part == ".." else part for part in PurePosixPath(name).parts if part != "/"]
-        return "/".join([self.journal, kind, *parts])
-
-    def _directory_changes(self) -> Iterator[DirectoryChange]:
-        for name, after in sorted(self._directories.items()):
-            path = os.path.join(self.root, name)
-            before = os.path.isdir(path)
-            if before != after:
-                found = os.stat(path if before else _nearest(path))
-                yield DirectoryChange(name, before, after, stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid))
-
-    def _times(
-        self, files: tuple[FileChange, ...], directories: tuple[DirectoryChange, ...]
-    ) -> Iterator[tuple[str, int]]:
-        """Directories that get or lose a name, or are new, with their times; the root always."""
-        now = time.time_ns()
-        names = {""} | {os.path.dirname(f.name) for f in files if f.moves}
-        names |= {d.name for d in directories} | {os.path.dirname(d.name) for d in directories}
-        for name in sorted(names):
-            path = os.path.join(self.root, name)
-            yield name, os.stat(path).st_mtime_ns if os.path.isdir(path) else now
-
-
-def _nearest(path: str) -> str:
-    """The closest directory above a path that is there."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _walk(root: str, name: str) -> Iterator[tuple[str, bool]]:
-    """Names below a directory and itself, and whether each is a directory."""
-    yield name, True
-    with os.scandir(os.path.join(root, name)) as found:
-        for entry in sorted(found, key=lambda e: e.name):
-            inner = f"{name}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                yield from _walk(root, inner)
-            else:
-                yield inner, False
-
-
-# --- the bytes of a store as a plan finds them and as it would leave them ---------------------------
-
-
-class DraftSource:
-    """One side of a file behind the interface of `rmqctl.files.local.ByteSource`."""
-
-    def __init__(self, file: DraftFile, *, after: bool) -> None:
-        self.name = file.name
-        self._file, self._after = file, after
+    def __init__(self, name: str, file: _Laid, source: ByteSource | None) -> None:
+        self.name, self._file, self._source = name, file, source
 
     def size(self) -> int:
-        return self._file.size if self._after else self._file.first_size
+        return self._file.size
 
     def read_at(self, offset: int, size: int) -> bytes:
-        if self._after:
-            return self._file.read(offset, size)
-        return self._file.base_bytes(offset, max(min(size, self.size() - offset), 0))
+        return self._file.read(offset, size, self._below)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         data = self.read_at(offset, len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
+    def _below(self, offset: int, size: int) -> bytes:
+        return b"" if self._source is None else self._source.read_at(offset, size)
+
     def data_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        end = min(end, self.size())
-        if start < end:
-            yield start, end
+        end = min(end, self._file.size)
+        found = [(max(low, start), min(high, end)) for low, high in self._file.written.spans()]
+        if self._source is not None and start < self._file.kept:
+            found += list(self._source.data_ranges(start, min(end, self._file.kept)))
+        low = high = -1
+        for a, b in sorted(r for r in found if r[0] < r[1]):
+            if a > high:
+                if low < high:
+                    yield low, high
+                low, high = a, b
+            high = max(high, b)
+        if low < high:
+            yield low, high
 
     def close(self) -> None:
-        pass
+        if self._source is not None:
+            self._source.close()
 
 
-@dataclass(frozen=True, slots=True)
-class FilePreview:
-    """One file of a plan.
+class Overlay:
+    """A tree with edits laid over it; implements :class:`~rmqctl.files.tree.Tree`.
 
-    Attributes:
-        before, after: its bytes; None on the side where it is not in the store.
-        stretches: begin and end of what changes, ascending.
+    Args:
+        below: the tree as it is.
+        edits: laid over in order; more by :meth:`apply`.
     """
 
-    name: str
-    before: DraftSource | None
-    after: DraftSource | None
-    stretches: tuple[tuple[int, int], ...]
+    def __init__(
+        self, below: Tree, edits: Iterable[Edit] = (), *, prefix: str = "", state: _State | None = None
+    ) -> None:
+        self._below, self._prefix = below, prefix
+        self._state = state if state is not None else _State(below)
+        self.root = below.root if not prefix else f"{below.root}/{prefix}"
+        self.apply(edits)
+
+    def apply(self, edits: Iterable[Edit]) -> None:
+        """Lay further edits over; their file names are relative to the root of the whole tree."""
+        for edit in edits:
+            self._state.apply(edit)
+
+    def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
+        return [self._own(e) for e in self._state.entries(self._full(path), sizes)]
+
+    def stat(self, path: str) -> Entry | None:
+        found = self._state.stat(self._full(path))
+        return None if found is None else self._own(found)
+
+    def open(self, path: str) -> ByteSource:
+        return self._state.open(self._full(path))
+
+    def full(self, path: str) -> str | None:
+        """The path on this machine of a directory, of what no edit touches, or of what a new file is made from.
+
+        None for a remote tree.
+        """
+        made = self._state.files.get(self._full(path))
+        if made is not None and made.source is not None and not made.written:
+            return str(made.source)
+        return local_path(self._below, self._full(path))
+
+    def child(self, path: str) -> Overlay:
+        return Overlay(self._below, prefix=self._full(path), state=self._state)
+
+    def _full(self, path: str) -> str:
+        return join(self._prefix, path) if path else self._prefix
+
+    def _own(self, entry: Entry) -> Entry:
+        if not self._prefix:
+            return entry
+        return replace(entry, path=entry.path[len(self._prefix) + 1 :])
 
 
-def preview(plan: Plan) -> Iterator[FilePreview]:
-    """Every file that a plan changes, makes or moves, in the order in which the plan comes to them.
+class _State:
+    """The edits so far, shared by an overlay and its children."""
 
-    Raises:
-        Refused: the plan does not fit the store as it is.
-        OSError: a file cannot be read.
-    """
-    for file in draft_files(plan):
-        was_in, is_in = file.was_at == STORE, file.is_at == STORE
-        if not was_in and not is_in:
-            continue
-        stretches = file.touched() if was_in == is_in else [(0, max(file.first_size, file.size))]
-        if stretches or not (was_in and is_in):
-            before = DraftSource(file, after=False) if was_in else None
-            after = DraftSource(file, after=True) if is_in else None
-            yield FilePreview(file.name, before, after, tuple(stretches))
+    def __init__(self, below: Tree) -> None:
+        self.below = below
+        self.files: dict[str, _Laid] = {}
+        self.gone: set[str] = set()
+
+    def apply(self, edit: Edit) -> None:
+        if isinstance(edit, Create):
+            under = edit.source.stat().st_size if edit.source is not None else 0
+            size = max(under, len(edit.content)) if edit.size is None else edit.size
+            self.files[edit.file] = made = _Laid(under, size, edit.source)
+            made.write(0, edit.content)
+        elif isinstance(edit, Quarantine):
+            self.files = {n: f for n, f in self.files.items() if not _is_in(n, edit.file)}
+            self.gone.add(edit.file)
+        else:
+            self._change(self._file(edit.file), edit)
+
+    def _change(self, file: _Laid, edit: Overwrite | Extend | Cut | SetTimes) -> None:
+        if isinstance(edit, Overwrite):
+            file.write(edit.offset, edit.after)
+        elif isinstance(edit, Extend | Cut):
+            file.resize(edit.to_size)
+        else:
+            file.mtime_ms = edit.mtime_ns // 1_000_000
+
+    def _file(self, path: str) -> _Laid:
+        if path not in self.files:
+            entry = self.below.stat(path)
+            size = entry.size if entry is not None else 0
+            self.files[path] = _Laid(size, size, mtime_ms=entry.mtime_ms if entry else 0)
+        return self.files[path]
+
+    def is_gone(self, path: str) -> bool:
+        """Whether a path of the tree below was moved away, itself or a directory above it."""
+        return any(_is_in(path, gone) for gone in self.gone)
+
+    def stat(self, path: str) -> Entry | None:
+        name = path.rpartition("/")[2]
+        if path in self.files:
+            file = self.files[path]
+            return Entry(name, path, is_directory=False, size=file.size, mtime_ms=file.mtime_ms)
+        if any(_is_in(made, path) and made != path for made in self.files):
+            return Entry(name, path, is_directory=True, size=0)
+        return None if self.is_gone(path) else self.below.stat(path)
+
+    def entries(self, path: str, sizes: bool) -> list[Entry]:
+        found = {e.name: e for e in self.below.entries(path, sizes=sizes)} if not self.is_gone(path) else {}
+        found = {n: e for n, e in found.items() if not self.is_gone(e.path)}
+        start = f"{path}/" if path else ""
+        for made in self.files:
+            if made.startswith(start):
+                name = made[len(start) :].partition("/")[0]
+                entry = self.stat(join(path, name))
+                if entry is not None:
+                    found[name] = entry
+        return sorted(found.values(), key=lambda e: e.name)
+
+    def open(self, path: str) -> ByteSource:
+        if path in self.files:
+            file = self.files[path]
+            if file.source is not None:
+                return OverlayFile(path, file, LocalFile(str(file.source), path))
+            return OverlayFile(path, file, self.below.open(path) if file.kept else None)
+        if self.is_gone(path):
+            raise FileNotFoundError(2, "moved into quarantine", path)
+        return self.below.open(path)
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(f"{directory}/")

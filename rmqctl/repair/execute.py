@@ -17,7 +17,7 @@ from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.applying import Driver, differences
-from rmqctl.repair.edited_file import draft
+from rmqctl.repair.changes import draft
 from rmqctl.repair.edits import Changes, Plan
 from rmqctl.repair.history import lineage
 from rmqctl.repair.journal import (

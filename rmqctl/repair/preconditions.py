@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.applying import differences, strange
-from rmqctl.repair.edited_file import told
+from rmqctl.repair.changes import told
 from rmqctl.repair.edits import STORE, Changes, load
 from rmqctl.repair.journal import (
     AFTER,

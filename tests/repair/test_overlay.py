@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
-from rmqctl.repair.overlay import Overlay
 
 CONTENT = bytes(range(1, 200))
 Change = tuple[str, int, int]

@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.errors import Refused
 from rmqctl.repair import Create, Cut, Extend, Overwrite, Quarantine, apply, undo
-from rmqctl.repair.edited_file import draft
+from rmqctl.repair.changes import draft
 from rmqctl.repair.write_journal import room_needed
 from tests.repair.faults import QuickLayer
 from tests.repair.stores import INDEX, LOG, QUEUE, plan_of, put, rich_plan, state_of

@@ -33,8 +33,8 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Edit, Plan, Step
-from rmqctl.repair.overlay import Overlay
 from rmqctl.text import number_of
 
 _ROUNDS = 3

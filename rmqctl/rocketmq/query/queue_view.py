@@ -362,7 +362,7 @@ def _file(image: QueueImage, file: FileImage) -> UnitFile:
     """Return a file as it is on disk, or with what the start writes into it; that makes its modification time new."""
     size, count = image.unit_size, file.wrote // image.unit_size
     is_batch = image.key[0] == BATCH_QUEUES
-    if file.file is not None and not file.overlay:
+    if file.file is not None and not file.written:
         found = UnitFile.of(file.file, is_batch=is_batch)
         found.stored = count
         return found

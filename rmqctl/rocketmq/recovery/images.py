@@ -19,6 +19,7 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
+from rmqctl.repair.edited_file import Runs
 from rmqctl.repair.edits import Create, Edit, Extend, changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
@@ -55,21 +56,20 @@ class FileImage:
         base: byte of the sequence where it starts; size: bytes.
         wrote: bytes of it that count.
         file: on disk; None for one that the broker would create.
-        overlay: bytes written by the replay, each with their position in the file, in the order written.
+        written: bytes written by the replay.
     """
 
     base: int
     size: int
     wrote: int
     file: StoreFile | None = None
-    overlay: list[tuple[int, bytes]] = field(default_factory=list)
+    written: Runs = field(default_factory=Runs)
 
     def units(self, dtype: np.dtype[np.void]) -> Units:
         """The units of the file as the broker would read them, shape (n,); at least one, and behind them only zeros."""
         data = bytearray(self.raw())
-        for position, written in self.overlay:
-            data.extend(bytes(max(position + len(written) - len(data), 0)))
-            data[position : position + len(written)] = written
+        data.extend(bytes(max(self.written.end - len(data), 0)))
+        self.written.lay_over(0, data)
         count = min(max(-(-len(data) // dtype.itemsize), 1), self.size // dtype.itemsize)
         data.extend(bytes(max(count * dtype.itemsize - len(data), 0)))
         return np.frombuffer(data, dtype, count)
@@ -228,7 +228,7 @@ class QueueImage:
                 self.refused += zip(real["physical_offset"].tolist(), real["size"].tolist(), strict=True)
                 return
             self.appended += len(real)
-            file.overlay.append((file.wrote, part))
+            file.written.put(file.wrote, part)
             file.wrote += len(part)
             position, data = position + len(part), data[len(part) :]
 

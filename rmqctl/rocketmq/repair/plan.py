@@ -16,8 +16,8 @@ from pathlib import Path
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Edit, Overwrite, Plan, Quarantine, Step
-from rmqctl.repair.overlay import Overlay
 from rmqctl.repair.preconditions import Confines
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.log.record import LogReader
