@@ -25,8 +25,10 @@ from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DIRECTORY, Q
 from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP, LOG_MISSING, LOG_PHYSICAL_OFFSET
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
 from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data, homecoming, misplaced_files
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader
+from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
 from rmqctl.rocketmq.repair.damage import Break, setting_of, survey
 from rmqctl.rocketmq.repair.gaps import bridge
@@ -78,7 +80,7 @@ def _name(store: RocketMQStore, finding: Finding) -> Step:
     name = finding.file.rpartition("/")[2]
     if is_offset(name) and finding.kind is not FILE_STRAY:
         if finding.kind is LOG_FILE_NAME and not _holds_records(store, finding.file):
-            why = "it lies off the grid of the other files of the log, and there is no record in it"
+            why = "it lies off the grid of the other files of the log, and holds no record that they do not have"
             return Step(finding.kind.id, finding.file, "move to quarantine", why, (Quarantine(finding.file),))
         why = "it may hold messages: give it its right name, or move it away, by hand"
         return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
@@ -86,9 +88,34 @@ def _name(store: RocketMQStore, finding: Finding) -> Step:
 
 
 def _holds_records(store: RocketMQStore, name: str) -> bool:
-    """Whether a record lies in a file of the log, be it one of another place."""
-    own = [f for f in store.log_files if f.name == name]
-    return not own or any(len(found.block) for found in CommitLog(own).walk())
+    """Whether a record lies in a file of the log, be it one of another place, that other files do not have."""
+    own = next((f for f in store.log_files if f.name == name), None)
+    if own is None:
+        return True
+    with LogReader([f for f in store.log_files if f.name != name]) as others:
+        return _holds_own(own, others, or_damage=False)
+
+
+def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
+    """Whether anything lies in a file but copies of records that other files have where the records say.
+
+    Args:
+        or_damage: bytes that are no record count, too.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    source = file.open()
+    try:
+        for block in scan(source, Extent(file.name, file.base)):
+            if or_damage and any(gap.resumed or gap.why is not GapKind.ZERO_TAIL for gap in block.gaps):
+                return True
+            for stated, begin, count in zip(block["physical_offset"], block.at, block.total_size, strict=True):
+                if others.read(int(stated), int(count)) != block.data[begin : begin + count].tobytes():
+                    return True
+    finally:
+        source.close()
+    return False
 
 
 def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
@@ -136,20 +163,32 @@ def _size(name: str, geometry: Geometry) -> int:
 
 
 def pointless_files(store: RocketMQStore) -> list[str]:
-    """Files of the log behind a gap in its files, none of which has data: they keep a broker from finding the end."""
+    """Files of the log behind a gap that hold nothing of their own: they keep a broker from finding the end of the log.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     files = store.log_files
     size = max((f.size for f in files), default=0)
     for at in range(1, len(files)):
-        if files[at].base - files[at - 1].base > size and not any(has_data(f) for f in files[at:]):
-            return [f.name for f in files[at:]]
+        if files[at].base - files[at - 1].base > size:
+            with LogReader(files[:at]) as front:
+                if not any(has_data(f) and _holds_own(f, front, or_damage=True) for f in files[at:]):
+                    return [f.name for f in files[at:]]
     return []
 
 
 # --- files that are missing in the middle of the log ------------------------------------------------
 
 
+_MOST_MISSING = 64
+"""Files that a gap may have where the log has fewer."""
+
+
 def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
-    """One step a missing file; files without data behind a gap go into quarantine instead.
+    """One step a missing file; files without records of their own behind a gap go into quarantine instead.
+
+    A gap of more files than the log has is left: what follows it may be another log's.
 
     Raises:
         OSError: a file cannot be read.
@@ -164,6 +203,17 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
     files = [f for f in store.log_files if f.name not in gone]
     log = CommitLog(files, file_size=geometry.commit_log_file_size)
     gaps = [gap for gap in (log.gap_before(at) for at in range(1, len(files))) if gap is not None]
+    most = max(_MOST_MISSING, len(files)) * geometry.commit_log_file_size
+    for gap in gaps:
+        if gap.size > most and replica is None:
+            count, after = (
+                number_of(gap.size // geometry.commit_log_file_size, "file"),
+                (gap.physical_offset or 0) + gap.size,
+            )
+            what = f"left as it is: {count} in front of {after:0{OFFSET_DIGITS}d} are missing"
+            why = "give --from REPLICA, or move the files behind the gap away if they are another store's"
+            yield Step(LOG_GAP.id, gap.file, what, why)
+    gaps = [gap for gap in gaps if gap.size <= most or replica is not None]
     if gaps:
         yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps)
 
