@@ -8,7 +8,6 @@ An answer that writes, or that must be complete before its first row, does its w
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -183,7 +182,9 @@ def staging(root: str, intent: Intent) -> Iterator[Path]:
         wanted = Path(os.path.realpath(intent.journal or Path(os.path.realpath(root)).parent))
         place = next(p for p in (wanted, *wanted.parents) if p.is_dir())
         place = place if os.access(place, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix=".rmqctl-plan-", dir=place) as directory:
         yield Path(directory)
 
 

@@ -8,12 +8,16 @@ journal of its own.
 
 from __future__ import annotations
 
-from rmqctl.files.writing import FileLayer
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
-from rmqctl.repair.execute import Applied, apply, resume, undo
-from rmqctl.repair.history import History, choose_journal
-from rmqctl.repair.journal import Journal, default_directory, read_journal
-from rmqctl.repair.preconditions import check_journal, pending, refuse_pending
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.files.writing import FileLayer
+    from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, SetTimes, Step
+    from rmqctl.repair.execute import Applied, apply, resume, undo
+    from rmqctl.repair.history import History, choose_journal
+    from rmqctl.repair.journal import Journal, default_directory, read_journal
+    from rmqctl.repair.preconditions import check_journal, pending, refuse_pending
 
 __all__ = [
     "Applied",
@@ -39,3 +43,20 @@ __all__ = [
     "resume",
     "undo",
 ]
+
+_MODULES = {
+    "rmqctl.files.writing": {"FileLayer"},
+    "rmqctl.repair.execute": {"Applied", "apply", "resume", "undo"},
+    "rmqctl.repair.history": {"History", "choose_journal"},
+    "rmqctl.repair.journal": {"Journal", "default_directory", "read_journal"},
+    "rmqctl.repair.preconditions": {"check_journal", "pending", "refuse_pending"},
+}
+"""Where names come from; all others are in `rmqctl.repair.edits`."""
+
+
+def __getattr__(name: str) -> object:
+    """Import what carries plans out when it is asked for: most plans are only shown."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _MODULES.items() if name in names), "rmqctl.repair.edits")
+    return getattr(import_module(module), name)

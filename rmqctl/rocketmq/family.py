@@ -11,7 +11,7 @@ from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Rendering
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.store import EVERYTHING, PLAIN, LoneFile, Place, Store, hold_to_change, refuse_options
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class RocketMQ(Store):
         from rmqctl.rocketmq.verbs import looking
         from rmqctl.scan.parallel import processes_for
 
-        shared = processes or processes_for(self.size)
+        shared = processes or processes_for(bytes_held(self.files.log_files))
         return looking.verify(
             self.files, level=level, cross=cross, processes=shared, as_release=as_release, notes=notes, share=share
         )

@@ -83,7 +83,7 @@ def test_help_imports_click_and_nothing_heavy() -> None:
 @pytest.mark.parametrize("words", [["verify"], ["recover"], ["query-offset", "T/0", "3"]], ids=lambda words: words[0])
 def test_a_small_store_needs_no_arrow_no_pandas_and_no_other_process(words: list[str], tmp_path: Path) -> None:
     store = str(tmp_path / "store")
-    assert CliRunner().invoke(cli, ["produce", store, "--topic", "T", "--count", "20", "--small"]).exit_code == 0
+    assert CliRunner().invoke(cli, ["produce", store, "--topic", "T", "--count", "20"]).exit_code == 0
     done = run_python(f"""
         import sys
         from commands import cli
@@ -92,6 +92,25 @@ def test_a_small_store_needs_no_arrow_no_pandas_and_no_other_process(words: list
         except SystemExit as end:
             assert end.code == 0, end.code
         print("LOADED", sorted({{"pyarrow", "pandas", "multiprocessing", "fsspec", "pyspark"}} & set(sys.modules)))
+    """)
+    assert done.stdout.endswith(b"LOADED []\n"), (done.stdout, done.stderr)
+
+
+def test_recover_imports_nothing_that_checks_dumps_or_carries_out(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    assert CliRunner().invoke(cli, ["produce", store, "--topic", "T", "--count", "20"]).exit_code == 0
+    done = run_python(f"""
+        import sys
+        from commands import cli
+        try:
+            cli(["recover", {store!r}, "-q"], prog_name="rmqctl")
+        except SystemExit as end:
+            assert end.code == 0, end.code
+        unwanted = ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dump", "rmqctl.rocketmq.rebuild", "rmqctl.kafka", "tempfile",
+                    "rmqctl.repair.execute", "rmqctl.rocketmq.repair", "rich.console", "socket")
+        print("LOADED", [name for name in sys.modules if name.startswith(unwanted)])
+        own = [name for name in sys.modules if name.partition(".")[0] in ("rmqctl", "formats", "commands")]
+        assert len(own) <= 100, sorted(own)
     """)
     assert done.stdout.endswith(b"LOADED []\n"), (done.stdout, done.stderr)
 

@@ -206,6 +206,34 @@ def test_a_record_after_many_zeros_is_found(zeros: int, window: int) -> None:
     assert events(data, window=window) == events(data)
 
 
+def test_splits_that_were_never_written_are_not_read(tmp_path: Path) -> None:
+    """A log is made at full length; behind its data, and between two pieces of it, lie holes."""
+    path, far = tmp_path / "log", 40 << 20
+    with path.open("wb") as out:
+        out.write(log())
+        out.seek(far)
+        out.write(sound(far) + sound(far + 99) + b"torn")
+        out.truncate(80 << 20)
+    reads: list[int] = []
+
+    class Read(LocalFile):
+        def read_into(self, offset: int, buffer: memoryview) -> int:
+            reads.append(offset)
+            return super().read_into(offset, buffer)
+
+    def found(edges: list[int]) -> list[Event]:
+        blocks = [b for start, stop in pairwise(edges) for b in scan(Read(path), Extent("log", BASE, start, stop))]
+        events = [(p, "message") for b in blocks for p in b.position.tolist()]
+        return events + [(g.position, "gap", g.end, g.why, g.resumed) for b in blocks for g in b.gaps]
+
+    whole = found([0, 80 << 20])
+    assert [p for p, kind, *_ in whole if kind == "message" and p >= far] == [far, far + 99]
+    assert found(list(range(0, (80 << 20) + 1, 4 << 20))) == whole
+    reads.clear()
+    assert found([60 << 20, 70 << 20, 80 << 20]) == []
+    assert reads == []
+
+
 # --- work that a byte can cause -------------------------------------------------------------------
 
 

@@ -74,6 +74,8 @@ class _Scan:
         self._page = -1, b""
 
     def run(self) -> Iterator[Block]:
+        if self._is_beyond_data():
+            return
         position, need = self._first_position(), self.window
         while self._goes_on(position):
             data = self._read(position, need)
@@ -83,6 +85,13 @@ class _Scan:
             yield from self._owned(step, data, position)
             position, need = self._next(step, data, position)
         yield from self._close()
+
+    def _is_beyond_data(self) -> bool:
+        """Whether nothing was written in this split, nor where a record would be looked for that leads into it."""
+        start = self.extent.start
+        if start == 0 or self.extent.chained or start >= self.size:
+            return False
+        return not any(self.source.data_ranges(max(start - _LOOK_BACK[-1], 0), self.stop))
 
     def _goes_on(self, position: int) -> bool:
         gap = self.chain.gap
@@ -136,9 +145,12 @@ class _Scan:
         return after, max(step.need, self.window)
 
     def _note_data(self, data: Bytes8, position: int) -> None:
-        used = len(data.tobytes().rstrip(b"\0"))
-        if used:
-            self._last_data = position + used
+        end = len(data)
+        while end > 0 and not data[max(end - _PAGE, 0) : end].any():
+            end -= _PAGE
+        if end > 0:
+            begin = max(end - _PAGE, 0)
+            self._last_data = position + begin + len(data[begin:end].tobytes().rstrip(b"\0"))
 
     def _next_data(self, position: int) -> int:
         """Return the first byte from ``position`` that is not zero; the end of the file if there is none."""

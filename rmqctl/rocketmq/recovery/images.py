@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -460,7 +461,7 @@ class _Written:
 
 
 class IndexImage:
-    """Index files as they are after dispatch.
+    """Index files as they are after dispatch. The slots of the newest are read when something is put.
 
     Args:
         last: the newest file that loading left, None without one.
@@ -468,16 +469,20 @@ class IndexImage:
     """
 
     def __init__(self, last: IndexFile | None, geometry: IndexGeometry, *, counts_slots: bool) -> None:
-        self.last, self.geometry = last, geometry
+        self.last, self.geometry, self._counts_slots = last, geometry, counts_slots
         self._written: list[_Written] = [_Written()]
+
+    @cached_property
+    def _series(self) -> IndexSeries:
+        last = self.last
         head = IndexHead.parse(_read(last, 0, HEADER_SIZE)) if last else None
-        slots = last.slots(0, geometry.slots).astype(np.int32) if last else None
-        self._series = IndexSeries(geometry, counts_slots=counts_slots, sink=self, head=head, slots=slots)
-        self._before = head.index_count - 1 if head else 0
+        slots = last.slots(0, self.geometry.slots) if last else None
+        return IndexSeries(self.geometry, counts_slots=self._counts_slots, sink=self, head=head, slots=slots)
 
     def add(self, columns: IndexColumns) -> None:
         """Put the keys of records that follow each other in the log."""
-        self._series.add(columns)
+        if len(columns.keys):
+            self._series.add(columns)
 
     def entries(self, first: int, entries: Entries) -> None:
         """Called by the series: entries of the current file."""
@@ -500,7 +505,8 @@ class IndexImage:
             now: local time for the names of new files.
             behind: the last name in use, which new names follow even if the clock was set back.
         """
-        self._series.finish()
+        if "_series" in vars(self):
+            self._series.finish()
         made = self._written[:-1]
         if self.last is not None and made:
             yield from self._changed(self.last, made[0])

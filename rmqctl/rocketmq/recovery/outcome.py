@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.findings import Finding
-from rmqctl.release import Release
-from rmqctl.rocketmq.dump.log import LogDump
-from rmqctl.rocketmq.log.commitlog import CommitLog
-from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.recovery.databases import DatabaseStart
-from rmqctl.rocketmq.recovery.images import CutFile, IndexImage, QueueImage
-from rmqctl.rocketmq.store.files import StoreFile
 from rmqctl.text import number_of
+
+if TYPE_CHECKING:
+    from rmqctl.findings import Finding
+    from rmqctl.release import Release
+    from rmqctl.rocketmq.recovery.databases import DatabaseStart
+    from rmqctl.rocketmq.recovery.images import CutFile, IndexImage, QueueImage
+    from rmqctl.rocketmq.store.files import StoreFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +195,10 @@ def lost_rows(found: Recovery) -> Iterator[Row]:
     Raises:
         OSError: a file cannot be read.
     """
+    from rmqctl.rocketmq.dump.log import LogDump
+    from rmqctl.rocketmq.log.commitlog import CommitLog
+    from rmqctl.rocketmq.log.filters import Filter
+
     if found.log_cut is None or not found.lost:
         return
     log = CommitLog(found.log_files, crashed=True)

@@ -258,9 +258,31 @@ def _behind(result: Recovery, cut: int) -> list[LostMessage]:
     log, ids, state = CommitLog(result.log_files, crashed=True), TextIds(), LogState()
     found: list[LostMessage] = []
     for context in log.contexts():
-        if context.file.base + context.file.size > cut and not state.stale:
-            found += _in_file(context, state, max(cut - context.file.base, 0), ids)
+        start = max(cut - context.file.base, 0)
+        if start < context.file.size and not state.stale and holds_data(context.file, start):
+            found += _in_file(context, state, start, ids)
     return found
+
+
+def holds_data(file: StoreFile, begin: int) -> bool:
+    """Whether anything but zeros lies behind a byte of a file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    source = file.open()
+    try:
+        for start, end in source.data_ranges(begin, file.size):
+            while start < end:
+                piece = source.read_at(start, min(end - start, 1 << 22))
+                if not piece:
+                    return False
+                if any(piece):
+                    return True
+                start += len(piece)
+        return False
+    finally:
+        source.close()
 
 
 def _in_file(context: FileContext, state: LogState, start: int, ids: TextIds) -> list[LostMessage]:

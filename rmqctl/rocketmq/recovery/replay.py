@@ -29,12 +29,28 @@ from rmqctl.rocketmq.recovery.images import (
 )
 from rmqctl.rocketmq.recovery.log_replay import Known, LogWalk, Verdict, replay_log, start_index
 from rmqctl.rocketmq.recovery.outcome import Recovery
-from rmqctl.rocketmq.recovery.proof import LEAST, Job, find_losses, find_undispatched, proven, stop_finding
+from rmqctl.rocketmq.recovery.proof import (
+    LEAST,
+    Job,
+    find_losses,
+    find_undispatched,
+    holds_data,
+    proven,
+    stop_finding,
+)
 from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import DatabaseDamaged, has_database
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, SEPARATE_QUEUES, RocketMQStore, StoreFile, can_have_queues
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    QUEUES,
+    SEPARATE_QUEUES,
+    RocketMQStore,
+    StoreFile,
+    bytes_held,
+    can_have_queues,
+)
 from rmqctl.rocketmq.store.geometry import IndexGeometry, flag, geometry_of
 from rmqctl.rocketmq.store.unreadable import missing_log
 
@@ -224,8 +240,7 @@ class _Replay:
     def _walk(self, files: list[StoreFile], walk: LogWalk, *, above: int | None, dispatches: bool, body: bool) -> None:
         """Dispatch what the walk accepts: all of it, or records that say they lie behind ``above``."""
         wanted = Wanted(stated=True, hashes=self.builds_index)
-        left = sum(f.size for f in files[walk.index :]) - walk.position
-        if self.processes > 1 and left >= LEAST and walk.position == 0:
+        if self.processes > 1 and walk.position == 0 and bytes_held(files[walk.index :]) >= LEAST:
             job = Job(files, self.rules, self.dispatch_rules, wanted, dispatches, above, body)
             for proof in proven(job, walk, self.processes):
                 self._count(proof.records, proof.bytes, proof.last_time)
@@ -373,22 +388,5 @@ class _Replay:
 
     def _log_cuts(self) -> Iterable[CutFile]:
         for before, after in zip(self.result.log_files, self._kept_log(), strict=False):
-            if after.size < before.size and _holds_data(before, after.size):
+            if after.size < before.size and holds_data(before, after.size):
                 yield CutFile(before.name, before.size, after.size)
-
-
-def _holds_data(file: StoreFile, begin: int) -> bool:
-    """Whether anything but zeros lies behind a byte of a file."""
-    source = file.open()
-    try:
-        for start, end in source.data_ranges(begin, file.size):
-            while start < end:
-                piece = source.read_at(start, min(end - start, 1 << 22))
-                if not piece:
-                    return False
-                if any(piece):
-                    return True
-                start += len(piece)
-        return False
-    finally:
-        source.close()

@@ -8,7 +8,6 @@ the write-ahead log alone are replayed in memory.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,7 +133,9 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Dat
         raise Refused(
             "RocksDB databases can only be read on this machine; copy the store here and run the command on the copy"
         )
-    links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
+    from tempfile import mkdtemp
+
+    links = Path(mkdtemp(prefix="rmqctl-rocksdb-"))
     try:
         handle, families = _open(store.tree, path, links, purpose, f"{store.root}/{path}")
         try:

@@ -9,6 +9,7 @@ The kinds of files that a store has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -85,6 +86,18 @@ class StoreFile:
     def open(self) -> ByteSource:
         """Return the bytes of the file."""
         return self.tree.open(self.path)
+
+
+def bytes_held(files: Iterable[StoreFile]) -> int:
+    """Bytes of files that take room, as far as their file system tells: a log is made at full length and filled later.
+
+    Files that cannot be read count none.
+    """
+    held = 0
+    for file in files:
+        with suppress(OSError), closing(file.open()) as source:
+            held += sum(end - start for start, end in source.data_ranges(0, file.size))
+    return held
 
 
 _LONGEST_NAME = 255

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.release import Release
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.scan.parallel import most_processes, processes_for
 from rmqctl.text import number_of
 
@@ -169,7 +169,7 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     from rmqctl.rocketmq.repair.plan import RepairOptions, complaints, plan_repair
     from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
-    shared = asked.processes or processes_for(sum(f.size for f in store.log_files))
+    shared = asked.processes or processes_for(bytes_held(store.log_files))
     outside = tuple(map(str, answer.intent.outside))
     body_damage = BodyDamage(asked.body_damage)
     options = RepairOptions(asked.only, asked.skip, asked.replica, body_damage, asked.neutralize, shared, outside)
@@ -237,8 +237,8 @@ class RebuildQuestion:
         if self.topics and self.parts & {"index", "checkpoint"}:
             raise WrongUsage("--topic", "chooses queues; index and checkpoint can only be rebuilt for all topics.")
 
-    def options(self, size: int) -> RebuildOptions:
-        """Return the same for a log of so many bytes."""
+    def options(self, held: int) -> RebuildOptions:
+        """Return the same for a log that holds so many bytes."""
         from rmqctl.rocketmq.rebuild.rebuild import RebuildOptions
 
         parts = self.parts or ({"queues"} if self.topics else {"queues", "index"})
@@ -248,7 +248,7 @@ class RebuildQuestion:
             "checkpoint" in parts,
             frozenset(map(os.fsencode, self.topics)) if self.topics else None,
             self.release,
-            self.processes or processes_for(size),
+            self.processes or processes_for(held),
             databases=True,
         )
 
@@ -260,9 +260,9 @@ def rebuild(store: RocketMQStore, asked: RebuildQuestion, answer: Proposal) -> P
     size = sum(f.size for f in store.log_files)
     if asked.share is None:
         answer.work, answer.total = "rebuild", size
-        work = Rebuild(store, asked.options(size), answer.advance)
+        work = Rebuild(store, asked.options(bytes_held(store.log_files)), answer.advance)
     else:
-        work = Rebuild(store, asked.options(size), builder=asked.share)
+        work = Rebuild(store, asked.options(0), builder=asked.share)
     if asked.into is not None:
         _rebuild_into(work, asked.into, asked.owner, answer)
         return answer
