@@ -44,6 +44,9 @@ from rmqctl.release import Release
     type=click.Choice(["timer", "transaction", "pop", "delay"]),
     help="Show what the broker still has to deliver, from files or RocksDB.",
 )
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Kafka: processes that share large logs; default: by size."
+)
 @as_release("Read properties as a broker of this release does, such as 4.9.0; default: as since 4.9.1.")
 @kafka_dump_log_options
 @output_option("text", "hex", "kafka-dump-log")
@@ -60,6 +63,7 @@ def command(
     format_string: str | None,
     follow: bool,
     pending: str | None,
+    processes: int | None,
     as_release: Release | None,
     official: dict[str, Any],
     out: Output,
@@ -105,6 +109,7 @@ def command(
         return
     more: dict[str, Any] = {"read_committed": True} if read_committed else {}
     more |= {} if pending is None else {"pending": pending}
+    more |= {} if processes is None else {"processes": processes}
     answer = found.dump(filters, rendering, as_release=as_release, follow=follow, **more)
     form = _formatter(answer, format_string)
     try:

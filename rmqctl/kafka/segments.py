@@ -20,6 +20,7 @@ from rmqctl.kafka.frames import Chain, Found, candidates
 WINDOW = 8 << 20
 """Bytes read at a time."""
 _LOOK_BACK = (1 << 16, 2 << 20, 16 << 20)
+_FIRST_LOOK = 1 << 13
 _OVERLAP = 64
 
 
@@ -70,7 +71,8 @@ class _Scan:
         self._last_data = 0
 
     def run(self) -> Iterator[Block]:
-        position, need = self._first_position(), self.window
+        position = self._first_position()
+        need = self._room(position)
         while self._goes_on(position):
             data = self._read(position, need)
             if len(data) < min(need, self.size - position):
@@ -104,12 +106,13 @@ class _Scan:
         """The first batch in a range that proves itself, as after damage."""
         chain = Chain(self.size, self.extent.base)
         chain.gap = Gap(begin, begin, GapKind.SIZE, "")
-        position, need = begin, end - begin + self.window
+        position, need = begin, _FIRST_LOOK  # a batch is mostly near, and searching is dear
         while position < end:
-            found = chain.follow(self._read(position, need), position, end)
+            data = self._read(position, need)
+            found = chain.follow(data, position, end)
             if found.gaps:
                 return found.gaps[0].end if found.gaps[0].end < end else None
-            position, need = position + max(found.after, 1), max(found.need, self.window)
+            position, need = position + max(found.after, 1), max(found.need, min(4 * len(data), self.window))
         return None
 
     def _read(self, position: int, need: int) -> Bytes8:
@@ -127,7 +130,13 @@ class _Scan:
             self._note_data(data, position)
             if found.need == 0 and not data[found.after :].any():
                 after = max(after, self._next_data(position + len(data)) - _OVERLAP)
-        return after, max(found.need, self.window)
+        return after, max(found.need, self._room(after))
+
+    def _room(self, position: int) -> int:
+        """Bytes to read at a position: a window, but little more than the extent, unless damage goes on there."""
+        if self.chain.gap is not None:
+            return self.window
+        return min(self.window, max(self.stop - position, 0) + _LOOK_BACK[0])
 
     def _note_data(self, data: Bytes8, position: int) -> None:
         used = len(data.tobytes().rstrip(b"\0"))

@@ -404,13 +404,16 @@ class KafkaStore(Store):
         from rmqctl.kafka.dump import dumping
 
         options, read_committed = more.pop("official", None), more.pop("read_committed", False)
+        processes = self._processes(more.pop("processes", None))
         if more:
             raise WrongUsage(f"--{next(iter(more)).replace('_', '-')}", "means nothing for a log directory.")
         if options is not None:
             from rmqctl.kafka.dump.official import Options
 
             return dumping.official(self.logs, Options(**options), as_release)
-        return dumping.dump(self.logs, filters, rendering, follow=follow, read_committed=read_committed)
+        return dumping.dump(
+            self.logs, filters, rendering, follow=follow, read_committed=read_committed, processes=processes
+        )
 
     def hex(self, filters: Filters = EVERYTHING) -> HexAnswer:
         from rmqctl.kafka.dump import dumping

@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl import opening
@@ -312,3 +314,51 @@ def test_records_in_a_form_of_the_users_own(tmp_path: Path, rmqctl: Rmqctl) -> N
     index = log.with_suffix(".index")
     index.write_bytes(bytes(8))
     assert rmqctl("dump", index, "--format-string", "%o").exit_code == 2
+
+
+TEXTS = st.none() | st.lists(
+    st.sampled_from([b"plain ", b'"', b"\\", b"\n", b"\t\r", "ü€😀".encode(), b"\xff", b"\0", b"\x7f", b"\xed\xa0\x80", b"x" * 40])
+).map(b"".join)  # fmt: skip
+RECORDS = st.lists(st.tuples(TEXTS, TEXTS, st.lists(st.tuples(st.just(b"h"), TEXTS), max_size=1)), max_size=6)
+PLAIN, CONTROL, STAMPED, HORIZON = 0, 32, 8, 64
+
+
+def dumped(path: Path, **options: Any) -> tuple[bytes, list[bytes], bool]:
+    rendering = Rendering(records=True)
+    by_lines, by_rows = (opening.open_path(str(path)).dump(rendering=rendering, **options) for _ in "12")
+    assert by_lines.lines is not None
+    made = b"".join(bytes(piece) for piece in by_lines.lines())
+    wanted = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in by_rows]
+    assert (by_lines.is_no, by_lines.remarks) == (by_rows.is_no, by_rows.remarks)
+    return made, wanted, by_rows.is_no
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(RECORDS, st.sampled_from([PLAIN] * 5 + [CONTROL, STAMPED, HORIZON])), max_size=12))
+def test_lines_are_those_of_rows_to_the_byte(tmp_path: Path, batches: list[tuple[Any, int]]) -> None:
+    """Whatever the texts hold and however many records a batch has."""
+    log, base, data = tmp_path / "t-0" / f"{0:020d}.log", 0, []
+    log.parent.mkdir(exist_ok=True)
+    for records, attributes in batches:
+        made = [record(i, key, value, headers=headers) for i, (key, value, headers) in enumerate(records)]
+        data.append(batch(base, made, attributes=attributes, producer_id=base % 3))
+        base += max(len(made), 1)
+    log.write_bytes(b"".join(data))
+    made, wanted, _ = dumped(log)
+    assert made == b"".join(wanted)
+
+
+@pytest.mark.parametrize("slot", [32 << 20, 3000])
+def test_lines_of_several_processes_are_the_same(slot: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage and all, also where the lines of a range are too many to be sent."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    log = root / "plain-none-0" / "00000000000000000050.log"
+    data = bytearray(log.read_bytes())
+    data[1600] ^= 1
+    data[3000:3050] = bytes(50)
+    log.write_bytes(data)
+    monkeypatch.setattr("rmqctl.kafka.dump.lines.SLOT", slot)
+    monkeypatch.setattr("rmqctl.kafka.dump.lines.SPLIT_SIZE", 1500)
+    made, wanted, is_no = dumped(log.parent, processes=2)
+    assert is_no
+    assert made == b"".join(wanted)

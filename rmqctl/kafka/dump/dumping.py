@@ -16,7 +16,7 @@ from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.files import file_rows
-from rmqctl.kafka.dump.lines import SegmentLines
+from rmqctl.kafka.dump.lines import Piece, SegmentLines, SharedLines
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
@@ -41,10 +41,12 @@ def dump(
     *,
     follow: bool = False,
     read_committed: bool = False,
+    processes: int = 1,
 ) -> Answer:
     """Show batches, and with ``rendering.records`` what is in them, or the entries of the file that was pointed at.
 
     Args:
+        processes: that share the segments where lines are made; what depends on what came before is made by one.
         read_committed: leave out control batches, aborted transactions, and what is not decided yet.
     """
     if rendering.raw_body or rendering.body_limit is not None:
@@ -59,7 +61,7 @@ def dump(
     segments = SegmentDump(Wanted(filters), with_records, show)
     if read_committed:
         segments.views = _committed_views(logs)
-    run = _Run(logs, segments, filters, answer)
+    run = _Run(logs, segments, filters, answer, 1 if read_committed else processes)
     answer.rows = run.following() if follow else run.rows()
     if logs.selected_file is None or logs.selected_file[1].kind in SEGMENTS:
         answer.formatter = lambda text: compile_form(text, FORM)
@@ -163,6 +165,7 @@ class _Run:
     segments: SegmentDump
     filters: Filters
     answer: Answer
+    processes: int = 1
     shown: int = 0
     damage: int = 0
 
@@ -194,17 +197,27 @@ class _Run:
                 if left == 0:
                     return
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> Iterator[Piece]:
         """The rows as JSON lines, many in a piece; without a limit, records are not made into objects on the way."""
         if self.filters.limit is not None:
             yield from (orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.rows())
             return
         self.segments.advance = self.answer.advance
-        lines = SegmentLines(self.segments)
         unlisted = self._unlisted()
         self.damage += len(unlisted)
         yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in unlisted)
-        for partition, file in wanted_files(self.logs, self.segments.wanted):
+        files = list(wanted_files(self.logs, self.segments.wanted))
+        if self.processes > 1 and all(file.kind in SEGMENTS and file.size >= 0 for _, file in files):
+            shared = SharedLines(self.segments, files, self.processes, self._unreadable_line)
+            yield from shared.pieces()
+            self.shown, self.damage = self.shown + shared.shown, self.damage + shared.damage
+        else:
+            yield from self._lines_of(files)
+        self._finish()
+
+    def _lines_of(self, files: list[tuple[Partition | None, LogFile]]) -> Iterator[Piece]:
+        lines = SegmentLines(self.segments)
+        for partition, file in files:
             if file.kind not in SEGMENTS:
                 rows = self._limited(self._rows_of(partition, file))
                 yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
@@ -213,12 +226,13 @@ class _Run:
                 for part in self.segments.parts(partition, file):
                     yield from lines.pieces(part)
             except OSError as error:
-                finding = self._unreadable(file, error)
                 self.damage += 1
-                yield orjson.dumps(finding.row(), option=orjson.OPT_APPEND_NEWLINE)
+                yield self._unreadable_line(file, error)
         self.shown += lines.shown
         self.damage += lines.damage
-        self._finish()
+
+    def _unreadable_line(self, file: LogFile, error: OSError) -> bytes:
+        return orjson.dumps(self._unreadable(file, error).row(), option=orjson.OPT_APPEND_NEWLINE)
 
     def _unlisted(self) -> list[Row]:
         """Partitions whose directories the system refuses to list, as findings."""

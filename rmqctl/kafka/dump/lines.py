@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import pairwise
+from pickle import PickleBuffer
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -14,15 +18,31 @@ import pyarrow.compute as pc
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Severity
 from rmqctl.kafka.arrow import binary_of
-from rmqctl.kafka.block import Bytes8, Ints
+from rmqctl.kafka.block import Bytes8, Flags, Ints
 from rmqctl.kafka.codecs import codec_name
+from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.segments import Part, SegmentDump
 from rmqctl.kafka.records import Records
 from rmqctl.kafka.rows import batch_rows, has_decoder, place_of, record_rows, shown_text
+from rmqctl.scan.parallel import SLOT, Ordered
 
 Piece = bytes | memoryview
-_CHUNK = 1 << 13
+Cell: TypeAlias = "bytes | pa.BinaryArray"
+"""Of each line the same bytes, or bytes of its own."""
+_CHUNK, _CHUNK_BYTES = 1 << 13, 1 << 20
+"""Records and bytes of keys and values that are made into lines at once, so that they stay in the processor's cache."""
+_FEW = 4
+"""Records in a batch up to which each is joined with the line of its batch, if any, rather than batch by batch."""
+SPLIT_SIZE, _LEAST_SPLIT = 4 << 20, 1 << 16
+"""Bytes of a segment that one process makes lines of at a time; fewer where these are more than can be sent."""
+_Range = tuple[int, int, int]
+"""Number of a file, and where in it a range begins and ends."""
 _LINE = orjson.OPT_APPEND_NEWLINE
+_BOOLEANS = (b"false", b"true")
+_QUOTE, _BACKSLASH, _COMMA = b'"\\,'
+_LETTERED, _LETTERS = b'"\\\t\n\r', b'"\\tnr'
+_FOREIGN, _CONTROL = len(_LETTERED), len(_LETTERED) + 1
+"""Kinds of bytes: those of other than ASCII characters, and those that no text is shown with."""
 
 
 class SegmentLines:
@@ -37,7 +57,7 @@ class SegmentLines:
         self.segments = segments
         self.shown = self.damage = 0
 
-    def pieces(self, part: Part) -> Iterator[bytes]:
+    def pieces(self, part: Part) -> Iterator[Piece]:
         """The lines of a part."""
         self.damage += sum(finding.level is not Severity.NOTE for finding in part.findings)
         count = sum(map(len, part.groups)) if self.segments.with_records else len(part.block)
@@ -47,136 +67,331 @@ class SegmentLines:
             yield b"".join(rows)
             return
         batches = _batch_lines(part)
-        if not self.segments.with_records:
-            yield b"".join(batches)
-            return
         written = 0
-        for records in part.groups:
-            for start in range(0, len(records), _CHUNK):
-                chunk = (
-                    records
-                    if len(records) <= _CHUNK
-                    else records.take(np.arange(start, min(start + _CHUNK, len(records))))
-                )
-                yield b"".join(self._woven(part, chunk, batches, written))
-                written = int(chunk.batch[-1]) + 1
-        yield b"".join(batches[written:])
+        for chunk in _chunks(part.groups if self.segments.with_records else []):
+            yield from self._woven(part, chunk, batches, written)
+            written = int(chunk.batch[-1]) + 1
+        yield _bytes_of(batches[written:])
 
-    def _woven(self, part: Part, records: Records, batches: list[bytes], written: int) -> Iterator[Piece]:
+    def _woven(self, part: Part, records: Records, batches: pa.BinaryArray, written: int) -> Iterator[Piece]:
         """Lines of records, each batch's own line before them; batches before ``written`` have theirs already."""
-        lines, ends = self._record_lines(part, records)
         starts = np.flatnonzero(np.diff(records.batch, prepend=-1))
-        stops = np.append(starts[1:], len(records))
-        rows = records.batch[starts].tolist()
-        for row, begin, end in zip(rows, ends[starts].tolist(), ends[stops].tolist(), strict=True):
-            yield from batches[written : row + 1]
-            written = row + 1
-            yield lines[begin:end]
+        rows = records.batch[starts]
+        if rows[0] < written:
+            starts, rows = starts[1:], rows[1:]
+        stop = int(records.batch[-1]) + 1
+        if self._are_plain(part, records) and stop - written == len(rows) and len(records) <= _FEW * len(rows):
+            yield _bytes_of(_record_lines(part, records, _before(records, batches[written:stop], starts)))
+            return
+        lines, ends = self._lines_and_ends(part, records)
+        pieces: list[Piece] = [lines[: ends[starts[0]]]] if len(starts) else [lines]
+        bounds = zip(rows.tolist(), pairwise([*ends[starts].tolist(), int(ends[-1])]), strict=True)
+        own = batches[written:stop].to_pylist()
+        done = 0
+        for row, (begin, end) in bounds:
+            pieces += own[done : row + 1 - written]
+            done = row + 1 - written
+            pieces.append(lines[begin:end])
+        yield b"".join(pieces)
 
-    def _record_lines(self, part: Part, records: Records) -> tuple[memoryview, Ints]:
-        """The lines of records end to end, and where each begins and ends."""
-        control = records.block.flag(Attributes.CONTROL)[records.batch]
+    def _are_plain(self, part: Part, records: Records) -> bool:
+        """Whether all records are shown as they are, with nothing taken apart."""
         plain = self.segments.show is shown_text and not has_decoder(place_of(part.partition)[0])
-        if plain and not control.any() and not records.block.has_legacy:
-            lines: Any = _joined(part, records)
-            _, offsets, data = lines.buffers()
-            return memoryview(data), np.frombuffer(offsets, np.int32, len(lines) + 1, lines.offset * 4).astype(np.int64)
+        return (
+            plain and not records.block.has_legacy and not records.block.flag(Attributes.CONTROL)[records.batch].any()
+        )
+
+    def _lines_and_ends(self, part: Part, records: Records) -> tuple[memoryview, Ints]:
+        """The lines of records end to end, and where each begins and ends."""
+        if self._are_plain(part, records):
+            lines = _record_lines(part, records)
+            return memoryview(_bytes_of(lines)), _offsets_of(lines)
         pieces = [_line(row) for row in record_rows(records, part.partition, self.segments.show)]
         return memoryview(b"".join(pieces)), np.cumsum([0, *map(len, pieces)])
+
+
+@dataclass(slots=True)
+class SharedLines:
+    """The lines of many files made by several processes, a range of bytes at a time.
+
+    Attributes:
+        unreadable: makes the line of a file that cannot be read, or raises.
+        shown, damage: as of :class:`SegmentLines`.
+    """
+
+    segments: SegmentDump
+    files: Sequence[tuple[Partition | None, LogFile]]
+    processes: int
+    unreadable: Callable[[LogFile, OSError], bytes]
+    shown: int = 0
+    damage: int = 0
+    _broken: int = -1
+    _split_size: int = SPLIT_SIZE
+
+    def pieces(self) -> Iterator[Piece]:
+        """The lines in the order of the files; a piece is valid until the next is asked for."""
+        given: deque[_Range] = deque()
+        self._split_size = SPLIT_SIZE
+        make = partial(_worker, replace(self.segments, advance=bool), self.files)
+        for made in Ordered(make, self.processes, self.processes + 2).results(self._ranges(given)):
+            number, start, stop = given.popleft()
+            partition, file = self.files[number]
+            if made is None:
+                self._split_size = max(self._split_size // 4, _LEAST_SPLIT)
+                lines = SegmentLines(self.segments)
+                for part in self.segments.parts(partition, file, start, stop):
+                    yield from lines.pieces(part)
+                self.shown, self.damage = self.shown + lines.shown, self.damage + lines.damage
+                continue
+            self.segments.advance(stop - start)
+            if isinstance(made, OSError):
+                if number != self._broken:
+                    self.damage += 1
+                    yield self.unreadable(file, made)
+                self._broken = number
+                continue
+            self.shown, self.damage = self.shown + made.shown, self.damage + made.damage
+            self.segments.hidden += made.hidden
+            yield memoryview(made.lines)
+
+    def _ranges(self, given: deque[_Range]) -> Iterator[_Range]:
+        for number, (_, file) in enumerate(self.files):
+            size, start = max(file.size, 1), 0
+            while start < size:
+                stop = min(start + self._split_size, size)
+                given.append((number, start, stop))
+                yield given[-1]
+                start = stop
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The lines of a range, and what was counted on the way."""
+
+    lines: Any
+    shown: int
+    damage: int
+    hidden: int
+
+
+def _worker(
+    segments: SegmentDump, files: Sequence[tuple[Partition | None, LogFile]]
+) -> Callable[[_Range], _Made | OSError | None]:
+    """What makes the lines of a range in a process of its own; None where they are too many to be sent."""
+
+    def work(of: _Range) -> _Made | OSError | None:
+        number, start, stop = of
+        lines, pieces, size = SegmentLines(segments), list[Piece](), 0
+        segments.hidden = 0
+        try:
+            for part in segments.parts(*files[number], start, stop):
+                for piece in lines.pieces(part):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > SLOT:
+                        return None
+        except OSError as error:
+            return error
+        return _Made(PickleBuffer(b"".join(pieces)), lines.shown, lines.damage, segments.hidden)
+
+    return work
 
 
 def _line(row: Any) -> bytes:
     return orjson.dumps(row, option=_LINE)
 
 
-def _joined(part: Part, records: Records) -> pa.BinaryArray:
+def _chunks(groups: list[Records]) -> Iterator[Records]:
+    for records in filter(len, groups):
+        sizes = np.maximum(records.key_size, 0) + np.maximum(records.value_size, 0)
+        number = np.cumsum(sizes) // _CHUNK_BYTES + np.arange(len(records)) // _CHUNK
+        bounds = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(records)]
+        for start, stop in pairwise(bounds):
+            yield records if stop - start == len(records) else records.take(np.arange(start, stop))
+
+
+def _before(records: Records, batches: pa.BinaryArray, starts: Ints) -> pa.BinaryArray:
+    """What stands before the line of each record: that of its batch, if it is the first of it, or nothing."""
+    if len(starts) == len(records):
+        return batches
+    index = np.full(len(records), len(batches))
+    index[starts] = np.arange(len(starts))
+    return pa.concat_arrays([batches, pa.array([b""], pa.binary())]).take(pa.array(index))
+
+
+def _record_lines(part: Part, records: Records, before: Cell = b"") -> pa.BinaryArray:
     block, data = records.block, records.data
     topic, number = place_of(part.partition)
-    first, last = int(records.batch[0]), int(records.batch[-1])
     fields = {"kind": "record", "file": block.file, "topic": topic, "partition": number, "batch_position": 0}
-    head = orjson.dumps(fields)[:-2]  # without the number and the brace
-    positions = _numbers(block.position[first : last + 1]).take(pa.array(records.batch - first))
-    return pc.binary_join_element_wise(
-        head, positions, b',"offset":', _numbers(records.offset), b',"timestamp":', _numbers(records.timestamp),
-        b',"sequence":', _numbers(records.sequence), b',"key":', _json_strings(data, records.key_at, records.key_size),
-        b',"value":', _json_strings(data, records.value_at, records.value_size), b',"headers":', _headers(records),
-        b',"key_size":', _numbers(records.key_size), b',"value_size":', _numbers(records.value_size),
-        b',"control_type":null}\n', b"",
+    return _joined(
+        len(records), before, orjson.dumps(fields)[:-2], _numbers(block.position[records.batch]),
+        b'"offset":', _numbers(records.offset), b'"timestamp":', _numbers(records.timestamp),
+        b'"sequence":', _numbers(records.sequence), b'"key":', *_strings(data, records.key_at, records.key_size),
+        b',"value":', *_strings(data, records.value_at, records.value_size), b',"headers":', _headers(records),
+        b',"key_size":', _numbers(records.key_size), b'"value_size":', _numbers(records.value_size),
+        b'"control_type":null}\n',
     )  # fmt: skip
 
 
-def _batch_lines(part: Part) -> list[bytes]:
+def _batch_lines(part: Part) -> pa.BinaryArray:
     """The line of each batch."""
     block = part.block
     if block.has_legacy or not len(block):
-        return list(map(_line, batch_rows(block, part.partition)))
+        return pa.array(list(map(_line, batch_rows(block, part.partition))), pa.binary())
     topic, number = place_of(part.partition)
     fields = {"kind": "batch", "file": block.file, "topic": topic, "partition": number, "position": 0}
-    attributes = block["attributes"]
-    horizon = (attributes & int(Attributes.DELETE_HORIZON)) != 0
+    append_time = block.flag(Attributes.LOG_APPEND_TIME)
+    codecs = [b'"' + codec_name(codec).encode() + b'"' for codec in range(8)]
     base_timestamp = _numbers(block["base_timestamp"])
-    codecs = pa.array([b'"' + codec_name(codec).encode() + b'"' for codec in range(8)])
-    types = pa.array([b'"CreateTime"', b'"LogAppendTime"'])
-    flags = pa.array([b"false", b"true"])
-
-    def flag(of: Any) -> Any:
-        return flags.take(pa.array(of.astype(np.int8)))
-
-    lines: Any = pc.binary_join_element_wise(
-        orjson.dumps(fields)[:-2], _numbers(block.position), b',"size":', _numbers(block.size),
-        b',"magic":', _numbers(block.magic), b',"base_offset":', _numbers(block["base_offset"]),
-        b',"last_offset":', _numbers(block["last_offset"]), b',"count":', _numbers(block["records_count"]),
-        b',"compression":', codecs.take(pa.array(block["codec"])),
-        b',"timestamp_type":', types.take(pa.array(((attributes & 8) != 0).astype(np.int8))),
-        b',"base_timestamp":', base_timestamp, b',"max_timestamp":', _numbers(block["max_timestamp"]),
-        b',"producer_id":', _numbers(block["producer_id"]), b',"producer_epoch":', _numbers(block["producer_epoch"]),
-        b',"base_sequence":', _numbers(block["base_sequence"]), b',"last_sequence":', _numbers(block["last_sequence"]),
-        b',"leader_epoch":', _numbers(block["partition_leader_epoch"]),
-        b',"transactional":', flag(block.flag(Attributes.TRANSACTIONAL)),
-        b',"control":', flag(block.flag(Attributes.CONTROL)),
-        b',"delete_horizon":', pc.if_else(pa.array(horizon), base_timestamp, b"null"),
-        b',"crc":', _numbers(block["crc"]), b',"crc_ok":', flag(block.crc_ok), b"}\n", b"",
+    return _joined(
+        len(block), orjson.dumps(fields)[:-2], _numbers(block.position), b'"size":', _numbers(block.size),
+        b'"magic":', _numbers(block.magic), b'"base_offset":', _numbers(block["base_offset"]),
+        b'"last_offset":', _numbers(block["last_offset"]), b'"count":', _numbers(block["records_count"]),
+        b'"compression":', _named(block["codec"], codecs),
+        b',"timestamp_type":', _named(append_time, (b'"CreateTime"', b'"LogAppendTime"')),
+        b',"base_timestamp":', base_timestamp, b'"max_timestamp":', _numbers(block["max_timestamp"]),
+        b'"producer_id":', _numbers(block["producer_id"]), b'"producer_epoch":', _numbers(block["producer_epoch"]),
+        b'"base_sequence":', _numbers(block["base_sequence"]), b'"last_sequence":', _numbers(block["last_sequence"]),
+        b'"leader_epoch":', _numbers(block["partition_leader_epoch"]),
+        b'"transactional":', _named(block.flag(Attributes.TRANSACTIONAL), _BOOLEANS),
+        b',"control":', _named(block.flag(Attributes.CONTROL), _BOOLEANS),
+        b',"delete_horizon":', _where(block.flag(Attributes.DELETE_HORIZON), base_timestamp, b"null,"),
+        b'"crc":', _numbers(block["crc"]), b'"crc_ok":', _named(block.crc_ok, _BOOLEANS), b"}\n",
     )  # fmt: skip
-    found: list[bytes] = lines.to_pylist()
+
+
+# --- cells, and lines of them -------------------------------------------------------------------------
+
+
+def _joined(count: int, *cells: Cell) -> pa.BinaryArray:
+    """Lines of cells; neighbours that are the same in each line are joined before."""
+    merged: list[Any] = []
+    for cell in cells:
+        if isinstance(cell, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += cell
+        else:
+            merged.append(cell)
+    if len(merged) == 1 and isinstance(merged[0], bytes):
+        return pa.array(merged * count, pa.binary())
+    return pc.binary_join_element_wise(*merged, b"")
+
+
+def _is_one(column: Any) -> bool:
+    return bool(len(column)) and bool(column[0] == column[-1]) and bool((column == column[0]).all())
+
+
+def _numbers(column: Ints) -> Cell:
+    """Integers as text, each with a comma after it: together they are written as one JSON list."""
+    if _is_one(column):
+        return b"%d," % column[0]
+    text = bytearray(orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY))
+    text[-1] = _COMMA
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _COMMA) + 1
+    return _binary(text, np.concatenate([np.ones(1, np.int64), ends]))
+
+
+def _binary(data: Any, offsets: Ints) -> pa.BinaryArray:
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    found: Any = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
     return found
 
 
-def _numbers(column: Ints) -> pa.BinaryArray:
-    if len(column) and column[0] == column[-1] and (column == column[0]).all():
-        return pa.repeat(pa.scalar(b"%d" % column[0], pa.binary()), len(column))
-    return pa.array(column).cast(pa.string()).cast(pa.binary())
+def _named(column: Any, names: Sequence[bytes]) -> Cell:
+    """Small numbers by their names."""
+    if _is_one(column):
+        return names[int(column[0])]
+    return pa.array(names, pa.binary()).take(pa.array(column.astype(np.int64)))
 
 
-def _json_strings(data: Bytes8, at: Ints, size: Ints) -> pa.BinaryArray:
-    """Strings as JSON: those of harmless ASCII in quotes, all at once; the others one by one."""
+def _where(flags: Flags, yes: Cell, no: bytes) -> Cell:
+    if not flags.any():
+        return no
+    return yes if flags.all() else pc.if_else(pa.array(flags), yes, no)
+
+
+def _strings(data: Bytes8, at: Ints, size: Ints) -> tuple[Cell, ...]:
+    """Keys or values as JSON; nearly all only need quotes, or backslashes too, which all get at once."""
+    if (size < 0).all():
+        return (b"null",)
     strings: Any = binary_of(data, at, size)
-    _, offsets, joined = strings.buffers()
-    quoted = pc.fill_null(pc.binary_join_element_wise(b'"', strings, b'"', b""), b"null")
-    if joined is None or not len(joined):
-        return quoted
-    special = _special()[np.frombuffer(joined, np.uint8)]
-    if not special.any():
-        return quoted
-    ends = np.frombuffer(offsets, np.int32, len(strings) + 1, strings.offset * 4)
-    before = np.concatenate([np.zeros(1, np.int32), np.cumsum(special, dtype=np.int32)])[ends]
-    rows = np.flatnonzero(before[1:] != before[:-1])
-    if not len(rows):
-        return quoted
+    text, offsets = _bytes_of(strings), _offsets_of(strings)
+    found = np.frombuffer(text, np.uint8)
+    special = np.flatnonzero((found - np.uint8(0x20) >= 0x5F) | (found == _QUOTE) | (found == _BACKSLASH))
+    if not len(special):
+        return (b'"', strings, b'"') if not strings.null_count else (_quoted(strings),)
+    kinds = _escapes()[found[special]]
+    foreign = _rows_of(special[kinds == _FOREIGN], offsets)
+    if len(foreign) and not (kinds == _CONTROL).any() and _is_utf8(strings):
+        foreign = foreign[:0]
+    single = np.union1d(foreign, _rows_of(special[kinds == _CONTROL], offsets))
+    escaped = special[kinds < _FOREIGN]
+    if len(escaped):
+        strings = _escaped(strings, found, offsets, escaped, kinds[kinds < _FOREIGN])
+    quoted = _quoted(strings)
+    if not len(single):
+        return (quoted,)
     mask = np.zeros(len(strings), np.bool_)
-    mask[rows] = True
-    texts = [orjson.dumps(shown_text(text)) for text in strings.take(pa.array(rows)).to_pylist()]
-    return pc.replace_with_mask(quoted, pa.array(mask), pa.array(texts, pa.binary()))
+    mask[single] = True
+    texts = [orjson.dumps(shown_text(bytes(text[offsets[row] : offsets[row + 1]]))) for row in single.tolist()]
+    return (pc.replace_with_mask(quoted, pa.array(mask), pa.array(texts, pa.binary())),)
+
+
+def _quoted(strings: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.fill_null(pc.binary_join_element_wise(b'"', strings, b'"', b""), b"null")
+
+
+def _escaped(strings: pa.BinaryArray, found: Bytes8, offsets: Ints, at: Ints, kinds: Any) -> pa.BinaryArray:
+    """The strings with a backslash before each byte at these places, which becomes the letter of its kind."""
+    to = at + np.arange(len(at))
+    text = np.empty(len(found) + len(at), np.uint8)
+    kept = np.ones(len(text), np.bool_)
+    kept[to] = False
+    text[kept] = found
+    text[to], text[to + 1] = _BACKSLASH, np.frombuffer(_LETTERS, np.uint8)[kinds]
+    moved = offsets + np.searchsorted(at, offsets)
+    buffers = [strings.buffers()[0], pa.py_buffer(moved.astype(np.int32)), pa.py_buffer(text)]
+    escaped: Any = pa.Array.from_buffers(pa.binary(), len(strings), buffers)
+    return escaped
+
+
+def _rows_of(at: Ints, offsets: Ints) -> Ints:
+    """The strings in which any of the places lies."""
+    return np.flatnonzero(np.diff(np.searchsorted(at, offsets)))
+
+
+def _is_utf8(strings: Any) -> bool:
+    try:
+        strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 @cache
-def _special() -> Any:
-    """Which bytes need more than quotes around them."""
-    table = np.zeros(256, np.uint8)
-    table[:0x20] = table[0x7F:] = table[[0x22, 0x5C]] = 1
+def _escapes() -> Any:
+    """Of each byte what it needs in JSON: the number of its letter after a backslash, or a look at the whole string."""
+    table = np.full(256, _FOREIGN, np.uint8)
+    table[:0x20] = table[0x7F] = _CONTROL
+    table[list(_LETTERED)] = np.arange(len(_LETTERED))
     return table
 
 
-def _headers(records: Records) -> Any:
+def _offsets_of(lines: Any) -> Ints:
+    """Where each string begins in what :func:`_bytes_of` gives, and where the last one ends."""
+    found = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1, lines.offset * 4).astype(np.int64)
+    return found - found[0]
+
+
+def _bytes_of(lines: Any) -> memoryview:
+    """The strings of an array end to end."""
+    data = lines.buffers()[2]
+    if data is None or not len(lines):
+        return memoryview(b"")
+    offsets = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1, lines.offset * 4)
+    return memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+
+
+def _headers(records: Records) -> Cell:
     if not len(records.headers):
         return b"[]"
     found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,24 +85,29 @@ class SegmentDump:
             yield finding.row()
             finding = next(findings, None)
 
-    def parts(self, partition: Partition | None, file: LogFile) -> Iterator[Part]:
+    def parts(
+        self, partition: Partition | None, file: LogFile, start: int = 0, stop: int | None = None
+    ) -> Iterator[Part]:
         """What is to be shown of one file, window by window.
+
+        Args:
+            start, stop: the batches and damage that begin among these bytes; ``stop`` None: to the end.
 
         Raises:
             OSError: it cannot be read.
         """
-        done = 0
+        done, end = start, file.size if stop is None else stop
         source = file.open()
         try:
-            for block in scan(source, extent_of(file)):
+            for block in scan(source, replace(extent_of(file), start=start, stop=stop)):
                 for piece in _pieces(block):
                     yield self.part(partition, piece)
-                passed = block.start + len(block.data)
+                passed = min(block.start + len(block.data), end)
                 self.advance(max(passed - done, 0))
                 done = max(passed, done)
         finally:
             source.close()
-        self.advance(max(file.size - done, 0))
+        self.advance(max(end - done, 0))
 
     def part(self, partition: Partition | None, block: Block) -> Part:
         """The chosen batches and records of a block, with its findings."""
