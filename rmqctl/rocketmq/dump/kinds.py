@@ -13,6 +13,7 @@ from formats.rocketmq.message import Magic
 from formats.rocketmq.timer import UNIT_SIZE, WHEEL_SLOTS, TimerWheelSlot
 from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.log.measure import MAX_RECORD, PEEK, candidates
+from rmqctl.rocketmq.log.record import physical_of
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.store.files import FileKind, is_offset
 
@@ -68,7 +69,7 @@ def first_offset(source: ByteSource) -> int:
     """Physical offset of the first byte of a log file, as its first readable record states it; 0 without one."""
     data = np.frombuffer(source.read_at(0, _SEARCHED), np.uint8)
     for at in candidates(data)[:1].tolist() if len(data) >= PEEK else []:
-        return max(int.from_bytes(data[at + 28 : at + 36].tobytes(), "big", signed=True) - at, 0)
+        return max(physical_of(data[at : at + PEEK].tobytes()) - at, 0)
     return 0
 
 

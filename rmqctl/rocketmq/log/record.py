@@ -55,18 +55,30 @@ def head_offset(name: str, variant: int) -> int:
 MAGIC_AT, SYS_FLAG_AT = head_offset("magic", 0), head_offset("sys_flag", 0)
 QUEUE_OFFSET_AT, PHYSICAL_AT = head_offset("queue_offset", 0), head_offset("physical_offset", 0)
 """Offsets of header fields that lie at the same place in all layouts: those before the hosts."""
+MAGIC_SPAN, CRC_SPAN, FLAGS_SPAN = (slice(at, at + 4) for at in (MAGIC_AT, head_offset("body_crc", 0), SYS_FLAG_AT))
 HEAD_SEEN = SYS_FLAG_AT + 4
 """Bytes of a record that show its layout."""
 
 
 def magic_of(head: bytes | bytearray) -> int:
     """Return the MAGICCODE of what begins with these bytes."""
-    return int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)
+    return int.from_bytes(head[MAGIC_SPAN], "big", signed=True)
 
 
 def flags_of(head: bytes | bytearray) -> int:
     """Return the SYSFLAG of the record that begins with these bytes, at least :data:`HEAD_SEEN`."""
-    return int.from_bytes(head[SYS_FLAG_AT:HEAD_SEEN], "big")
+    return int.from_bytes(head[FLAGS_SPAN], "big")
+
+
+def physical_of(head: bytes | bytearray) -> int:
+    """Return the PHYSICALOFFSET of the record that begins with these bytes."""
+    return int.from_bytes(head[PHYSICAL_AT : PHYSICAL_AT + 8], "big", signed=True)
+
+
+def likely_variant(head: bytes | bytearray) -> int:
+    """Return the variant of a record whose magic may be damaged: its last byte alone tells V1 and V2 apart."""
+    is_v2 = head[MAGIC_SPAN.stop - 1] == int(Magic.MESSAGE_V2) & 0xFF
+    return flags_of(head) >> HOST_SHIFT & 3 | (4 if is_v2 else 0)
 
 
 # --- bodies as the consumer sees them ---------------------------------------------------------------

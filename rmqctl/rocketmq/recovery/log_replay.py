@@ -27,7 +27,7 @@ from rmqctl.rocketmq.log.block import Block, head_sizes
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.crc import MASK, body_crcs, crc32
 from rmqctl.rocketmq.log.measure import Flags
-from rmqctl.rocketmq.log.record import HOST_SHIFT
+from rmqctl.rocketmq.log.record import flags_of, likely_variant, magic_of, physical_of
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.recovery.rules import RecoveryRules, Start
 from rmqctl.rocketmq.store.files import StoreFile
@@ -275,17 +275,17 @@ def _suits_database(file: StoreFile, known: Known) -> bool:
 
 def _matches_time(source: ByteSource, rules: RecoveryRules, known: Known) -> bool:
     head = source.read_at(0, _HEAD)
-    magic = int.from_bytes(head[4:8], "big", signed=True)
+    magic = magic_of(head)
     if magic != Magic.MESSAGE_V1 and not (magic == Magic.MESSAGE_V2 and rules.known_v2):
         return False
     if known.rocksdb:
-        return int.from_bytes(head[28:36], "big", signed=True) <= known.queues_end
+        return physical_of(head) <= known.queues_end
     stored = _store_time(head, rules)
     return stored != 0 and stored <= (known.min_timestamp_index if known.index_safe else known.min_timestamp)
 
 
 def _store_time(head: bytes, rules: RecoveryRules) -> int:
-    wide = rules.known_v6 and int.from_bytes(head[36:40], "big") & SysFlag.BORN_HOST_V6
+    wide = rules.known_v6 and flags_of(head) & SysFlag.BORN_HOST_V6
     at = _OLD_STORE_TIME_AT + (12 if wide else 0)
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
@@ -297,7 +297,7 @@ def _matches_validated(
     if check_at(source, 0, file.size, rules, body=known.body).verdict is not Verdict.RECORD:
         return False
     head = source.read_at(0, _HEAD)
-    physical, stored = int.from_bytes(head[28:36], "big", signed=True), _store_time(head, rules)
+    physical, stored = physical_of(head), _store_time(head, rules)
     if stored == 0 or (known.index_safe and stored > known.checkpoint["index_msg_timestamp"]):
         return False
     logics = known.checkpoint["logics_physical_offset"]
@@ -448,9 +448,8 @@ def _single(record: bytes, file: StoreFile, position: int, rules: RecoveryRules)
 
     To a release that knows no IPv6 the host bits of SYSFLAG mean nothing.
     """
-    v2, hosts = record[7] == 0xAB, int.from_bytes(record[36:40], "big") >> HOST_SHIFT & 3
-    hosts = hosts if rules.known_v6 else 0
-    variant, text = hosts | (_V2 if v2 else 0), 2 if v2 else 1
+    variant = likely_variant(record) if rules.known_v6 else likely_variant(record) & _V2
+    text = 2 if variant & _V2 else 1
     head = int(head_sizes()[variant])
     body = max(int.from_bytes(record[head - 4 : head], "big", signed=True), 0)
     topic = int.from_bytes(record[head + body : head + body + text], "big")

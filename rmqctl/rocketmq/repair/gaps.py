@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from formats.layout import plan_of
+from formats.rocketmq.dledger import DLedgerEntry
 from formats.rocketmq.message import Magic
 from rmqctl.repair.edits import Step
 from rmqctl.rocketmq.log.crc import SIZE
@@ -24,6 +26,8 @@ from rmqctl.rocketmq.repair.mending import Mending, left
 from rmqctl.rocketmq.repair.placeholder import Setting, blank, filler, placeholder
 from rmqctl.rocketmq.repair.queue_references import LIGHT_QUEUE, Claim
 from rmqctl.text import number_of
+
+_ENTRY = plan_of(DLedgerEntry)
 
 
 class Loose:
@@ -284,7 +288,8 @@ class GapMender:
         at, lead = gap.begin, gap.file.lead
         while at < gap.end:
             header = self.mending.log.read(at, lead)
-            size, place = int.from_bytes(header[4:8], "big"), int.from_bytes(header[24:32], "big")
+            entry = _ENTRY.unpack_from(header)[0] if len(header) == lead else {"size": 0, "position": -1}
+            size, place = entry["size"], entry["position"]
             if place != at or not lead + SMALLEST <= size <= gap.end - at:
                 return []
             own = [c for c in self.mending.claims.at(at + lead) if c.size == size - lead]

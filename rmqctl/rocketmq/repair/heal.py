@@ -28,7 +28,20 @@ from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, 
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
-from rmqctl.rocketmq.log.record import COMPRESSIONS, HOST_SHIFT, SMALLEST, head_offset, variant_of, why_not_inflated
+from rmqctl.rocketmq.log.record import (
+    COMPRESSIONS,
+    CRC_SPAN,
+    FLAGS_SPAN,
+    HOST_SHIFT,
+    MAGIC_SPAN,
+    SMALLEST,
+    flags_of,
+    head_offset,
+    likely_variant,
+    magic_of,
+    variant_of,
+    why_not_inflated,
+)
 from rmqctl.rocketmq.repair.queue_references import Claim
 from rmqctl.text import number_of
 
@@ -91,7 +104,7 @@ def layouts(raw: bytes, topic: bytes | None) -> Iterator[Layout]:
 
 def _variants(raw: bytes, topic: bytes | None) -> Iterator[tuple[int, tuple[str, ...]]]:
     """All layout variants with the fields that would have to be corrected for them."""
-    magic, flags = int.from_bytes(raw[4:8], "big", signed=True), int.from_bytes(raw[36:40], "big")
+    magic, flags = magic_of(raw), flags_of(raw)
     for v2 in (0, 4):
         if topic is not None and (len(topic) > 127) != bool(v2):
             continue
@@ -188,14 +201,9 @@ class Mended:
     is_exact: bool
 
 
-def layout_variant(raw: bytes) -> int:
-    """Number of the layout variant of a whole record."""
-    return (int.from_bytes(raw[36:40], "big") >> 4 & 3) | (4 if raw[7] == 0xAB else 0)
-
-
 def mend_ports(raw: bytes) -> Mended:
     """Ports of hosts made such that a client can decode the record: their upper two bytes are always zero."""
-    variant = variant_of(*(int.from_bytes(raw[at : at + 4], "big", signed=True) for at in (4, _AT)))
+    variant = variant_of(magic_of(raw), flags_of(raw))
     record = bytearray(raw)
     for at in (head_offset(name, variant or 0) for name in ("born_port", "store_port")):
         record[at : at + 2] = bytes(2)
@@ -282,7 +290,7 @@ def _in_record(raw: bytes) -> list[Mended]:
     for i, bits in enumerate(found.correction.pattern):
         record[at + i] ^= bits
     fields = decode_record(raw)[0]
-    body_at = int(head_sizes()[layout_variant(raw)])
+    body_at = int(head_sizes()[likely_variant(raw)])
     if body_at <= at + len(found.correction.pattern) - 1 and at < body_at + len(fields["body"]):
         return []  # the body has a CRC of its own, and that one fits
     return [
@@ -292,14 +300,14 @@ def _in_record(raw: bytes) -> list[Mended]:
 
 def with_store_time(raw: bytes, time: int) -> bytes:
     """The record with another STORETIMESTAMP, in ms."""
-    at = int(head_offsets("store_timestamp")[layout_variant(raw)])
+    at = int(head_offsets("store_timestamp")[likely_variant(raw)])
     return resealed(raw[:at] + struct.pack(">q", time) + raw[at + 8 :])
 
 
 # --- sysflag of a record whose body is sound --------------------------------------------------------
 
 
-_AT, _COMPRESSED, _TYPE_SHIFT = 36, int(SysFlag.COMPRESSED), 8
+_COMPRESSED, _TYPE_SHIFT = int(SysFlag.COMPRESSED), 8
 _TYPES = 0x7
 _TYPE = _TYPES << _TYPE_SHIFT
 KNOWN_FLAGS = 0x7FF
@@ -314,7 +322,7 @@ def mend_compression(raw: bytes, usual: Mapping[int, int] | None = None) -> Mend
     Args:
         usual: how many records of the store name each compression type; of two types of one codec the commoner counts.
     """
-    flags, body = int.from_bytes(raw[_AT : _AT + 4], "big"), decode_record(raw)[0]["body"]
+    flags, body = flags_of(raw), decode_record(raw)[0]["body"]
     counts = usual or {}
     if not flags & _COMPRESSED:
         if not body or why_not_inflated(body, flags | _COMPRESSED):
@@ -340,7 +348,7 @@ def _distance(number: int, flags: int) -> int:
 
 
 def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:
-    record = raw[:_AT] + flags.to_bytes(4, "big") + raw[_AT + 4 :]
+    record = raw[: FLAGS_SPAN.start] + flags.to_bytes(4, "big") + raw[FLAGS_SPAN.stop :]
     return Mended(resealed(record), what, why, is_exact=False)
 
 
@@ -412,7 +420,7 @@ def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) ->
     record, fields = bytearray(raw), list(layout.changed)
     _put(record, fields, "TOTALSIZE", 0, struct.pack(">i", len(raw)))
     magic = Magic.MESSAGE_V2 if layout.variant >> 2 else Magic.MESSAGE_V1
-    record[4:8] = struct.pack(">i", magic)
+    record[MAGIC_SPAN] = struct.pack(">i", magic)
     record[layout.body_at - 4 : layout.body_at] = struct.pack(">i", layout.body_size)
     record[layout.topic_at - layout.text : layout.topic_at] = layout.topic_size.to_bytes(layout.text, "big")
     record[layout.properties_at - 2 : layout.properties_at] = struct.pack(">h", layout.properties_size)
@@ -462,7 +470,7 @@ def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis |
         exact: the body must fit as it is, because its place or length is a guess: two guesses do not prove each other.
     """
     body = bytes(record[layout.body_at : layout.body_at + layout.body_size])
-    stored = int.from_bytes(record[8:12], "big")
+    stored = int.from_bytes(record[CRC_SPAN], "big")
     if stored == crc32(body) & MASK:
         return Diagnosis(0, 0, None) if body or not exact else None
     if exact:
@@ -470,7 +478,7 @@ def prove_body(record: bytearray, layout: Layout, *, exact: bool) -> Diagnosis |
     found = diagnose(body, stored, BODY_CRC)
     if found.correction is None:
         return None
-    at = 8 if found.correction.at < 0 else layout.body_at + found.correction.at
+    at = CRC_SPAN.start if found.correction.at < 0 else layout.body_at + found.correction.at
     for i, bits in enumerate(found.correction.pattern):
         record[at + i] ^= bits
     return found
@@ -482,7 +490,7 @@ def set_flags(record: bytearray, layout: Layout) -> None:
     Compression shows in the body, an inner batch has INNER_NUM, a committed message
     PREPAREDTRANSACTIONOFFSET; clients set no further bit.
     """
-    stated, hosts = int.from_bytes(record[36:40], "big"), (layout.variant & 3) << HOST_SHIFT
+    stated, hosts = flags_of(record), (layout.variant & 3) << HOST_SHIFT
     body = bytes(record[layout.body_at : layout.body_at + layout.body_size])
     names = {name for name, _ in split_properties(bytes(record[layout.properties_at :]))}
     prepared = int.from_bytes(record[layout.body_at - 12 : layout.body_at - 4], "big", signed=True)
@@ -491,7 +499,7 @@ def set_flags(record: bytearray, layout: Layout) -> None:
         flags |= int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
     if prepared > 0 and b"TRAN_MSG" in names:
         flags |= _COMMIT
-    record[36:40] = flags.to_bytes(4, "big")
+    record[FLAGS_SPAN] = flags.to_bytes(4, "big")
 
 
 def _compression(stated: int, body: bytes) -> int:

@@ -18,7 +18,7 @@ from rmqctl.repair.edits import Edit, Overwrite, Step, changes, zeroed
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.commitlog import FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
-from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.log.record import HEAD_SEEN, LogReader, magic_of
 from rmqctl.rocketmq.repair.damage import LogDamage
 from rmqctl.rocketmq.repair.queue_references import Claims
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -106,7 +106,7 @@ def _is_sound(data: bytes, begin: int) -> bool:
     """Whether records, each at the place it states and with a right body CRC, fill the bytes exactly."""
     at = 0
     while at < len(data):
-        if int.from_bytes(data[at + 4 : at + 8], "big", signed=True) == Magic.BLANK:
+        if magic_of(data[at : at + HEAD_SEEN]) == Magic.BLANK:
             return int.from_bytes(data[at : at + 4], "big") == len(data) - at
         try:
             fields, after = decode_record(data, at)

@@ -30,7 +30,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_STORE_TIME,
 )
 from rmqctl.rocketmq.log.crc import MASK, SIZE, crc32
-from rmqctl.rocketmq.log.record import SMALLEST, LogReader
+from rmqctl.rocketmq.log.record import CRC_SPAN, SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.repair.damage import SOURCE, Gap, setting_of
 from rmqctl.rocketmq.repair.heal import (
     Mended,
@@ -270,7 +270,7 @@ class RecordMender:
 
     def _is_copy(self, physical: int, raw: bytes) -> bool:
         """Whether the last record of the log is an old one whose original lies where it says."""
-        stated, log = int.from_bytes(raw[28:36], "big", signed=True), self.mending.log
+        stated, log = physical_of(raw), self.mending.log
         return physical + len(raw) == self.mending.damage.end and stated != physical and log.record(stated) == raw
 
     # --- what the body CRC does not cover -----------------------------------------------------------
@@ -347,7 +347,7 @@ class RecordMender:
         why = f"{bad.message}: no single correction explains it"
         if self.mending.body_damage is BodyDamage.ACCEPT:
             right = (crc32(decode_record(raw)[0]["body"]) & MASK).to_bytes(4, "big")
-            record: bytes | None = raw[:8] + right + raw[12:]
+            record: bytes | None = raw[: CRC_SPAN.start] + right + raw[CRC_SPAN.stop :]
             what = f"accept the body at {physical} as it is: new CRC"
         else:
             record, what = _bodiless(physical, raw), f"replace the body of the record at {physical} by a placeholder"
