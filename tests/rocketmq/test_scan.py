@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import golden
-from formats.rocketmq.message import decode_record, encode_record
+from formats.rocketmq.message import Magic, SysFlag, decode_record, encode_record
 from rmqctl.files.local import BytesSource, LocalFile
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.log import chain
@@ -23,6 +23,7 @@ from rmqctl.rocketmq.log.commitlog import FileContext, resume_state
 from rmqctl.rocketmq.log.measure import PEEK, is_message_magic, measure, records_from
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.files import StoreFile
+from tests.rocketmq.log_files import record
 
 BASE = 131072
 Event = tuple[Any, ...]
@@ -318,8 +319,11 @@ def test_what_a_split_resumes_from_lies_far_in_front(tmp_path: Path) -> None:
 # --- records followed from size to size, against the search ---------------------------------------------
 
 
+V6 = {"sys_flag": int(SysFlag.BORN_HOST_V6), "born_ip": bytes(15) + b"\1"}
+
+
 def long_log(seed: int, size: int, most: int, *, nested: bool = True) -> bytes:
-    """Sound records with bodies of up to ``most`` bytes.
+    """Sound records with bodies of up to ``most`` bytes; of odd seeds some have other layouts.
 
     Args:
         nested: in some bodies lies a whole record that says it lies there.
@@ -328,6 +332,12 @@ def long_log(seed: int, size: int, most: int, *, nested: bool = True) -> bytes:
     while len(out) < size:
         body = chance.randrange(most)
         one = bytearray(sound(len(out), body))
+        if seed % 2 and chance.random() < 0.2:
+            fields = record(
+                magic=int(chance.choice([Magic.MESSAGE_V1, Magic.MESSAGE_V2])), body=bytes(body),
+                physical_offset=BASE + len(out), **chance.choice([{}, V6]),
+            )  # fmt: skip
+            one = bytearray(encode_record(fields))
         if nested and body > 200 and chance.random() < 0.2:
             one[88 : 88 + 97] = sound(len(out) + 88, 5)
         out += one

@@ -102,6 +102,20 @@ def gather(data: Bytes8, at: Ints, dtype: str | np.dtype[Any]) -> npt.NDArray[An
 
 
 @cache
+def head_layout() -> np.dtype[Any]:
+    """Return the type of a fixed header in the first layout (V1, hosts of IPv4), as stored."""
+    return plan_of_variant(0).runs[0].dtype
+
+
+def copied_heads(data: Bytes8, at: Ints) -> npt.NDArray[Any]:
+    """Return copies of the fixed headers at ``at``, in the first layout; each must end inside ``data``."""
+    layout = head_layout()
+    windows = np.ndarray((max(len(data) - layout.itemsize + 1, 0),), f"V{layout.itemsize}", data, 0, (1,))
+    heads: npt.NDArray[Any] = windows[at].view(layout)
+    return heads
+
+
+@cache
 def _byte_orders(dtype: str | np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Return a type as stored, and the same in this machine's byte order."""
     stored = np.dtype(dtype)
@@ -122,6 +136,7 @@ class Block:
         at: where each record starts in ``data``, shape (n,).
         variant: number of the layout variant of each record, shape (n,).
         total_size, body_size, topic_size, properties_size: bytes, shape (n,).
+        heads: copies of the fixed headers, where all have the first layout and more than a few fields were asked for.
         gaps, blanks: what else was met; positions in the file, interleaved with the records.
     """
 
@@ -139,7 +154,7 @@ class Block:
     blanks: list[Blank] = field(default_factory=list)
     _columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     _has_one_layout: bool | None = None
-    _heads: npt.NDArray[Any] | None = None
+    heads: npt.NDArray[Any] | None = None
 
     @staticmethod
     def empty(file: str, base: int, start: int, gaps: list[Gap]) -> Block:
@@ -180,10 +195,10 @@ class Block:
         column = self._columns.get(name)
         if column is None:
             offset = self._in_all(head_offsets(name))
-            if len(self._columns) < _FEW or not self._has_one_layout:
+            if not self._has_one_layout or (self.heads is None and len(self._columns) < _FEW):
                 column = gather(self.data, self.at + offset, _numpy_type(name))
             else:
-                column = self._copied_heads()[name]
+                column = self._all_heads()[name]
                 column = column.astype(column.dtype.newbyteorder("="))
             self._columns[name] = column
         return column
@@ -194,13 +209,11 @@ class Block:
             self._has_one_layout = len(self.variant) > 0 and not self.variant.any()
         return int(table[0]) if self._has_one_layout else table[self.variant]
 
-    def _copied_heads(self) -> npt.NDArray[Any]:
+    def _all_heads(self) -> npt.NDArray[Any]:
         """Return the fixed headers of the records, which all have the first layout, end to end: made once."""
-        if self._heads is None:
-            layout = plan_of_variant(0).runs[0].dtype
-            windows = np.ndarray((len(self.data) - layout.itemsize + 1,), f"V{layout.itemsize}", self.data, 0, (1,))
-            self._heads = windows[self.at].view(layout)
-        return self._heads
+        if self.heads is None:
+            self.heads = copied_heads(self.data, self.at)
+        return self.heads
 
     def raw(self, index: int) -> bytes:
         """Return the bytes of one record, copied."""
@@ -233,4 +246,5 @@ class Block:
             self.gaps,
             self.blanks,
             {name: column[keep] for name, column in self._columns.items()},
+            heads=self.heads[keep] if self.heads is not None and isinstance(keep, slice) else None,
         )

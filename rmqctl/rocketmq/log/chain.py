@@ -53,8 +53,9 @@ class Step:
         """Return the records as a block over ``data``."""
         m = Measured.concatenate(self.parts)
         return Block(
-            file, base, start, data, m.at, m.variant, m.total_size, m.body_size, m.topic_size, m.properties_size
-        )
+            file, base, start, data, m.at, m.variant, m.total_size, m.body_size, m.topic_size, m.properties_size,
+            heads=m.heads,
+        )  # fmt: skip
 
 
 class Chain:

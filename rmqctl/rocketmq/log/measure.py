@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.message import Magic
-from rmqctl.rocketmq.log.block import Bytes8, Ints, by_variant, gather, head_offsets, head_sizes
+from rmqctl.rocketmq.log.block import (
+    Bytes8,
+    Ints,
+    by_variant,
+    copied_heads,
+    gather,
+    head_layout,
+    head_offsets,
+    head_sizes,
+)
 from rmqctl.rocketmq.log.record import HOST_SHIFT
 
 Flags = npt.NDArray[np.bool_]
@@ -23,6 +32,7 @@ _V1 = int(Magic.MESSAGE_V1) & 0xFFFFFFFF
 _V2 = int(Magic.MESSAGE_V2) & 0xFFFFFFFF
 _EVEN, _ODD = np.frombuffer(_V1.to_bytes(4, "big")[:2] + _V1.to_bytes(4, "big")[1:3], np.uint16)
 _MAGIC_AT = 4
+_HOSTS = 3 << HOST_SHIFT
 _TEXT_SIZES = np.array([1, 1, 1, 1, 2, 2, 2, 2], np.int64)
 PEEK = 40
 """Bytes from the start of a record that settle its layout: TOTALSIZE to SYSFLAG."""
@@ -39,6 +49,7 @@ class Measured:
     Attributes:
         whole: the window holds the record to its end and every length adds up.
         needs: bytes from ``at`` that a window must hold to decide, 0 where it is decided already.
+        heads: copies of the fixed headers, where they were made and all have the first layout; else None.
     """
 
     at: Ints
@@ -49,10 +60,13 @@ class Measured:
     properties_size: Ints
     whole: Flags
     needs: Ints
+    heads: npt.NDArray[Any] | None = None
 
     def take(self, keep: Any) -> Measured:
         """Return the same columns for a slice, an index array or a boolean array."""
-        return Measured(*(getattr(self, name)[keep] for name in _COLUMNS))
+        found = Measured(*(getattr(self, name)[keep] for name in _COLUMNS))
+        found.heads = None if self.heads is None else self.heads[keep]
+        return found
 
     def physical_shifts(self, data: Bytes8, origin: int) -> Ints:
         """Return what each record says of its position, less where it is; ``origin`` is that of ``data[0]``."""
@@ -65,12 +79,17 @@ class Measured:
         if len(parts) == 1:
             return parts[0]
         if not parts:
-            none = np.zeros(0, np.int64)
-            return Measured(none, none, none, none, none, none, none.astype(bool), none)
+            return nothing_measured()
         return Measured(*(np.concatenate([getattr(p, name) for p in parts]) for name in _COLUMNS))
 
 
-_COLUMNS = tuple(f.name for f in fields(Measured))
+_COLUMNS = tuple(f.name for f in fields(Measured) if f.name != "heads")
+
+
+def nothing_measured() -> Measured:
+    """Return the lengths of no record."""
+    none = np.zeros(0, np.int64)
+    return Measured(none, none, none, none, none, none, none.astype(bool), none)
 
 
 def records_at(
@@ -115,13 +134,18 @@ def records_from(data: Bytes8, first: int, origin: int, limit: int, usual: int) 
         limit: bytes from the start of ``data`` to the end of the file.
         usual: bytes that a record has about; long ones are followed one by one.
     """
-    end = len(data) - PEEK + 1
+    end = len(data) - head_layout().itemsize + 1
+    if first >= end:
+        return nothing_measured(), nothing_measured()
     stretch = _STRETCH * usual
     alone = usual >= _LONG or end - first < _LEAST * stretch
     at = _one_by_one(data, first, end) if alone else _side_by_side(data, first, end, origin, stretch)
-    stated = gather(data, at + int(head_offsets("physical_offset")[0]), ">i8") == at + origin
-    at = at[: _first_false(stated & is_message_magic(gather(data, at + _MAGIC_AT, ">u4")))]
-    found = measure(data, at, limit)
+    heads = copied_heads(data, at)
+    magics = heads["magic"].astype(np.uint32)
+    count = _first_false((heads["physical_offset"] == at + origin) & is_message_magic(magics))
+    at, heads, magics = at[:count], heads[:count], magics[:count]
+    alike = not (magics != _V1).any() and not (heads["sys_flag"] & _HOSTS).any()
+    found = measure(data, at, limit, heads if alike else None)
     follows = np.append(at[:-1] + found.total_size[:-1] == at[1:], True) & found.whole
     count = _first_false(follows)
     count += count < len(at) and bool(found.whole[count])
@@ -203,20 +227,21 @@ def is_message_magic(magic: npt.NDArray[np.uint32]) -> Flags:
     return (magic == _V1) | (magic == _V2)
 
 
-def measure(data: Bytes8, at: Ints, limit: int) -> Measured:
+def measure(data: Bytes8, at: Ints, limit: int, heads: npt.NDArray[Any] | None = None) -> Measured:
     """Lengths of the records at ``at``, each with a message magic and ``PEEK`` bytes inside ``data``.
 
     Args:
         limit: bytes from the start of ``data`` to the end of the file; no record crosses it.
+        heads: their fixed headers, where they are known and all have the first layout.
     """
-    total = gather(data, at, ">i4").astype(np.int64)
-    variant = _variants(data, at)
+    total = (heads["total_size"] if heads is not None else gather(data, at, ">i4")).astype(np.int64)
+    variant = np.zeros(len(at), np.int64) if heads is not None else _variants(data, at)
     head = by_variant(head_sizes(), variant)
     text = by_variant(_TEXT_SIZES, variant)
     fits = (total >= head + text + 2) & (at + total <= limit) & (total <= MAX_RECORD)
     seen = fits & (at + head <= len(data))
     needs = np.where(fits & ~seen, head, 0)
-    body = _at_or(data, at + head - 4, ">i4", seen, -1)
+    body = _at_or(data, at + head - 4, ">i4", seen, -1) if heads is None else heads["body"].astype(np.int64)
     sane = seen & (body >= 0) & (head + body + text + 2 <= total)
     inside = sane & (at + total <= len(data))
     needs = np.where(sane & ~inside, total, needs)
@@ -227,7 +252,7 @@ def measure(data: Bytes8, at: Ints, limit: int) -> Measured:
     named = inside & (topic >= 0) & (head + body + text + topic + 2 <= total)
     properties = _at_or(data, topic_at + text + topic, ">i2", named, -1)
     whole = named & (properties >= 0) & (head + body + text + topic + 2 + properties == total)
-    return Measured(at, variant, total, body, topic, properties, whole, needs)
+    return Measured(at, variant, total, body, topic, properties, whole, needs, heads)
 
 
 def _variants(data: Bytes8, at: Ints) -> Ints:
@@ -242,7 +267,9 @@ def _at_or(data: Bytes8, at: Ints, dtype: str, where: Flags, otherwise: int) -> 
     if where.all():
         return gather(data, at, dtype).astype(np.int64, copy=False)
     values = np.full(len(at), otherwise, np.int64)
-    values[where] = gather(data, at[where], dtype)
+    count = int(np.count_nonzero(where))
+    rows = slice(count) if where[:count].all() else where
+    values[rows] = gather(data, at[rows], dtype)
     return values
 
 

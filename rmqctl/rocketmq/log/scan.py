@@ -23,7 +23,10 @@ from rmqctl.rocketmq.log.measure import PEEK, records_at
 
 WINDOW = 4 << 20
 """Bytes read at a time: small enough to stay in the processor's cache between the passes."""
+_BEYOND = 64 << 10
+"""Bytes read behind the end of a split: most records that cross it end there."""
 _PAGE = 32 << 10
+_HUGE = 2 << 20
 _LOOK_BACK = (1 << 16, 1 << 20, 8 << 20)
 
 
@@ -69,14 +72,15 @@ class _Scan:
         self.size = source.size() if extent.size is None else extent.size
         self.stop = self.size if extent.stop is None else min(extent.stop, self.size)
         self.chain = Chain(extent.base, self.size, extent.lead, self._peek)
-        self._buffer = bytearray(0)
+        self._buffer = np.empty(0, np.uint8)
         self._last_data = 0
         self._page = -1, b""
 
     def run(self) -> Iterator[Block]:
         if self._is_beyond_data():
             return
-        position, need = self._first_position(), self.window
+        position = self._first_position()
+        need = self._usual(position)
         while self._goes_on(position):
             data = self._read(position, need)
             if len(data) < min(need, self.size - position):
@@ -112,18 +116,28 @@ class _Scan:
         return start
 
     def _first_record(self, begin: int, end: int) -> int | None:
-        data = self._read(begin, end - begin + self.window)
-        found = records_at(data, begin, self.extent.base, self.size - begin, self.extent.lead)
-        starts = found.at[found.whole] + (begin - self.extent.lead)
-        return int(starts[0]) if len(starts) and starts[0] < end else None
+        """Return where the first sound record between two places begins; a little more is mostly enough to see."""
+        for more in sorted({min(_BEYOND, self.window), self.window}):
+            data = self._read(begin, end - begin + more)
+            found = records_at(data, begin, self.extent.base, self.size - begin, self.extent.lead)
+            starts = found.at[found.whole]
+            if len(starts) and (more == self.window or not found.needs[found.at < starts[0]].any()):
+                first = int(starts[0]) + begin - self.extent.lead
+                return first if first < end else None
+        return None
+
+    def _usual(self, position: int) -> int:
+        """Bytes of a window that begins at a place, where no record needs more."""
+        left = self.stop - position
+        return min(self.window, left + _BEYOND) if left > 0 else self.window
 
     def _read(self, position: int, need: int) -> Bytes8:
         """Return a window of up to ``need`` bytes in the buffer that all windows share."""
         need = min(need, self.size - position)
         if len(self._buffer) < need:
-            self._buffer = bytearray(need)
-        got = self.source.read_into(position, memoryview(self._buffer)[:need])
-        return np.frombuffer(self._buffer, np.uint8, got)
+            self._buffer = _room(need)
+        got = self.source.read_into(position, memoryview(self._buffer.data)[:need])
+        return self._buffer[:got]
 
     def _peek(self, position: int, size: int) -> bytes:
         """Return a few bytes anywhere in the file; the page that holds them is kept, as the next often lie in it."""
@@ -138,11 +152,11 @@ class _Scan:
         """Where the next window begins and how many bytes it needs; zeros are passed without reading holes."""
         after = position + step.after
         if self.chain.gap is None:
-            return after, max(step.need, self.window)
+            return after, max(step.need, self._usual(after))
         self._note_data(data, position)
         if step.need == 0 and not data[step.after :].any():
             after = max(after, self._next_data(position + len(data)) - PEEK)
-        return after, max(step.need, self.window)
+        return after, max(step.need, self._usual(after))
 
     def _note_data(self, data: Bytes8, position: int) -> None:
         end = len(data)
@@ -190,6 +204,15 @@ class _Scan:
         if last < self.size:
             gaps.append(Gap(last, self.size, GapKind.ZERO_TAIL, f"{self.size - last} bytes never written"))
         yield Block.empty(self.extent.file, self.extent.base, gap.position, gaps)
+
+
+def _room(size: int) -> Bytes8:
+    """Return a buffer; one as large as a usual window lies in huge pages where the system has them."""
+    if size < _HUGE:
+        return np.empty(size, np.uint8)
+    room = np.empty(size + _HUGE, np.uint8)
+    start = -room.ctypes.data % _HUGE
+    return room[start : start + size]
 
 
 __all__ = ["WINDOW", "Blank", "Block", "Extent", "Gap", "GapKind", "scan"]
