@@ -156,6 +156,10 @@ _KAFKA = (
     click.option("--level", type=int, help="Kafka: level of the codec.  [default: that of the Java client]"),
     click.option("--batch-size", type=Size(), help="Kafka: bytes of a batch (batch.size).  [default: 16K]"),
     click.option("--idempotent", is_flag=True, help="Kafka: with a producer id and sequences."),
+    click.option(
+        "--transactional-id",
+        help="Kafka: whose transaction; what it left open is aborted first, as clients do.  [default: rmqctl]",
+    ),
     click.option("--tombstone", is_flag=True, help="Kafka: values are null, which deletes the keys."),
     click.option("--compact", is_flag=True, help="Kafka: new topics are compacted; in the end all such are cleaned."),
 )

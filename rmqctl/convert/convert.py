@@ -103,6 +103,6 @@ def _sentences(result: Conversion) -> Iterator[str]:
         f"{number_of(s['messages'], 'message')} of {number_of(s['queues'], 'queue')} and offsets of "
         f"{number_of(s['groups'], 'consumer group')} written to {s['into']}"
     )
-    for count, sentence in result.no_twin.values():
+    for _, count, sentence in result.without_twin():
         yield f"  {count:,} {sentence}"
     yield f"next: rmqctl verify {s['into']}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rmqctl.findings import Finding
 from rmqctl.release import Release
 
 Advance = Callable[[int], object]
+_CHOICE = re.compile(r"\[([^|\]]*)\|([^\]]*)\]")
 _SPARE = 1.5
 """Bytes that are written for each byte read, about: what one side has no place for gets headers or properties."""
 
@@ -89,7 +91,11 @@ class Conversion:
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, what: str, number: int, sentence: str) -> None:
-        """Note something that has no twin; nothing for none of it."""
+        """Note something that has no twin; nothing for none of it.
+
+        Args:
+            sentence: what follows the number, with words for one and for several as ``[queue stays|queues stay]``.
+        """
         if number:
             self.no_twin[what] = self.no_twin.get(what, (0, ""))[0] + number, sentence
 
@@ -97,6 +103,11 @@ class Conversion:
         """Note a message that cannot be written."""
         row = {"kind": "left_out", "topic": topic, "queue_id": number, "queue_offset": offset, "message": why}
         self.lost.append(row)
+
+    def without_twin(self) -> Iterator[tuple[str, int, str]]:
+        """What has no twin: its short name, how many, and the sentence that follows the number."""
+        for what, (count, sentence) in self.no_twin.items():
+            yield what, count, _CHOICE.sub(r"\1" if count == 1 else r"\2", sentence)
 
     @property
     def is_whole(self) -> bool:
@@ -107,7 +118,7 @@ class Conversion:
         """The queues, what has no twin, what is lost, what was damaged."""
         notes = [
             {"kind": "no_twin", "what": what, "count": count, "message": sentence}
-            for what, (count, sentence) in self.no_twin.items()
+            for what, count, sentence in self.without_twin()
         ]
         return [*(q.row() for q in self.queues), *notes, *self.lost, *(finding.row() for finding in self.findings)]
 

@@ -35,6 +35,7 @@ from rmqctl.rocketmq.state.config import (
     table,
 )
 from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.text import number_of
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DELAY_GROUP = "rmq-delay-offsets"
@@ -145,7 +146,7 @@ class _Writer:
         if not is_inner_batch(fields["sys_flag"]):
             yield self._one(fields, queue, offset)
             return
-        self.result.count("inner-batches", 1, "inner batches are single records in Kafka")
+        self.result.count("inner-batches", 1, "inner [batch is|batches are] single records in Kafka")
         opened = open_body(fields["body"], fields["sys_flag"])
         try:
             for number, item in enumerate(inner_messages(opened.data or b"")):
@@ -157,7 +158,9 @@ class _Writer:
         record, is_compressed = record_of(fields, offset)
         if is_compressed:
             self.result.count(
-                "compressed-bodies", 1, "bodies that cannot be decompressed are values as they are, see rmq-sys-flag"
+                "compressed-bodies",
+                1,
+                "[body|bodies] that cannot be decompressed [is a value|are values] as stored, see rmq-sys-flag",
             )
         return record
 
@@ -250,9 +253,9 @@ def _write_offsets(engine: KafkaEngine, store: RocketMQStore, result: Conversion
     commits = [*offsets.values(), *_delays(store)]
     made = {(queue.topic, queue.number) for queue in result.queues}
     light = sum(o.topic.startswith(_LIGHT) for o in commits)
-    result.count("light-queue-offsets", light, "offsets in light queues: Kafka has no light queues")
+    result.count("light-queue-offsets", light, "[offset|offsets] in light queues: Kafka has no light queues")
     stray = [o for o in commits if (o.topic, o.queue_id) not in made and not o.topic.startswith(_LIGHT)]
-    result.count("offsets-without-queue", len(stray), "offsets of groups in queues that are not in the store")
+    result.count("offsets-without-queue", len(stray), "[offset|offsets] of groups in queues that are not in the store")
     commits = [o for o in commits if (o.topic, o.queue_id) in made]
     if not commits:
         return
@@ -293,11 +296,16 @@ def _note_what_stays(store: RocketMQStore, found: Gathered, names: Names, result
             by_topic[keys[number][0]] = by_topic.get(keys[number][0], 0) + int(count)
     half, done = by_topic.get(HALF_TOPIC, 0), by_topic.get(OP_TOPIC, 0)
     result.count(
-        "half-messages", half, f"half messages of transactions stay out, with {done:,} notes on how they ended; "
+        "half-messages", half, f"half [message|messages] of transactions [stays|stay] out, "
+        f"with {number_of(done, 'note')} on how they ended; "
         "`rmqctl dump --pending transaction` lists those that are open",
     )  # fmt: skip
     unqueued = int((records["queue"] == NO_QUEUE).sum())
-    result.count("unqueued-records", unqueued, "prepared and rolled back records, which lie in no queue, stay out")
+    result.count(
+        "unqueued-records",
+        unqueued,
+        "prepared or rolled back [record, which lies|records, which lie] in no queue, [stays|stay] out",
+    )
     delivered = delay_offsets(store)
     waiting = sum(
         max(queue.end - max(delivered.get(queue.number + 1, 0), queue.start), 0)
@@ -307,14 +315,18 @@ def _note_what_stays(store: RocketMQStore, found: Gathered, names: Names, result
     result.count(
         "delayed-messages",
         waiting,
-        f"delayed messages wait: Kafka delivers nothing later, they lie in {SCHEDULE_TOPIC}",
+        f"delayed [message waits|messages wait] in {SCHEDULE_TOPIC}: Kafka delivers nothing later",
     )
     light = sum(topic.startswith(_LIGHT) for topic, _ in found.ends)
-    result.count("light-queues", light, "light queues stay out; their messages lie in the queues of their topics")
+    result.count(
+        "light-queues",
+        light,
+        "light [queue stays|queues stay] out; messages of light queues lie in the queues of their topics",
+    )
     groups = table(read_config(store, "subscriptionGroup.json").document, "subscriptionGroupTable")
-    result.count("group-settings", len(groups), "settings of consumer groups have no twin in Kafka")
+    result.count("group-settings", len(groups), "consumer [group has|groups have] settings without a twin in Kafka")
     if result.queues:
         result.count(
             "retention", len({queue.topic for queue in result.queues}),
-            "topics have retention.ms=-1: a broker would delete their old records at once; set it as you need",
+            "[topic has|topics have] retention.ms=-1: a broker would delete old records at once; set it as you need",
         )  # fmt: skip

@@ -43,7 +43,8 @@ _WINDOW, _LEAST_WINDOW, _MEMORY = 8 << 20, 256 << 10, 256 << 20
 _MOST_BODY = 64 << 20
 _SMALL_LOG = 4 << 20
 _EMPTY = (
-    f"records without a value are messages without a body: push consumers before {FIRST_WITH_EMPTY_BODIES} stop there"
+    f"[record|records] without a value: push consumers before {FIRST_WITH_EMPTY_BODIES} "
+    "stop at a message without a body"
 )
 
 
@@ -82,6 +83,8 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
     config = StoreConfig.small(commit_log_file_size=_SMALL_LOG) if options.small else StoreConfig()
     release = options.release or config.release
     config = replace(config, release=release, services=False, max_message_size=_MOST_BODY, multi_dispatch=True)
+    if not options.renumber:
+        config = replace(config, log_start=config.commit_log_file_size)
     check_room(result.into, sum(max(f.size, 0) for log in replicas.served for f in log.partition.logs))
     sources = list(_sources(replicas, result, config, advance))
     with StoreEngine.open(result.into, config) as engine:
@@ -271,9 +274,11 @@ def _write_groups(
             delays[str(number + 1)] = offset
         else:
             offsets.setdefault(f"{source.queue.target}@{rocketmq_group(group)}", {})[str(number)] = offset
-    result.count("offsets-without-queue", stray, "offsets of groups in partitions that are not here")
-    result.count("commit-metadata", noted, "texts that consumers commit with an offset have no twin in RocketMQ")
-    result.count("pending-commits", len(found.pending), "offsets inside open transactions stay out")
+    result.count("offsets-without-queue", stray, "[offset|offsets] of groups in partitions that are not here")
+    result.count(
+        "commit-metadata", noted, "[text|texts] that consumers commit with an offset [has|have] no twin in RocketMQ"
+    )
+    result.count("pending-commits", len(found.pending), "[offset|offsets] inside open transactions [stays|stay] out")
     now, disk = config.clock.now(), Disk()
     directory = result.into / CONFIG
     directory.mkdir(exist_ok=True)
@@ -286,16 +291,22 @@ def _write_groups(
 def _note_what_stays(replicas: Replicas, sources: list[_Source], result: Conversion) -> None:
     undecided = sum(max(source.queue.end - source.stable, 0) for source in sources)
     result.count(
-        "open-transactions", undecided, "offsets at or after the start of an open transaction: their records stay out"
+        "open-transactions",
+        undecided,
+        "[offset|offsets] at or after the start of an open transaction: what lies there stays out",
     )
     aborted = sum(source.queue.aborted for source in sources)
     result.count(
-        "aborted-records", aborted, "records of aborted transactions stay out; placeholders keep their offsets"
+        "aborted-records",
+        aborted,
+        "[record|records] of aborted transactions [stays|stay] out; placeholders keep the offsets",
     )
     producers = sum(len(source.replay.producers) for source in sources)
-    result.count("producers", producers, "ids, epochs and sequences of idempotent producers have no twin in RocketMQ")
+    result.count(
+        "producers", producers, "idempotent [producer|producers]: ids, epochs and sequences have no twin in RocketMQ"
+    )
     for topic in INTERNAL_TOPICS:
         logs = replicas.of(topic) if topic != CONSUMER_OFFSETS else []
         size = sum(max(file.size, 0) for log in logs for file in log.partition.logs)
         if size and topic != "__cluster_metadata":
-            result.count(topic, len(logs), f"partitions of {topic} have no twin in RocketMQ")
+            result.count(topic, len(logs), f"[partition|partitions] of {topic} [has|have] no twin in RocketMQ")

@@ -13,7 +13,7 @@ from formats.rocketmq.message import decode_record
 from formats.rocketmq.properties import split_properties
 from rmqctl.convert import convert
 from rmqctl.convert.mapping import kafka_group, kafka_topic, message_of, record_of, rocketmq_group, rocketmq_topic
-from rmqctl.convert.report import ConvertOptions
+from rmqctl.convert.report import Conversion, ConvertOptions
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
@@ -141,3 +141,11 @@ def test_small_random_log_directories(
                 for record in records_of(block.raw(row)):
                     found[log.partition.partition, record.offset] = record._replace(sequence=-1)
     assert found == wanted
+
+
+def test_sentences_agree_with_their_numbers() -> None:
+    result = Conversion("kafka-log-directory", "store", Path("logs"))
+    result.count("light-queues", 1, "light [queue stays|queues stay] out")
+    assert list(result.without_twin()) == [("light-queues", 1, "light queue stays out")]
+    result.count("light-queues", 2, "light [queue stays|queues stay] out")
+    assert list(result.without_twin()) == [("light-queues", 3, "light queues stay out")]

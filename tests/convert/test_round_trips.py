@@ -130,6 +130,12 @@ def test_from_kafka_to_rocketmq_and_back(name: str, tmp_path: Path, rmqctl: Rmqc
         assert message["born_timestamp"] == timestamp
         if isinstance(key, str) and key.isprintable():
             assert message["keys"] == key.split()
+    first: dict[tuple[str, int], int] = {}
+    for topic, number, offset in found:
+        first[topic, number] = min(first.get((topic, number), offset), offset)
+    begins = {queue: begin for queue, (begin, _) in ends(rmqctl, store).items()}
+    assert max(begins.values()) > 0  # a broker would wait at the fillers before, were the log to begin at 0
+    assert begins == first
     assert rmqctl("verify", store).exit_code == 0
     assert convert(rmqctl, store, back, "--codec", "lz4")[-1]["messages"] == len(wanted)
     assert committed(back) == wanted

@@ -64,15 +64,21 @@ pytestmark = [
 
 
 def run(
-    compiled: Path, release: str, root: Path, topics: Sequence[str], send: int, settings: Sequence[str]
+    compiled: Path,
+    release: str,
+    root: Path,
+    topics: Sequence[str],
+    send: int,
+    settings: Sequence[str],
+    **properties: object,
 ) -> dict[str, Any]:
     """A broker on a store until a consumer has all messages of the topics and a producer has sent more."""
     classes = class_path(release, compiled, "WholeBroker")
-    command = java(classes, root.parent / "home", "WholeBroker", root, ",".join(topics), send, *settings)
+    command = java(classes, root.parent / "home", "WholeBroker", root, ",".join(topics), send, *settings, **properties)
     done = subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE, cwd=root.parent)
     assert done.returncode == 0, done.stderr[-2000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    for message in answer["received"]:
+    for message in (*answer["received"], *(m for _, messages in answer["resumed"] for m in messages)):
         for name in ("MIN_OFFSET", "MAX_OFFSET"):  # the client notes the ends of the queue
             message["properties"].pop(name, None)
     return answer

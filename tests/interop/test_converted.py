@@ -1,4 +1,4 @@
-"""What `rmqctl convert` makes under released Kafka brokers: served whole, groups go on where they were: needs Java and Maven."""
+"""What `rmqctl convert` makes under released brokers: served whole, groups go on where they were: needs Java and Maven."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from fixtures import golden
 from rmqctl.filters import Filters
 from rmqctl.opening import open_store
 from rmqctl.text import raw
+from tests.interop.compare import dumped, geometry
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import Node
+from tests.interop.test_brokers import run
 
 pytestmark = [
     pytest.mark.interop,
@@ -72,3 +74,38 @@ def test_a_kafka_broker_serves_a_rocketmq_store(
         assert len(node.ask("write", "LabOne", 20)) == 20
     assert rmqctl("verify", logs).exit_code == 0
     assert len(records(logs, "LabOne")) == 32
+
+
+@pytest.mark.parametrize(("source", "release"), [("4.3.1-crash", "5.5.0"), ("3.9.2-clean", "4.9.7")])
+def test_a_rocketmq_broker_serves_a_kafka_directory(
+    source: str, release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path
+) -> None:
+    root = tmp_path / "store"
+    made = rmqctl("convert", golden.pristine(source), root, "--as-release", release, "--small")
+    assert made.exit_code == 0, made.stderr
+    before = dumped(rmqctl, root)
+    topics = sorted({m["topic"] for m in before.values()})
+    committed: dict[str, dict[tuple[str, int], int]] = {}
+    for row in open_store(str(root)).lag():
+        if row["topic"] in topics:
+            committed.setdefault(row["group"], {})[row["topic"], row["queue_id"]] = row["consumer_offset"]
+    groups = ",".join(f"{group}@{'+'.join(sorted({t for t, _ in at}))}" for group, at in committed.items())
+    answer = run(compiled, release, root, topics, 20, geometry(root), groups=groups, silence=12_000)
+    received = {m["physical"]: m for m in answer["received"]}
+    assert len(received) == len(answer["received"])
+    assert received == before
+    left = 0
+    for group, messages in answer["resumed"]:
+        at, mine = committed[group], {topic for topic, _ in committed[group]}
+        wanted = {
+            p: m for p, m in before.items() if m["topic"] in mine and m["offset"] >= at.get((m["topic"], m["queue"]), 0)
+        }
+        assert {m["physical"]: m for m in messages} == wanted, group
+        left += len(wanted)
+    assert left
+    assert len(answer["resumed"]) == len(committed)
+    assert len(answer["sent"]) == 20
+    assert rmqctl("verify", root).exit_code == 0
+    after = dumped(rmqctl, root)
+    assert {p: m for p, m in after.items() if p in before} == before
+    assert sum(m["properties"].get("KEYS", "").startswith("sent-") for m in after.values()) == 20

@@ -35,6 +35,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
 }
 
 
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
 def raw(value: Any) -> str | None:
     """What a row shows, as base64."""
     if value is None:
@@ -61,7 +64,7 @@ def findings(logs: Path) -> list[Any]:
 
 
 def check_served(node: Node, logs: Path) -> None:
-    for topic in sorted({row["topic"] for row in open_store(str(logs)).topics()} & {*TOPICS, "later"}):
+    for topic in sorted({row["topic"] for row in open_store(str(logs)).topics()} & {*TOPICS, "later", *CODECS, "tx"}):
         for committed in (False, True):
             isolation = "read_committed" if committed else "read_uncommitted"
             wanted = expected(logs, topic, committed=committed)
@@ -106,3 +109,67 @@ def test_a_broker_serves_what_produce_wrote_and_goes_on(
         check_started(node, crashed=False)
     assert findings(logs) == []
     assert len(expected(logs, "plain", committed=True)) == 1070
+
+
+def states(logs: Path) -> dict[str, tuple[str, int]]:
+    """State and producer of each transactional id."""
+    return {r["transactional_id"]: (r["state"], r["producer_id"]) for r in open_store(str(logs)).transactions().rows}
+
+
+def values(found: list[Any]) -> list[str]:
+    return sorted({base64.b64decode(record[4]).decode().partition("-")[0] for record in found})
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_engine_and_broker_take_turns(release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path) -> None:
+    """Four turns in all codecs, with transactions that one side leaves open and the other one ends."""
+    logs = tmp_path / "logs"
+    patient = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 3_600_000}
+
+    def produce(topic: str, *words: str) -> None:
+        given = ("--format", "kafka", "--as-release", release, "--topic", topic, "--partitions", "2", "--count", "60")
+        made = rmqctl("produce", logs, *given, "--key", "k{n}", *words)
+        assert made.exit_code == 0, made.stderr
+
+    def produce_all(turn: int) -> None:
+        for codec in CODECS:
+            produce(codec, "--codec", codec, "--body", f"{turn}-{{n}}", *(("--small",) if codec == "lz4" else ()))
+
+    produce_all(1)
+    produce("tx", "--transactional", "commit", "--transactional-id", "done", "--body", "done-{n}")
+    produce("tx", "--transactional", "open", "--transactional-id", "ours", "--body", "ours-{n}")
+    known = states(logs)
+    assert {name: state for name, (state, _) in known.items()} == {"done": "CompleteCommit", "ours": "Ongoing"}
+    with Node(release, logs, compiled, patient) as node:
+        check_served(node, logs)
+        for codec in CODECS:
+            assert len(node.ask("write", codec, 20)) == 20
+        assert len(node.ask("write", "tx", 10, "done")) == 10
+        node.ask("leave", "tx", 10, "theirs")
+        check_started(node, crashed=False)
+    assert states(logs)["done"] == ("CompleteCommit", known["done"][1])
+    assert {name: states(logs)[name][0] for name in ("ours", "theirs")} == {"ours": "Ongoing", "theirs": "Ongoing"}
+    left = states(logs)["theirs"][1]
+    assert findings(logs) == []
+    produce_all(2)
+    produce("tx", "--transactional", "commit", "--transactional-id", "theirs", "--body", "theirs-{n}")
+    assert states(logs)["theirs"] == ("CompleteCommit", left)
+    assert states(logs)["ours"] == known["ours"]
+    assert findings(logs) == []
+    with Node(release, logs, compiled, patient) as node:
+        check_served(node, logs)
+        assert values(node.ask("read", "read_committed", "tx")) == ["done"]  # what follows waits for "ours"
+        assert len(node.ask("write", "tx", 10, "ours")) == 10
+        assert values(node.ask("read", "read_committed", "tx")) == ["done", "java", "theirs"]
+        assert values(node.ask("read", "read_uncommitted", "tx")) == ["done", "java", "left", "ours", "theirs"]
+        check_started(node, crashed=False)
+    assert {name: state for name, (state, _) in states(logs).items()} == dict.fromkeys(
+        ("done", "ours", "theirs"), "CompleteCommit"
+    )
+    assert {name: number for name, (_, number) in states(logs).items()} == {
+        "done": known["done"][1], "ours": known["ours"][1], "theirs": left
+    }  # fmt: skip
+    produce_all(3)
+    assert findings(logs) == []
+    for codec in CODECS:
+        assert values(expected(logs, codec, committed=True)) == ["1", "2", "3", "java"]

@@ -54,6 +54,7 @@ from rmqctl.repair.preconditions import refuse_pending
 LOCK = str(FileKind.LOCK)
 _BODY_SINCE = Release(3, 7, 0)
 _LONGEST = 249
+_TRANSACTIONS = "transaction.version"
 _NODE = 1
 _MOST_RECORDS = 500
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -69,6 +70,7 @@ class KafkaEngine:
         recovered: what recovery changed when it was opened; None where nothing lay there.
         had_crashed: it was not stopped in order before.
         logs: the partitions that are open, by topic and number.
+        transaction_version: level of the feature ``transaction.version`` of the cluster; 0 without it.
     """
 
     def __init__(self, root: Path, config: EngineConfig, disk: Disk) -> None:
@@ -78,6 +80,7 @@ class KafkaEngine:
         self.had_crashed = False
         self.logs: dict[Key, WritableLog] = {}
         self.cleaned: dict[Key, int] = {}
+        self.transaction_version = 0
         self._others = ""
         self._ids: dict[str, str] = {}
         self._settings: dict[str, dict[str, str]] = {}
@@ -133,6 +136,7 @@ class KafkaEngine:
             return
         cluster = Cluster(ids[0], _NODE, self.release, directory_id=ids[1])
         write_cluster(self.root, cluster, self.config.clock())
+        self.transaction_version = features_of(self.release).get(_TRANSACTIONS, 0)
         self._metadata = MetadataWriter(self._opened((METADATA_TOPIC, 0)), cluster)
 
     def _take_over(self) -> None:
@@ -150,6 +154,7 @@ class KafkaEngine:
         image = replicas.image
         self._others = _others_than_here(replicas)
         if image is not None:
+            self.transaction_version = image.features.get(_TRANSACTIONS, 0)
             self._settings = {name: dict(values) for (kind, name), values in image.configs.items() if kind == "topic"}
             names = image.topic_names
             for (topic_id, number), row in image.partitions.items():
@@ -259,6 +264,10 @@ class KafkaEngine:
             text = base64.urlsafe_b64encode(draw.randbytes(16)).decode("ascii").rstrip("=")
             if not text.startswith("-") and text not in taken:
                 return text
+
+    def replicas(self) -> Replicas:
+        """The directory as it lies on the disk now, for those who read it."""
+        return _replicas(self.root)
 
     def log(self, topic: str, partition: int) -> WritableLog:
         """One partition.
@@ -444,7 +453,8 @@ class KafkaEngine:
 
     def _next_producer_id(self) -> int:
         """Above the ids of all producers here, so that a broker gives none of them to another."""
-        return max((n + 1 for log in self.logs.values() for n in log.states.replay.producers), default=0)
+        known = (n + 1 for log in self.logs.values() for n in log.states.replay.producers)
+        return max(self._producer_ids + 1, *known, 0)
 
     def _abandon(self) -> None:
         for log in (*self.logs.values(), *([self._metadata.log] if self._metadata is not None else [])):

@@ -11,6 +11,7 @@ from random import Random
 
 from formats.kafka.checkpoint import HIGH_WATERMARK, RECOVERY_POINT
 from formats.kafka.directory_files import CLEAN_SHUTDOWN, PARTITION_METADATA
+from formats.kafka.internal_records import INTERNAL_TOPICS
 from formats.kafka.record_batch import CRC_FROM, HEADER_SIZE
 from rmqctl.damage import FILE, NOTHING, DamageKinds, Target
 from rmqctl.errors import StoreInUse
@@ -35,12 +36,13 @@ class Place:
 
 
 class KafkaTarget(Target):
-    """A log directory that is to be damaged, and the places in it."""
+    """A log directory that is to be damaged: places in its topics, those that brokers keep for themselves apart."""
 
     def __init__(self, root: Path, where: str, random: Random) -> None:
         super().__init__(root, where, random, "records")
         found = read_directory(LocalTree(str(root)))
-        self.partitions: list[Partition] = [p for p in found.partitions if p.is_plain and not p.is_metadata_log]
+        plain = [p for p in found.partitions if p.is_plain]
+        self.partitions: list[Partition] = [p for p in plain if p.topic not in INTERNAL_TOPICS]
 
     @cached_property
     def _batches(self) -> list[Place]:

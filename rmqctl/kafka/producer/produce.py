@@ -9,10 +9,11 @@ from time import monotonic, sleep
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
 from rmqctl.kafka.codecs import LEVELS
-from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, sequence_after
+from rmqctl.kafka.engine.batch import BatchHead, build_batch, sequence_after
 from rmqctl.kafka.engine.config import ZSTD_SINCE
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
+from rmqctl.kafka.engine.transactions import Coordinator, Transactional
 from rmqctl.kafka.producer.drafts import Draft, Template
 from rmqctl.kafka.query.partitioner import partition_of_key
 from rmqctl.kafka.reference import Record
@@ -22,9 +23,9 @@ from rmqctl.release import Release
 MURMUR2, ROUND_ROBIN, STICKY = "murmur2", "round-robin", "sticky"
 PARTITIONERS = (MURMUR2, ROUND_ROBIN, STICKY)
 COMMIT, ABORT, OPEN = "commit", "abort", "open"
+TRANSACTIONAL_ID = "rmqctl"
 BATCH_SIZE = 16 << 10
 """``batch.size`` of the Java client."""
-_NEW_EPOCH_SINCE = Release(4, 0, 0)
 _AROUND = 21
 """Bytes of a record beside key and value at most, without headers."""
 Key = tuple[str, int]
@@ -42,6 +43,7 @@ class ProduceOptions:
         batch: records of a batch at most, None for any; ``batch_size``: bytes, as long as it has one record.
         idempotent: with a producer id and sequences.
         transactional: all as one transaction that ends so: ``commit``, ``abort``, ``open``; "" for none.
+        transactional_id: whose transaction that is.
         compact: everything is compacted at the end.
         settings: of topics that are made.
         rate: records a second at most; None: as fast as it goes.
@@ -57,6 +59,7 @@ class ProduceOptions:
     batch_size: int = BATCH_SIZE
     idempotent: bool = False
     transactional: str = ""
+    transactional_id: str = TRANSACTIONAL_ID
     compact: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     rate: float | None = None
@@ -142,7 +145,14 @@ class Producer:
         self._waiting: dict[Key, _Batch] = {}
         self._sequences: dict[Key, int] = {}
         self._turns: dict[str, int] = {}
-        self._id = engine.new_producer_id() if options.idempotent or options.transactional else -1
+        self._id, self._epoch = -1, -1
+        self._transaction: Transactional | None = None
+        if options.transactional:
+            self._coordinator = Coordinator(engine)
+            self._transaction = self._coordinator.begin(options.transactional_id)
+            self._id, self._epoch = self._transaction.producer_id, self._transaction.producer_epoch
+        elif options.idempotent:
+            self._id, self._epoch = engine.new_producer_id(), 0
 
     def send(self, number: int, draft: Draft) -> Iterator[AppendResult]:
         """Put a record into its batch; yields the batch that is full now."""
@@ -194,12 +204,14 @@ class Producer:
         has_id = self._id >= 0
         head = BatchHead(
             codec=options.number_of_codec, level=options.level, producer_id=self._id,
-            producer_epoch=0 if has_id else -1,
-            base_sequence=first if has_id else -1, transactional=bool(options.transactional),
+            producer_epoch=self._epoch, base_sequence=first if has_id else -1,
+            transactional=self._transaction is not None,
         )  # fmt: skip
         try:
             if any(r.key is None for r in batch.records):
                 self.engine.check_keyless(*key)
+            if self._transaction is not None:
+                self._coordinator.add(self._transaction, [key])
             result = self.engine.append_batch(*key, build_batch(head, batch.records))
         except Refused as error:
             if not batch.origins:
@@ -215,7 +227,5 @@ class Producer:
         """Append what waits, and end the transaction."""
         for key in sorted(self._waiting):
             yield self._flush(key)
-        how = self.options.transactional
-        if how in (COMMIT, ABORT) and self._sequences:
-            epoch = 1 if self.engine.release >= _NEW_EPOCH_SINCE else 0
-            self.engine.end_transaction(Ending(self._id, epoch, how == COMMIT), sorted(self._sequences))
+        if self._transaction is not None and self.options.transactional != OPEN:
+            self._coordinator.end(self._transaction, commit=self.options.transactional == COMMIT)

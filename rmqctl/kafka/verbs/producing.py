@@ -17,7 +17,14 @@ from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.producer.bulk import can_bulk, produce_bulk
 from rmqctl.kafka.producer.damage import KINDS, damage
 from rmqctl.kafka.producer.drafts import Draft, Template, counted, from_jsonl, from_lines
-from rmqctl.kafka.producer.produce import BATCH_SIZE, MURMUR2, ProduceOptions, make_topics, room_for
+from rmqctl.kafka.producer.produce import (
+    BATCH_SIZE,
+    MURMUR2,
+    TRANSACTIONAL_ID,
+    ProduceOptions,
+    make_topics,
+    room_for,
+)
 from rmqctl.kafka.producer.produce import produce as put
 from rmqctl.producing import Produced, ProduceRequest
 from rmqctl.release import Release
@@ -44,6 +51,7 @@ class Asked(ProduceRequest):
     level: int | None = None
     batch_size: int = BATCH_SIZE
     idempotent: bool = False
+    transactional_id: str | None = None
     tombstone: bool = False
     compact: bool = False
     log_file_size: int | None = None
@@ -63,13 +71,19 @@ class Asked(ProduceRequest):
             raise WrongUsage("--tombstone", f"has no value; leave {self.sources[0]} out.")
         if self.compact and not self.keys and self.jsonl is None and self.topics:
             raise WrongUsage("--compact", "needs --key: the records of a compacted topic have one.")
+        self._check_batches()
+        has_work = bool(self.damage or self.compact) and not self.sources and self.count is None
+        if not self.topics and self.jsonl is None and not has_work:
+            raise WrongUsage("--topic", "is needed; only --jsonl names topics itself.")
+
+    def _check_batches(self) -> None:
+        """Hold what is asked of batches together."""
+        if self.transactional_id is not None and not (self.transactional_id and self.transaction):
+            raise WrongUsage("--transactional-id", "needs a name, and --transactional.")
         if self.codec == "zlib":
             raise WrongUsage("--codec", "Kafka has no zlib; give gzip, snappy, lz4 or zstd.")
         if self.level is not None and self.codec in (None, "none"):
             raise WrongUsage("--level", "needs --codec.")
-        has_work = bool(self.damage or self.compact) and not self.sources and self.count is None
-        if not self.topics and self.jsonl is None and not has_work:
-            raise WrongUsage("--topic", "is needed; only --jsonl names topics itself.")
 
     def check(self) -> None:
         """Hold what is asked to what can be done at all, before anything is written.
@@ -97,7 +111,7 @@ class Asked(ProduceRequest):
         return ProduceOptions(
             self.expanded_topics, self.queues, self.queue_id, self.partitioner, self.codec or "none", self.level,
             self.batch, self.batch_size, self.idempotent, _ENDINGS.get(self.transaction or "", ""),
-            self.compact, self._settings(release), self.rate,
+            self.transactional_id or TRANSACTIONAL_ID, self.compact, self._settings(release), self.rate,
         )  # fmt: skip
 
     def _settings(self, release: Release) -> dict[str, str]:

@@ -159,6 +159,8 @@ class StoreConfig:
 
     Attributes:
         release: whose forms are written: property text, files of the root, limits.
+        log_start: where the log of a new store begins, a multiple of the size of its files. Above 0, brokers take the
+            filler units of queues that do not begin at offset 0 for expired; at 0 for a record that consumers wait for.
         commit_log_paths: directories of the log, relative to the root or absolute; several for a multi-path log.
         store_host: brokerIP1 and listenPort.
         flush: sync answers a writer only when its bytes are on the disk.
@@ -194,6 +196,7 @@ class StoreConfig:
     timer_log_file_size: int = TIMER_LOG_FILE_SIZE
     index_slots: int = DEFAULT_SLOTS
     index_entries: int = DEFAULT_ENTRIES
+    log_start: int = 0
     commit_log_paths: tuple[str, ...] = ()
     store_host: Host = Host(b"\x7f\0\0\1", 10911)
     flush: FlushMode = FlushMode.ASYNC

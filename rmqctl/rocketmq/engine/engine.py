@@ -136,7 +136,7 @@ class StoreEngine:
         self.log = CommitLog(
             files,
             QueueOffsets(state.counters() if state else None),
-            state.log_end.offset if state else 0,
+            state.log_end.offset if state else config.log_start,
             pooled=config.waits_in_memory,
         )
         index = self._index(rules) if config.index else None

@@ -134,7 +134,7 @@ class Reput:
     ) -> None:
         self.root, self.log, self.config, self.disk = root, log, config, disk
         self.index, self.checkpoint = index, checkpoint
-        self.position = log.files.min_offset
+        self.position = log.wrote
         self.last = self.store_timestamp = 0
         self.use_rules(rules)
         self.queues = QueueSeries(QueueSizes(config.queue_file_size, config.queue_ext_file_size), self)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from formats.rocketmq.message import decode_record, encode_record
 from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
@@ -200,7 +202,10 @@ def _made(
     progress: Progress,
 ) -> Salvaged:
     """Write the new store."""
-    with StoreEngine.open(into, _config(found)) as engine:
+    config = _config(found)
+    if not options.renumber and _begins_late(merged.records, names, _ends(found)):
+        config = replace(config, log_start=config.commit_log_file_size)
+    with StoreEngine.open(into, config) as engine:
         _make_topics(engine, stores[0], [*names.queues(), *_ends(found)])
         writer = Writer(engine, names.queues(), [s.log_files for _, s in parts], keep=not options.renumber)
         try:
@@ -281,6 +286,16 @@ def _config(found: Sequence[Gathered]) -> StoreConfig:
         delay_levels=store.settings.get("messageDelayLevel") or StoreConfig().delay_levels,
         services=False,
     )
+
+
+def _begins_late(records: Records, names: Names, ends: Mapping[tuple[str, int], int]) -> bool:
+    """Whether a queue will begin above offset 0, with its first message or with a placeholder for its counter."""
+    own = records[np.lexsort((records["queue_offset"], records["queue"]))]
+    numbers, first = np.unique(own["queue"], return_index=True)
+    begins = dict(zip(numbers.tolist(), own["queue_offset"][first].tolist(), strict=True))
+    keys = {key: number for number, key in enumerate(names.queues())}
+    late = any(offset > 0 for number, offset in begins.items() if number != NO_QUEUE)
+    return late or any(end > 1 and keys.get(key) not in begins for key, end in ends.items())
 
 
 def _has_property_crc(found: Gathered) -> bool:

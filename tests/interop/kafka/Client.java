@@ -42,6 +42,7 @@ public final class Client {
             case "read" -> read(server, asked[1], asked[2]);
             case "resume" -> resume(server, asked[1], asked[2]);
             case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
+            case "leave" -> leave(server, asked[1], Integer.parseInt(asked[2]), asked[3]);
             case "create" -> create(server, asked);
             case "storm" -> storm(server, asked[1], asked[2]);
             case "calm" -> calm();
@@ -181,6 +182,22 @@ public final class Client {
     private static void calm() throws InterruptedException {
         stormy = false;
         storm.join();
+
+    /** Some records in a transaction that nobody ends, as after the death of a client. */
+    private static void leave(String server, String topic, int count, String id) throws Exception {
+        Properties given = new Properties();
+        given.put("bootstrap.servers", server);
+        given.put("transactional.id", id);
+        KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(given, new ByteArraySerializer(), new ByteArraySerializer());
+        producer.initTransactions();
+        producer.beginTransaction();
+        for (int number = 0; number < count; number++) {
+            byte[] text = ("left-" + number).getBytes(StandardCharsets.UTF_8);
+            producer.send(new ProducerRecord<>(topic, text, text));
+        }
+        producer.flush();
+        producer.close(Duration.ZERO);
     }
 
     /** Some records; with a transactional id as one transaction. */

@@ -147,3 +147,18 @@ def test_offsets_come_back_into_queues_whose_tail_is_lost(tmp_path: Path, rmqctl
     saved = salvage([_store(root)], tmp_path / "new", SalvageOptions())
     assert any("config/consumerOffset.json: set offsets to the ends of their queues" in what for what in saved.offsets)
     assert rmqctl("verify", str(tmp_path / "new")).exit_code == 0
+
+
+def test_queues_that_lost_their_first_messages_begin_at_the_next(tmp_path: Path, rmqctl: Any) -> None:
+    """Before it lie filler units at offset 0 of the log: a broker holds them for messages unless the log begins later."""
+    root = golden.unpack("4.9.8-clean", tmp_path)
+    min((root / "commitlog").iterdir()).rename(tmp_path / "lost")
+    salvage([_store(root)], tmp_path / "new", SalvageOptions())
+    first: dict[tuple[str, int], int] = {}
+    for topic, queue, offset, _ in _messages(tmp_path / "new"):
+        first[topic, queue] = min(first.get((topic, queue), offset), offset)
+    assert max(first.values()) > 0
+    rows = [json.loads(line) for line in rmqctl("topics", tmp_path / "new", "-o", "jsonl").stdout.splitlines()]
+    begins = {(row["topic"], row["queue_id"]): row["min_offset"] for row in rows}
+    assert {key: begins[key] for key in first} == first
+    assert rmqctl("verify", str(tmp_path / "new")).exit_code == 0

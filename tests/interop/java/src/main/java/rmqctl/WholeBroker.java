@@ -35,15 +35,16 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /**
  * A name server, a broker and clients of the release in one process: {@code WholeBroker DIRECTORY TOPIC,TOPIC... SEND SETTING...} lets the broker
  * start on a store, pulls every message of the topics as a consumer that begins at the first, sends SEND messages to the first topic as a producer,
- * and stops. One JSON line: what was received, what was sent; with {@code -Drmqctl.others=true} also what a push and a pull consumer got.
+ * and stops. One JSON line: what was received, what was sent; with {@code -Drmqctl.others=true} also what a push and a pull consumer got, with
+ * {@code -Drmqctl.groups=GROUP@TOPIC+TOPIC,...} what a consumer of each group got of its topics from the committed offsets on.
  */
 public final class WholeBroker {
     /** Delayed messages that are due are delivered a second after the start. */
     private static final long DELIVERY_MS = 4_000;
     /** Topics of one consumer: it has 20 threads, and an empty queue holds one for 20 s. */
     private static final int AT_ONCE = 4;
-    private static final long SILENCE_MS = 3_000;
-    private static final long PATIENCE_MS = 60_000;
+    private static final long SILENCE_MS = Long.getLong("rmqctl.silence", 3_000);
+    private static final long PATIENCE_MS = 120_000;
 
     /** Threads of a broker that failed half way keep the process alive: without a halt it would only run into its time limit. */
     public static void main(String[] args) {
@@ -74,12 +75,13 @@ public final class WholeBroker {
         for (int first = 0; first < topics.size(); first += AT_ONCE) {
             received.addAll(receive(address, topics.subList(first, Math.min(first + AT_ONCE, topics.size()))));
         }
+        List<Object> resumed = resume(address, System.getProperty("rmqctl.groups", ""));
         List<Object> pushed = Boolean.getBoolean("rmqctl.others") ? push(address, topics, received.size()) : List.of();
         List<Object> pulled = Boolean.getBoolean("rmqctl.others") ? pull(address, topics) : List.of();
         List<Object> sent = send(address, topics.get(0), Integer.parseInt(args[2]));
         broker.shutdown();
         names.shutdown();
-        out.println(Json.text(Json.object("received", received, "pushed", pushed, "pulled", pulled, "sent", sent)));
+        out.println(Json.text(Json.object("received", received, "pushed", pushed, "pulled", pulled, "resumed", resumed, "sent", sent)));
         out.flush();
         Runtime.getRuntime().halt(0);
     }
@@ -121,17 +123,48 @@ public final class WholeBroker {
         for (MessageQueue queue : queues) {
             consumer.seekToBegin(queue);
         }
-        List<Object> received = new ArrayList<>();
+        return drain(List.of(consumer)).get(0);
+    }
+
+    /** What each group gets of its topics, all at the same time: {@code [group, messages]}. */
+    private static List<Object> resume(String names, String groups) throws Exception {
+        List<DefaultLitePullConsumer> consumers = new ArrayList<>();
+        List<String[]> wanted = Arrays.stream(groups.split(",")).filter(p -> !p.isEmpty()).map(p -> p.split("@", 2)).toList();
+        for (String[] pair : wanted) {
+            DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(pair[0]);
+            consumer.setNamesrvAddr(names);
+            consumer.setInstanceName(pair[0] + System.nanoTime());
+            consumer.setAutoCommit(false);
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            for (String topic : pair[1].split("\\+")) {
+                consumer.subscribe(topic, "*");
+            }
+            consumer.start();
+            consumers.add(consumer);
+        }
+        List<List<Object>> received = consumers.isEmpty() ? List.of() : drain(consumers);
+        List<Object> found = new ArrayList<>();
+        for (int n = 0; n < received.size(); n++) {
+            found.add(List.of(wanted.get(n)[0], received.get(n)));
+        }
+        return found;
+    }
+
+    /** Polls consumers in turn until none has anything left, and stops them. */
+    private static List<List<Object>> drain(List<DefaultLitePullConsumer> consumers) throws Exception {
+        List<List<Object>> received = new ArrayList<>();
+        consumers.forEach(consumer -> received.add(new ArrayList<>()));
         long begin = System.currentTimeMillis();
         long last = begin;
         while (System.currentTimeMillis() - last < SILENCE_MS && System.currentTimeMillis() - begin < PATIENCE_MS) {
-            for (MessageExt message : consumer.poll(500)) {
-                Map<String, Object> seen = LiveStore.message(message);
-                received.add(seen);
-                last = System.currentTimeMillis();
+            for (int n = 0; n < consumers.size(); n++) {
+                for (MessageExt message : consumers.get(n).poll(500 / consumers.size())) {
+                    received.get(n).add(LiveStore.message(message));
+                    last = System.currentTimeMillis();
+                }
             }
         }
-        consumer.shutdown();
+        consumers.forEach(DefaultLitePullConsumer::shutdown);
         return received;
     }
 
