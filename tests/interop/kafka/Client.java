@@ -182,6 +182,7 @@ public final class Client {
     private static void calm() throws InterruptedException {
         stormy = false;
         storm.join();
+    }
 
     /** Some records in a transaction that nobody ends, as after the death of a client. */
     private static void leave(String server, String topic, int count, String id) throws Exception {
