@@ -6,9 +6,14 @@ that no broker would start on, the disk is shown, and so it is where a user asks
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
+from formats.rocketmq.rocksdb import LARGEST_OFFSET
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release
 from rmqctl.rocketmq.log.record import HOST_SHIFT, VARIANTS, LogReader, flags_of, head_offset, head_size
@@ -292,7 +297,9 @@ class DatabaseUnits(UnitFile):
 
     def bytes_from(self, number: int) -> int:
         """Bytes of the records that the units from a number on stand for."""
-        return sum(self.unit(n).size for n in range(number, len(self)))
+        assert self.database is not None
+        units = self.database.units_of(self.topic, self.queue_id, self.base // UNIT_SIZE + number)
+        return sum(unit.size for unit in units)
 
     def close(self) -> None:
         """Leave the database open; it belongs to the store."""
@@ -376,25 +383,33 @@ class RecoveredUnits(UnitFile):
     """The units of a RocksDB queue after a start, as one file without an end."""
 
     view: QueueView | None = None
-    units: dict[int, tuple[int, int]] = field(default_factory=dict)
+    image: RocksQueueImage | None = None
 
     def unit(self, number: int) -> Unit:
         """Return unit ``number`` from the queue's first on; one that is not there has size 0."""
         offset = self.base // UNIT_SIZE + number
-        physical, size = self.units.get(offset, (-1, 0))
+        units = next(self._units(offset, offset), None)
+        physical, size = _NO_UNIT, 0
+        if units is not None:
+            physical, size = int(units["physical_offset"][0]), int(units["size"][0])
         stored = self.view.log.store_timestamp(physical) if self.view is not None and size else None
         return Unit(offset, physical, size, None, stored)
 
     def bytes_from(self, number: int) -> int:
         """Bytes of the records that the units from a number on stand for."""
-        first = self.base // UNIT_SIZE + number
-        return sum(size for offset, (_, size) in self.units.items() if offset >= first)
+        return sum(int(units["size"].sum()) for units in self._units(self.base // UNIT_SIZE + number))
+
+    def _units(self, first: int, last: int = LARGEST_OFFSET) -> Iterator[npt.NDArray[np.void]]:
+        assert self.view is not None
+        assert self.image is not None
+        return self.image.units(self.view.started.database, first, last)
 
 
 def _database_units(view: QueueView, image: RocksQueueImage) -> list[UnitFile]:
-    if not image.units:
+    units = next(image.units(view.started.database), None)
+    if units is None:
         return []
-    first = min(image.units)
+    first = int(units["queue_offset"][0])
     count = image.max_offset - first
     name = f"{view.store.queue_database} (RocksDB, after the start of a broker)"
-    return [RecoveredUnits(name, first * UNIT_SIZE, count, count, None, view=view, units=image.units)]
+    return [RecoveredUnits(name, first * UNIT_SIZE, count, count, None, view=view, image=image)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any
 
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import (
@@ -22,10 +23,18 @@ from formats.rocketmq.rocksdb import (
 from rmqctl.rocketmq.store.databases import Database, DatabaseDamaged, open_database
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
 
+if TYPE_CHECKING:  # imported only where it is needed
+    import numpy as np
+    import numpy.typing as npt
+
 _VALUE = plan_of(QueueUnitValue).runs[0]
 _END = plan_of(QueueEnd).runs[0]
 _CHECKPOINT: bytes = QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0})
 Key = tuple[str, int]
+UNIT_FIELDS = "queue_offset", "physical_offset", "size", "tags_code"
+"""Of the arrays of :meth:`QueueDatabase.windows`, int64 each."""
+WINDOW = 1 << 16
+"""Units that are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,18 @@ class QueueDatabase:
             if (unit.topic, unit.queue_id) != (topic, queue_id):
                 return
             yield unit
+
+    def windows(
+        self, topic: str, queue_id: int, first: int = 0, last: int = LARGEST_OFFSET
+    ) -> Iterator[npt.NDArray[np.void]]:
+        """Yield the units of one queue between two queue offsets, ascending, in arrays with their fields."""
+        import numpy as np
+
+        dtype = np.dtype([(name, np.int64) for name in UNIT_FIELDS])
+        units = takewhile(lambda unit: unit.queue_offset <= last, self.units_of(topic, queue_id, first))
+        rows = ((u.queue_offset, u.physical_offset, u.size, u.tags_code) for u in units)
+        while len(window := np.fromiter(islice(rows, WINDOW), dtype)):
+            yield window
 
     def queues(self) -> Iterator[Key]:
         """Topic and id of every queue that has a unit; jumps from queue to queue."""

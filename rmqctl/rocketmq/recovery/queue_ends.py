@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from rmqctl.rocketmq.dispatch.queue_ends import QueueRow, queue_rows
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, is_pre_blank
+from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, open_queues
 from rmqctl.rocketmq.recovery.images import QueueImage, RocksQueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
@@ -56,7 +58,10 @@ def queue_ends(store: RocketMQStore, release: Release | None = None, *, as_found
     started = recover(store, rules, processes=min(os.cpu_count() or 1, 8))
     if not started.starts:
         return QueueEnds(queue_rows(store, as_found=True), rules, started.error)
-    return QueueEnds(_rows_after(started), rules)
+    with ExitStack() as opened:
+        read_from = store.is_rocksdb or store.has_light_database
+        database = opened.enter_context(open_queues(store)) if read_from else None
+        return QueueEnds(_rows_after(started, database), rules)
 
 
 def can_replay(store: RocketMQStore) -> bool:
@@ -75,21 +80,21 @@ def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage 
     return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
 
 
-def _rows_after(started: Recovery) -> list[QueueRow]:
+def _rows_after(started: Recovery, database: QueueDatabase | None) -> list[QueueRow]:
     rows = []
     with LogReader(started.log_files) as log:
         for topic, queue_id in sorted({image.key[1:] for image in started.images}):
             image = image_of(started.images, topic, queue_id)
             if image is not None:
-                rows.append(_row_of(image, log, started))
+                rows.append(_row_of(image, log, started, database))
     return rows
 
 
-def _row_of(image: QueueImage, log: LogReader, started: Recovery) -> QueueRow:
+def _row_of(image: QueueImage, log: LogReader, started: Recovery, database: QueueDatabase | None) -> QueueRow:
     """The units that count, and of them those whose records are in the log."""
     messages = size = 0
     ends: list[int] = []
-    for physical, sizes, counts in _stretches(image):
+    for physical, sizes, counts in _stretches(image, database):
         live = (sizes > 0) & (physical >= started.log_begin) & (physical < (started.end or 0))
         if live.any():
             messages, size = messages + int(counts[live].sum()), size + int(sizes[live].sum())
@@ -98,11 +103,11 @@ def _row_of(image: QueueImage, log: LogReader, started: Recovery) -> QueueRow:
     return QueueRow(image.key[1], image.key[2], image.min_offset, image.max_offset, messages, size, *times)
 
 
-def _stretches(image: QueueImage) -> Iterator[tuple[Ints, Ints, Ints]]:
+def _stretches(image: QueueImage, database: QueueDatabase | None) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Physical offsets, sizes and numbers of messages of the units, file by file; int64 of one shape (n,)."""
     if isinstance(image, RocksQueueImage):
-        found = np.array([image.units[offset] for offset in sorted(image.units)], np.int64).reshape(-1, 2)
-        yield found[:, 0], found[:, 1], np.ones(len(found), np.int64)
+        for found in image.units(database):
+            yield found["physical_offset"], found["size"], np.ones(len(found), np.int64)
         return
     for file in image.files:
         units = file.units(image.dtype)[: file.wrote // image.unit_size]

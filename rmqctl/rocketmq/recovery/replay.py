@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -108,10 +109,19 @@ class _Replay:
         self.database_end: int | None = None
         self.database_units, self.dispatched_from = 0, 0
         self.marks = Marks()
+        self._opened = ExitStack()
         self.body = flag(store.settings, "checkCRCOnRecover", default=True)
         self.writes_index = files_are_written(store)
 
     def run(self) -> Recovery:
+        with self._opened:
+            self._run()
+            for image in self.images.values():
+                if isinstance(image, RocksQueueImage):
+                    image.leave()
+        return self.result
+
+    def _run(self) -> None:
         result = self.result
         try:
             loaded = load_store(self.store, self.rules, self.geometry)
@@ -127,7 +137,6 @@ class _Replay:
         result.images = list(self.images.values())
         if result.starts:
             self._add_up()
-        return result
 
     def _set_log(self, loaded: Loaded) -> None:
         result = self.result
@@ -168,9 +177,9 @@ class _Replay:
         self.marks = marks_of(self.store, self.rules.release)
         if self.store.is_rocksdb or self.store.has_light_database:
             try:
-                self.images.update(rocksdb_images(self.store))
-                with open_queues(self.store) as database:
-                    self.database_end = database.dispatched_end()
+                database = self._opened.enter_context(open_queues(self.store))
+                self.images.update(rocksdb_images(self.store, database))
+                self.database_end = database.dispatched_end()
             except DatabaseDamaged as error:  # RocksDBConsumeQueueStore.load
                 path = self.store.queue_database
                 raise LoadFailure(f"the RocksDB database {path} cannot be opened: {error.reason}") from error
