@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,9 @@ from formats.rocketmq.rocksdb_files import (
     Write,
     WriteBatchHeader,
 )
-from rmqctl.rocketmq.store.database_files import Salvaged, salvaged_rows
+from rmqctl.rocketmq.store.database_files import salvaged_database
 from rmqctl.rocketmq.store.database_rows import fits
-from rmqctl.rocketmq.store.databases import databases_of, open_database, write_database
+from rmqctl.rocketmq.store.databases import Database, databases_of, new_database, open_database
 from rmqctl.rocketmq.store.locate import open_store_at
 
 rocksdict = pytest.importorskip("rocksdict")
@@ -34,15 +36,30 @@ Families = dict[str, dict[bytes, bytes]]
 POP, META = "kvStore", "config/metadata"
 
 
+@dataclass
+class Salvaged:
+    families: Families
+    lost: list[str]
+
+
 def salvaged(root: Path, path: str) -> Salvaged:
-    found = salvaged_rows(open_store_at(str(root)), path, lambda family, key, value: fits(path, family, key, value))
-    found.families = {family: rows for family, rows in found.families.items() if rows}
-    return found
+    store = open_store_at(str(root))
+    with (
+        tempfile.TemporaryDirectory() as room,
+        salvaged_database(store, path, partial(fits, path), Path(room)) as found,
+    ):
+        return Salvaged(rows_of(found), found.lost)
+
+
+def rows_of(database: Database) -> Families:
+    found = {family: dict(database.rows(family)) for family in database.families}
+    assert all(database.get(family, key) == rows[key] for family, rows in found.items() for key in list(rows)[:3])
+    return {family: rows for family, rows in found.items() if rows}
 
 
 def opened(root: Path, path: str) -> Families:
     with open_database(open_store_at(str(root)), path, "comparing") as database:
-        return {family: rows for family in database.families if (rows := dict(database.rows(family)))}
+        return rows_of(database)
 
 
 @pytest.mark.parametrize("name", [*stores.DATABASE_STORES, "5.5.0-rocksdb-clean"])
@@ -128,7 +145,9 @@ def many(directory: Path, count: int) -> dict[bytes, bytes]:
     """A database of one table with many blocks."""
     rows = {b"key-%06d" % n: random.Random(n).randbytes(40) for n in range(count)}
     directory.mkdir(parents=True)
-    write_database(directory, {"default": rows.items()})
+    with new_database(directory, ()) as database:
+        for key, value in rows.items():
+            database.put("default", key, value)
     return rows
 
 

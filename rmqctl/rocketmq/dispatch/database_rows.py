@@ -7,9 +7,9 @@ How far the rows of a database reach in the log, as its own marks say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (
@@ -25,6 +25,7 @@ from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
+from rmqctl.rocketmq.store.databases import Database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import flag
 
@@ -32,13 +33,23 @@ WHEEL_TOPIC = b"rmq_sys_wheel_timer"
 HALF_TOPIC, OP_TOPIC = b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 INDEX_FAMILY = "default"
 _OUT, _DELETES, _UNIQUE_KEY, _TRANS_OFFSET = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY", b"UNIQ_KEY", b"TRANS_OFFSET"
+_IMMUNE = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
+_CHECKS, _LAST = 10_000, b"\xff" * 9
+"""More checks of a half message than any broker makes, and a key after those of all half messages."""
 _SWITCHES = {
     INDEX_FAMILY: "indexRocksDBEnable",
     TIMER_FAMILY: "timerRocksDBEnable",
     HALF_FAMILY: "transRocksDBEnable",
 }
 Fields = dict[str, Any]
-Rows = dict[bytes, bytes]
+Table = MutableMapping[bytes, bytes]
+
+
+class Sink(Protocol):
+    """What takes rows."""
+
+    def __setitem__(self, key: bytes, value: bytes, /) -> None:
+        """Take a row."""
 
 
 def records_from(files: list[StoreFile], begin: int, end: int, *, crashed: bool) -> Iterator[Fields]:
@@ -64,34 +75,40 @@ def records_from(files: list[StoreFile], begin: int, end: int, *, crashed: bool)
 class MessageRows:
     """Rows by key, as they are once the records added so far are dispatched.
 
+    The tables are dictionaries; others may be given that hold more rows than memory does. The index is only written.
+
     Args:
         index_from, halves_from, timers_from: physical offsets, and the queue offset of timers, from which on records
             are taken; None for a table that brokers of the store do not write.
+        in_wheel: queue offset of the first timer that the timer wheel did not take; rows of those before are `early`.
 
     Attributes:
         index_mark, index_time, half_mark: of the last record that was taken; -1 without one.
         scanned: queue offset of the next timer; -1 without one.
         ended: half messages, by physical offset, that an op message names.
-        delivered: timers by due time and unique key whose message was put into its topic.
+        recalled: timers by due time and unique key that another one takes back; delivered: those whose message was
+            put into its topic. The values say nothing.
+        open_halves: keys of the rows of half messages by physical offset.
+        immune: keys of those that are not checked for some time.
     """
 
     index_from: int | None = None
     halves_from: int | None = None
     timers_from: int | None = None
-    index: Rows = field(default_factory=dict)
-    halves: Rows = field(default_factory=dict)
-    timers: Rows = field(default_factory=dict)
+    in_wheel: int = 0
+    index: Sink = field(default_factory=dict[bytes, bytes])
+    halves: Table = field(default_factory=dict)
+    timers: Table = field(default_factory=dict)
+    ended: Table = field(default_factory=dict)
+    recalled: Table = field(default_factory=dict)
+    delivered: Table = field(default_factory=dict)
+    early: Table = field(default_factory=dict)
+    open_halves: dict[bytes, bytes] = field(default_factory=dict)
+    immune: set[bytes] = field(default_factory=set)
     index_mark: int = -1
     index_time: int = -1
     half_mark: int = -1
     scanned: int = -1
-    ended: set[int] = field(default_factory=set)
-    recalled: set[bytes] = field(default_factory=set)
-    delivered: set[bytes] = field(default_factory=set)
-
-    def of(self, family: str) -> Rows:
-        """Return the rows of a column family."""
-        return {INDEX_FAMILY: self.index, TIMER_FAMILY: self.timers, HALF_FAMILY: self.halves}[family]
 
     def add(self, record: Fields) -> None:
         """Dispatch one record."""
@@ -108,7 +125,9 @@ class MessageRows:
         stored = record["store_timestamp"]
         keys = index_row_keys(record["topic"], properties, record["sys_flag"], stored, physical)
         if keys:
-            self.index |= dict.fromkeys(keys, stored.to_bytes(8, "big", signed=True))
+            value = stored.to_bytes(8, "big", signed=True)
+            for key in keys:
+                self.index[key] = value
             self.index_mark, self.index_time = physical, stored
 
     def _timer(self, record: Fields, properties: dict[bytes, bytes], physical: int) -> None:
@@ -117,7 +136,7 @@ class MessageRows:
         due = int(out) if out.isdigit() and len(out) < 19 else -1
         if record["topic"] != WHEEL_TOPIC:
             if due >= 0:
-                self.delivered.add(due.to_bytes(8, "big") + unique)
+                self.delivered[due.to_bytes(8, "big") + unique] = b""
             return
         if record["queue_offset"] < (self.timers_from or 0):
             return
@@ -127,25 +146,31 @@ class MessageRows:
             return
         if deleted is not None:
             key = due.to_bytes(8, "big") + (deleted.partition(b"+")[2] or deleted)
-            self.recalled.add(key)
+            self.recalled[key] = b""
             self.timers.pop(key, None)
         elif due > record["store_timestamp"]:  # others are delivered when they are read
-            value = {"size": record["total_size"], "physical_offset": physical}
-            self.timers[due.to_bytes(8, "big") + unique] = TimerValue.build(value)
+            key = due.to_bytes(8, "big") + unique
+            self.timers[key] = TimerValue.build({"size": record["total_size"], "physical_offset": physical})
+            if record["queue_offset"] < self.in_wheel:
+                self.early[key] = b""
+            else:
+                self.early.pop(key, None)
 
     def _half(self, record: Fields, properties: dict[bytes, bytes], physical: int) -> None:
         if record["topic"] == OP_TOPIC:
             named = properties.get(_TRANS_OFFSET, b"")
             if named.isdigit() and len(named) < 19:
-                self.ended.add(int(named))
                 gone = int(named).to_bytes(8, "big")
-                for key in [k for k in self.halves if k.startswith(gone)]:
-                    del self.halves[key]
+                self.ended[gone] = b""
+                self.halves.pop(self.open_halves.pop(gone, b""), None)
             return
         if physical > 0:
             self.half_mark = physical
         names = properties.get(b"REAL_TOPIC", b""), properties.get(b"__transactionId__", b"")
         key = physical.to_bytes(8, "big") + MARK + MARK.join(names)
+        self.open_halves[key[:8]] = key
+        if _IMMUNE in properties:
+            self.immune.add(key)
         self.halves[key] = HalfMessageValue.build({"check_count": 0, "size": record["total_size"]})
 
 
@@ -171,29 +196,32 @@ class Marks:
         return [mark for mark in (self.index, self.halves) if mark is not None]
 
 
-def marks_in(store: RocketMQStore, rows: Callable[[str], Mapping[bytes, bytes]], *, is_whole: bool = True) -> Marks:
-    """Return the marks that the rows of each family name.
+def marks_in(store: RocketMQStore, database: Database, *, is_whole: bool = True) -> Marks:
+    """Return the marks that the rows of each family of an open database name.
 
     Args:
         is_whole: all rows can be read; else a family without rows may have had some, and broker.conf alone counts.
+
+    Raises:
+        DatabaseDamaged: a block cannot be read.
     """
     index, halves = (
-        (_number(rows(family).get(INDEX_MARK)) or 0) if _is_written(store, rows(family), family) else None
+        (_number(database.get(family, INDEX_MARK)) or 0) if _is_written(store, database, family) else None
         for family in (INDEX_FAMILY, HALF_FAMILY)
     )
     timers = None
-    if _is_written(store, rows(TIMER_FAMILY), TIMER_FAMILY):
-        scanned = _number(rows(TIMER_FAMILY).get(TIMER_SCANNED)) or 0
+    if _is_written(store, database, TIMER_FAMILY):
+        scanned = _number(database.get(TIMER_FAMILY, TIMER_SCANNED)) or 0
         timers = max(scanned, wheel_offset(store)) if is_whole else scanned
     return Marks(index, halves, timers)
 
 
-def _is_written(store: RocketMQStore, rows: Mapping[bytes, bytes], family: str) -> bool:
+def _is_written(store: RocketMQStore, database: Database, family: str) -> bool:
     """By broker.conf; without a word there, a family that has rows is one that is written."""
     switch = _SWITCHES[family]
     if switch in store.settings:
         return flag(store.settings, switch, default=False)
-    return next(iter(rows), None) is not None
+    return next(database.rows(family), None) is not None
 
 
 def _number(value: bytes | None) -> int | None:
@@ -204,3 +232,29 @@ def wheel_offset(store: RocketMQStore) -> int:
     """Return the next queue offset that the timer wheel would read."""
     data = read_all(store.tree, "config/timercheck") or b""
     return TimerCheck.parse(data[: TimerCheck.sizeof()].ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
+
+
+# --- what must be there -------------------------------------------------------------------------------
+
+
+def is_pending(rows: MessageRows, key: bytes, there: bytes | None) -> bool:
+    """Whether a timer of the log that is not due yet must have a row; not if it was delivered, or the wheel has it.
+
+    Args:
+        there: the row that the database has.
+    """
+    return key not in rows.delivered and (there is not None or key not in rows.early)
+
+
+def has_checks(value: bytes | None) -> bool:
+    """Whether the row of a half message says how often it was checked."""
+    return value is not None and len(value) == HalfMessageValue.sizeof() and int.from_bytes(value[:4], "big") < _CHECKS
+
+
+def oldest_half(rows: MessageRows, database: Database) -> bytes:
+    """The key of the oldest half message of the log that has a sound row, above all keys where there is none.
+
+    All half messages are checked in turns, so a later one is not given up before it: that one's row must be there.
+    """
+    there = (key for key in rows.halves if key not in rows.immune and has_checks(database.get(HALF_FAMILY, key)))
+    return next(there, _LAST)

@@ -83,15 +83,7 @@ class QueueDatabase:
 
     def queues(self) -> Iterator[Key]:
         """Topic and id of every queue that has a unit; jumps from queue to queue."""
-        cursor = self._database.iter()
-        cursor.seek_to_first()
-        while cursor.valid():
-            unit = parse_unit_key(bytes(cursor.key()))
-            if unit is None:
-                cursor.next()
-                continue
-            yield unit[0].decode("utf-8", "replace"), unit[1]
-            cursor.seek(queue_prefix(unit[0], unit[1])[:-1] + b"\x02")
+        return ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in queues_in(self._database))
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> RocksUnit | None:
         """One unit; None where there is none."""
@@ -128,6 +120,19 @@ class QueueDatabase:
             if parsed is not None and len(value) == _VALUE.packer.size:
                 topic = parsed[0].decode("utf-8", "replace")
                 yield RocksUnit(topic, parsed[1], parsed[2], *_VALUE.packer.unpack(value))
+
+
+def queues_in(units: Any) -> Iterator[tuple[bytes, int]]:
+    """Topic and id of every queue that has a unit in the family of units, jumping from queue to queue."""
+    cursor = units.iter()
+    cursor.seek_to_first()
+    while cursor.valid():
+        unit = parse_unit_key(bytes(cursor.key()))
+        if unit is None:
+            cursor.next()
+            continue
+        yield unit[:2]
+        cursor.seek(queue_prefix(*unit[:2])[:-1] + b"\x02")
 
 
 @contextmanager

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import (
     CHECKPOINT_TOPIC,
+    LARGEST_OFFSET,
     OFFSET_FAMILY,
     UNIT_FAMILY,
     QueueEnd,
@@ -41,8 +43,10 @@ from rmqctl.rocketmq.dispatch.database_rows import (
     INDEX_FAMILY,
     Marks,
     MessageRows,
-    Rows,
+    has_checks,
+    is_pending,
     marks_in,
+    oldest_half,
     records_from,
     wheel_offset,
 )
@@ -50,71 +54,96 @@ from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
-from rmqctl.rocketmq.store.database_files import salvaged_rows
+from rmqctl.rocketmq.queues.rocksdb import queues_in
+from rmqctl.rocketmq.store.database_files import salvaged_database
 from rmqctl.rocketmq.store.database_rows import fits
-from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, Row, open_database, write_database
+from rmqctl.rocketmq.store.databases import (
+    Database,
+    DatabaseDamaged,
+    NewDatabase,
+    Row,
+    StoredRows,
+    new_database,
+    open_database,
+)
 from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
 
 _UNIT, _END = plan_of(QueueUnitValue).runs[0].packer, plan_of(QueueEnd).runs[0].packer
 _CHECKPOINT: bytes = QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0})
 _LIGHT = LIGHT.encode()
-_TAKE_EVERY = 1 << 20
+_TAKE_EVERY = 1 << 18
 _SECOND = 1000
 _MOST_DESTROYED = 10_000_000
 """A queue does not end further behind its last record than this."""
-_MOST_CHECKS = 10_000
-"""A larger count of checks of a half message is none."""
 _FILE = re.compile(r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(sst|log|ldb|blob|dbtmp)")
-_UNITS = np.dtype([("offset", "i8"), ("physical", "i8"), ("size", "i4"), ("tags_code", "i8"), ("time", "i8")])
 
 
 @dataclass(frozen=True, slots=True)
 class OldDatabase:
-    """What can be read of a database.
+    """What can be read of a database, open.
 
     Attributes:
-        families: rows by key for each column family that is there.
-        is_whole: every row was read; else some may be missing, and what is there may be outdated.
-        lost: what could not be read, a clause each.
+        is_whole: every row can be read; else some may be missing, and what is there may be outdated.
+        lost: what cannot be read, a clause each.
     """
 
     path: str
-    families: Mapping[str, Rows]
+    database: Database
     is_whole: bool = True
     lost: tuple[str, ...] = ()
 
-    def rows(self, family: str) -> Rows:
-        """Rows of a family; none of one that is not there."""
-        return self.families.get(family, {})
+    @property
+    def families(self) -> list[str]:
+        """The column families that are there."""
+        return self.database.families
+
+    def rows(self, family: str) -> Iterator[Row]:
+        """Rows of a family by key; none of one that is not there."""
+        return self.database.rows(family)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key; None where it is not there."""
+        return self.database.get(family, key)
 
 
-def read_old(store: RocketMQStore, path: str) -> OldDatabase:
-    """Return what can be read of a database; where the library opens it not, block by block.
+@contextmanager
+def open_old(store: RocketMQStore, path: str, directory: Path) -> Iterator[OldDatabase]:
+    """What can be read of a database; where the library does not open it, or not all of it, block by block.
+
+    Args:
+        directory: has room for what is read block by block.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
         OSError: a file cannot be read.
     """
-    try:
-        with open_database(store, path, "mending a database") as database:
-            return OldDatabase(path, {family: dict(database.rows(family)) for family in database.families})
-    except DatabaseDamaged:
-        found = salvaged_rows(store, path, lambda family, key, value: fits(path, family, key, value))
-        return OldDatabase(path, found.families, is_whole=False, lost=tuple(found.lost))
+    with ExitStack() as opened:
+        try:
+            database = opened.enter_context(open_database(store, path, "mending a database"))
+            for family in database.families:
+                for _ in database.rows(family):  # of a damaged block the library says it when it comes to it
+                    pass
+            old = OldDatabase(path, database)
+        except DatabaseDamaged:
+            opened.close()
+            suits = partial(fits, path)
+            found = opened.enter_context(salvaged_database(store, path, suits, directory))
+            old = OldDatabase(path, found, is_whole=False, lost=tuple(found.lost))
+        yield old
 
 
 @dataclass(slots=True)
-class NewDatabase:
-    """A database as it must be.
+class MadeDatabase:
+    """A database as it must be, built beside the old one.
 
     Attributes:
-        families: where to get the rows of each column family from.
+        staged: where it lies.
         made, changed, dropped: rows that the old one lacks, has otherwise, and has too many.
         notes: what could not be known, a clause each.
     """
 
     path: str
-    families: dict[str, Iterable[Row]] = field(default_factory=dict)
+    staged: Path
     made: int = 0
     changed: int = 0
     dropped: int = 0
@@ -125,31 +154,55 @@ class NewDatabase:
         """The old one holds the same rows."""
         return not (self.made or self.changed or self.dropped)
 
-    def put(self, family: str, old: Rows, new: Rows) -> None:
-        """Take the rows of a family."""
-        self.families[family] = new.items()
-        self.made += len(new.keys() - old.keys())
-        self.dropped += len(old.keys() - new.keys())
-        self.changed += sum(old.get(key, value) != value for key, value in new.items())
+    def compare(self, old: OldDatabase, new: Database) -> None:
+        """Count in what the rows of two databases differ; both are gone through side by side."""
+        for family in {*old.families, *new.families}:
+            before, after = old.rows(family), new.rows(family)
+            left, right = next(before, None), next(after, None)
+            while left is not None or right is not None:
+                if right is None or (left is not None and left[0] < right[0]):
+                    self.dropped += 1
+                    left = next(before, None)
+                elif left is None or right[0] < left[0]:
+                    self.made += 1
+                    right = next(after, None)
+                else:
+                    self.changed += left[1] != right[1]
+                    left, right = next(before, None), next(after, None)
 
     def what(self) -> str:
         """Return what differs, for people."""
         return f"{self.made:,} rows made, {self.changed:,} put right, {self.dropped:,} left out"
 
-    def write(self, directory: Path) -> Path:
-        """Write the database below a directory that stands for the root of the store.
+    def place(self, directory: Path) -> Path:
+        """Put it below a directory that stands for the root of the store, and return where it lies there.
 
         Raises:
-            MissingExtra: the package rocksdict is not installed.
-            OSError: it cannot be written.
+            OSError: it cannot be moved.
         """
         place = directory / self.path
         place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory) as new:
-            write_database(Path(new), self.families)
-            for file in Path(new).iterdir():
-                file.rename(place / file.name)
+        for file in self.staged.iterdir():
+            file.rename(place / file.name)
+        self.staged.rmdir()
         return place
+
+
+@contextmanager
+def making(old: OldDatabase, directory: Path, families: Iterable[str]) -> Iterator[tuple[MadeDatabase, NewDatabase]]:
+    """A new database to write; what it differs in from the old one is counted at the end.
+
+    Args:
+        directory: to build it in.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+        OSError: it cannot be written.
+    """
+    made = MadeDatabase(old.path, Path(tempfile.mkdtemp(dir=directory, prefix="database-")))
+    with new_database(made.staged, families) as new:
+        yield made, new
+        made.compare(old, new)
 
 
 def is_database_file(name: str) -> bool:
@@ -173,46 +226,66 @@ def replacement(store: RocketMQStore, path: str, built: Path | None) -> tuple[Ed
 
 
 @dataclass(slots=True)
-class _Log:
-    """Units of all queues, and what of the log they come from."""
+class _Span:
+    """Of the units of a queue that the log has: the first one, and the physical offset of the last."""
 
-    queues: dict[Key, npt.NDArray[Any]] = field(default_factory=dict)
+    first_offset: int = LARGEST_OFFSET
+    first_physical: int = 0
+    last_physical: int = -1
+
+
+@dataclass(slots=True)
+class _Log:
+    """What of the log the units come from, and the queues that it has units of."""
+
+    queues: dict[Key, _Span] = field(default_factory=dict)
     begin: int = 0
     end: int = 0
     damage: list[tuple[int, int]] = field(default_factory=list)
 
     def is_damaged(self, physical: int) -> bool:
         """Whether no record can be read at an offset."""
-        return any(begin <= physical < begin + size for begin, size in self.damage)
+        at = bisect_right(self.damage, (physical, 1 << 63)) - 1
+        return at >= 0 and physical < sum(self.damage[at])
 
 
-def queue_database(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
+def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
     """Return the database of queues that the log demands.
 
     Raises:
-        OSError: the log cannot be read.
+        OSError: the log cannot be read, or the database cannot be written.
     """
-    log, made = _dispatched(store), NewDatabase(old.path)
-    kept = _kept_units(old, log)
-    ends = old.rows(OFFSET_FAMILY)
-    if old.is_whole:  # light queues that are not there have expired
-        known = {key for name in ends if (key := _queue_of(name)) is not None}
-        known |= {unit[:2] for name in old.rows(UNIT_FAMILY) if (unit := parse_unit_key(name)) is not None}
-        reached = int.from_bytes(ends.get(_CHECKPOINT, b"")[:8], "big", signed=True)
-        for key in [k for k in log.queues if k[0].startswith(_LIGHT) and k not in known]:
-            if int(log.queues[key]["physical"].max(initial=-1)) < reached:
-                del log.queues[key]
-    _count(made, old.rows(UNIT_FAMILY), log, kept)
-    made.families[UNIT_FAMILY] = _UnitRows(log, kept)
-    made.put(OFFSET_FAMILY, ends, _ends(ends, log, kept))
+    with making(old, directory, [UNIT_FAMILY, OFFSET_FAMILY]) as (made, new):
+        log = _dispatched(store, new)
+        known = _known_queues(old)
+        if old.is_whole:  # light queues that are not there have expired
+            reached = int.from_bytes((old.get(OFFSET_FAMILY, _CHECKPOINT) or b"")[:8], "big", signed=True)
+            for key in [k for k in log.queues if k[0].startswith(_LIGHT) and k not in known]:
+                if log.queues[key].last_physical < reached:
+                    del log.queues[key]
+                    for name, _ in new.rows(UNIT_FAMILY, queue_prefix(*key)):
+                        new.delete(UNIT_FAMILY, name)
+        _keep_units(old, new, log)
+        _put_ends(old, new, log)
     return made
 
 
-def _dispatched(store: RocketMQStore) -> _Log:
-    """Return what the whole log dispatches to queues; a record that is there twice counts where it lies last."""
+def _known_queues(old: OldDatabase) -> set[Key]:
+    """The queues that have a row of theirs, of units or of ends."""
+    known = {key for name, _ in old.rows(OFFSET_FAMILY) if (key := _queue_of(name)) is not None}
+    last: Key | None = None
+    for name, _ in old.rows(UNIT_FAMILY):
+        unit = parse_unit_key(name)
+        if unit is not None and unit[:2] != last:
+            last = unit[:2]
+            known.add(last)
+    return known
+
+
+def _dispatched(store: RocketMQStore, new: NewDatabase) -> _Log:
+    """Write what the whole log dispatches to queues; a record that is there twice counts where it lies last."""
     found = _Log(begin=store.log_files[0].base if store.log_files else 0)
     dispatcher = Dispatcher(DispatchRules.of(store), Wanted(index=False))
-    parts: dict[Key, list[npt.NDArray[Any]]] = {}
     places: list[Ints] = []
     times: list[Ints] = []
     waiting = 0
@@ -221,12 +294,16 @@ def _dispatched(store: RocketMQStore) -> _Log:
         done = dispatcher.take()
         at, stored = (np.concatenate(a) if a else np.zeros(0, np.int64) for a in (places, times))
         for piece in done.pieces:
-            units = np.zeros(len(piece.units), _UNITS)
-            units["offset"] = piece.first + np.arange(len(units)) if piece.offsets is None else piece.offsets
-            units["physical"], units["size"] = piece.units["physical_offset"], piece.units["size"]
-            units["tags_code"] = piece.units["tags_code"]
-            units["time"] = stored[np.searchsorted(at, units["physical"])]
-            parts.setdefault(piece.key, []).append(units)
+            offsets = piece.first + np.arange(len(piece.units)) if piece.offsets is None else piece.offsets
+            physical, prefix = piece.units["physical_offset"].astype(np.int64), queue_prefix(*piece.key)
+            columns = physical, piece.units["size"], piece.units["tags_code"], stored[np.searchsorted(at, physical)]
+            for offset, *fields in zip(offsets.tolist(), *(column.tolist() for column in columns), strict=True):
+                new.put(UNIT_FAMILY, prefix + offset.to_bytes(8, "big", signed=True), _UNIT.pack(*fields))
+            if len(physical):
+                span, first = found.queues.setdefault(piece.key, _Span()), len(offsets) - 1 - np.argmin(offsets[::-1])
+                if offsets[first] <= span.first_offset:
+                    span.first_offset, span.first_physical = int(offsets[first]), int(physical[first])
+                span.last_physical = max(span.last_physical, int(physical.max()))
         found.end = max(found.end, done.end)
         found.damage.extend(done.damage)
         places.clear()
@@ -243,75 +320,48 @@ def _dispatched(store: RocketMQStore) -> _Log:
                 take()
                 waiting = 0
     take()
-    for key, units in parts.items():
-        joined = np.concatenate(units)[::-1]
-        found.queues[key] = joined[np.unique(joined["offset"], return_index=True)[1]]
+    found.damage.sort()
     return found
 
 
-def _unit_key(key: Key, offset: int) -> bytes:
-    return queue_prefix(*key) + offset.to_bytes(8, "big", signed=True)
-
-
-def _kept_units(old: OldDatabase, log: _Log) -> dict[Key, dict[int, bytes]]:
-    """Units of messages that the log does not hold, because they expired or their records are damaged."""
-    kept: dict[Key, dict[int, bytes]] = {}
-    for name, value in old.rows(UNIT_FAMILY).items():
+def _keep_units(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
+    """Keep units of messages that the log does not hold, because they expired or their records are damaged."""
+    last: tuple[Key, int] | None = None
+    for name, value in old.rows(UNIT_FAMILY):
         unit = parse_unit_key(name)
         if unit is None or len(value) != _UNIT.size:
             continue
-        physical = _UNIT.unpack(value)[0]
-        key, offset = unit[:2], unit[2]
-        if (0 <= physical < log.begin or log.is_damaged(physical)) and 0 <= offset <= _last_offset(old, log, key):
-            own = log.queues.get(key)
-            if own is None or not _holds(own, offset):
-                kept.setdefault(key, {})[offset] = value
-    return kept
+        physical, key, offset = _UNIT.unpack(value)[0], unit[:2], unit[2]
+        if 0 <= physical < log.begin or log.is_damaged(physical):
+            if last is None or last[0] != key:
+                last = key, _last_offset(old, new, key)
+            if 0 <= offset <= last[1] and new.get(UNIT_FAMILY, name) is None:
+                new.put(UNIT_FAMILY, name, value)
 
 
-def _last_offset(old: OldDatabase, log: _Log, key: Key) -> int:
+def _last_offset(old: OldDatabase, new: NewDatabase, key: Key) -> int:
     """The largest queue offset that a queue may have: that of the log's last record, or what the old database says.
 
     The key of a unit may be damaged, and so may the row that names the end of its queue.
     """
-    own = log.queues.get(key)
-    known = int(own["offset"][-1]) if own is not None and len(own) else -1
-    name = QueueEndKey.build({"topic": key[0], "end": b"max", "queue_id": key[1]})
-    end = old.rows(OFFSET_FAMILY).get(name, b"")
+    known = _last_unit(new, key)[0]
+    end = old.get(OFFSET_FAMILY, _end_key(key, b"max")) or b""
     told = _END.unpack(end)[1] if len(end) == _END.size else -1
     return max(known, told if known < 0 or told <= known + _MOST_DESTROYED else -1)
 
 
-def _holds(units: npt.NDArray[Any], offset: int) -> bool:
-    at = int(np.searchsorted(units["offset"], offset))
-    return at < len(units) and int(units["offset"][at]) == offset
+def _last_unit(new: NewDatabase, key: Key) -> tuple[int, int]:
+    """Queue offset and physical offset of the last unit of a queue; -1 and -1 without one."""
+    cursor, prefix = new.family(UNIT_FAMILY).iter(), queue_prefix(*key)
+    cursor.seek_for_prev(prefix + LARGEST_OFFSET.to_bytes(8, "big"))
+    if not cursor.valid() or not bytes(cursor.key()).startswith(prefix):
+        return -1, -1
+    return int.from_bytes(bytes(cursor.key())[-8:], "big"), _UNIT.unpack(bytes(cursor.value()))[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _UnitRows:
-    """The rows of all units; may be gone through again and again."""
-
-    log: _Log
-    kept: dict[Key, dict[int, bytes]]
-
-    def __iter__(self) -> Iterator[Row]:
-        for key, units in self.log.queues.items():
-            for offset, *fields in units.tolist():
-                yield _unit_key(key, offset), _UNIT.pack(*fields)
-        for key, rows in self.kept.items():
-            for offset, value in rows.items():
-                yield _unit_key(key, offset), value
-
-
-def _count(made: NewDatabase, old: Rows, log: _Log, kept: dict[Key, dict[int, bytes]]) -> None:
-    """Note in what the units differ."""
-    there = 0
-    for key, value in _UnitRows(log, kept):
-        found = old.get(key)
-        there += found is not None
-        made.made += found is None
-        made.changed += found is not None and found != value
-    made.dropped += len(old) - there
+def _end_key(key: Key, end: bytes) -> bytes:
+    name: bytes = QueueEndKey.build({"topic": key[0], "end": end, "queue_id": key[1]})
+    return name
 
 
 def _queue_of(name: bytes) -> Key | None:
@@ -322,122 +372,160 @@ def _queue_of(name: bytes) -> Key | None:
     return name[5 : 5 + size], int.from_bytes(name[-4:], "big", signed=True)
 
 
-def _ends(old: Rows, log: _Log, kept: dict[Key, dict[int, bytes]]) -> Rows:
-    """Return the ends of all queues: by their units where the log has any, else as the old rows have them."""
-    rows: Rows = {_CHECKPOINT: log.end.to_bytes(8, "big", signed=True)}
-    known = log.queues.keys() | kept.keys()
-    for name, value in old.items():
-        key = _queue_of(name)
-        if key is not None and key not in known and len(value) == _END.size:
-            physical = _END.unpack(value)[0]
-            if 0 <= physical <= log.begin or name[-8:-5] == b"min":
-                rows[name] = value
-    for topic, queue_id in known:
-        units = log.queues.get((topic, queue_id), np.zeros(0, _UNITS))
-        last = (int(units["offset"][-1]), int(units["physical"][-1])) if len(units) else (-1, -1)
-        others = kept.get((topic, queue_id), {})
-        if others and max(others) > last[0]:
-            last = max(others), _UNIT.unpack(others[max(others)])[0]
-        first = (int(units["offset"][0]), int(units["physical"][0])) if len(units) else (last[0] + 1, log.begin)
-        for end, (offset, physical) in ((b"max", last), (b"min", first)):
-            name = QueueEndKey.build({"topic": topic, "end": end, "queue_id": queue_id})
-            own = old.get(name, b"")
+def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
+    """Write the ends of all queues: by their units where there are any, else as the old rows have them."""
+    new.put(OFFSET_FAMILY, _CHECKPOINT, log.end.to_bytes(8, "big", signed=True))
+    known = set[Key]()
+    for topic, queue_id in queues_in(new.family(UNIT_FAMILY)):
+        key = topic, queue_id
+        known.add(key)
+        last = _last_unit(new, key)
+        span = log.queues.get(key, _Span(last[0] + 1, log.begin))
+        for end, (offset, physical) in ((b"max", last), (b"min", (span.first_offset, span.first_physical))):
+            name = _end_key(key, end)
+            own = old.get(OFFSET_FAMILY, name) or b""
             if end == b"max" or own:  # the smallest offset gets its row when somebody asks for it
                 there = _END.unpack(own) if len(own) == _END.size else (-1, -1)
                 is_right = end == b"min" and there[1] == offset and 0 <= there[0] <= physical
-                rows[name] = own if is_right else _END.pack(physical, offset)
-    return rows
+                new.put(OFFSET_FAMILY, name, own if is_right else _END.pack(physical, offset))
+    for name, value in old.rows(OFFSET_FAMILY):
+        queue = _queue_of(name)
+        is_other = queue is not None and queue not in known and len(value) == _END.size
+        if is_other and (0 <= _END.unpack(value)[0] <= log.begin or name[-8:-5] == b"min"):
+            new.put(OFFSET_FAMILY, name, value)
 
 
 # --- messages -----------------------------------------------------------------------------------------
 
+_SCRATCH = ("timers", "halves", "ended", "recalled", "delivered", "early")
+"""Tables of what the log says, for more timers and half messages than memory holds."""
 
-def message_database(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
+
+def message_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
     """Return the database of index, timers and half messages that the log demands.
 
     Raises:
-        OSError: the log cannot be read.
+        OSError: the log cannot be read, or the database cannot be written.
     """
-    made = NewDatabase(MESSAGES)
-    begin = store.log_files[0].base if store.log_files else 0
-    rows, last, end = MessageRows(0, 0, 0), 0, begin
-    for record in records_from(store.log_files, begin, 1 << 63, crashed=store.has_abort):
-        rows.add(record)
-        end, last = record["physical_offset"] + record["total_size"], max(last, record["store_timestamp"])
-    marks = marks_in(store, old.rows, is_whole=old.is_whole)
-    if not old.is_whole:
-        marks = _guessed(store, marks, rows)
-    index, timers, halves = (old.rows(family) for family in (INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY))
-    made.put(INDEX_FAMILY, index, index if marks.index is None else _index(index, rows, begin, whole=old.is_whole))
-    made.put(TIMER_FAMILY, timers, timers if marks.timers is None else _timers(timers, rows, begin, last))
-    new = halves if marks.halves is None else _halves(halves, rows, begin, end, whole=old.is_whole)
-    made.put(HALF_FAMILY, halves, new)
-    if marks.halves is not None and not old.is_whole:
-        made.notes.append("transactions that were given up are checked again, and all checks are counted from 0")
+    begin, last = store.log_files[0].base if store.log_files else 0, 0
+    end = begin
+    marks = marks_in(store, old.database, is_whole=old.is_whole)
+    if not old.is_whole and marks.index is None and "indexRocksDBEnable" not in store.settings:
+        marks = replace(marks, index=None if store.index_files else 0)
+    with (
+        making(old, directory, [INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY]) as (made, new),
+        tempfile.TemporaryDirectory(dir=directory) as place,
+        new_database(Path(place), _SCRATCH) as scratch,
+    ):
+        index = _IndexRows(new, _oldest_hour(old) if old.is_whole else 0)
+        timers, halves, ended, recalled, delivered, early = (StoredRows(scratch, name) for name in _SCRATCH)
+        rows = MessageRows(
+            None if marks.index is None else 0, 0, 0, wheel_offset(store), index,
+            timers=timers, halves=halves, ended=ended, recalled=recalled, delivered=delivered, early=early,
+        )  # fmt: skip
+        for record in records_from(store.log_files, begin, 1 << 63, crashed=store.has_abort):
+            rows.add(record)
+            end, last = record["physical_offset"] + record["total_size"], max(last, record["store_timestamp"])
+        if not old.is_whole:
+            marks = _guessed(store, marks, rows)
+        if marks.index is None:
+            _copy(old, new, INDEX_FAMILY)
+        else:
+            _finish_index(old, new, rows, begin)
+        if marks.timers is None:
+            _copy(old, new, TIMER_FAMILY)
+        else:
+            _put_timers(old, new, rows, begin, last)
+        if marks.halves is None:
+            _copy(old, new, HALF_FAMILY)
+        else:
+            _put_halves(old, new, rows, min(begin, end))
+        if marks.halves is not None and not old.is_whole:
+            made.notes.append("transactions that were given up are checked again, and all checks are counted from 0")
     return made
 
 
+def _copy(old: OldDatabase, new: NewDatabase, family: str) -> None:
+    for key, value in old.rows(family):
+        new.put(family, key, value)
+
+
 def _guessed(store: RocketMQStore, marks: Marks, rows: MessageRows) -> Marks:
-    """Which families brokers of the store write, where nothing can be read of some."""
+    """Which families of timers and half messages brokers of the store write, where nothing can be read of some."""
     settled = store.settings
-    index, halves, timers = marks.index, marks.halves, marks.timers
-    if index is None and "indexRocksDBEnable" not in settled and not store.index_files:
-        index = 0
+    halves, timers = marks.halves, marks.timers
     if halves is None and "transRocksDBEnable" not in settled and rows.half_mark >= 0:
         halves = 0
     if timers is None and "timerRocksDBEnable" not in settled and not store.has_abort:
         timers = 0 if wheel_offset(store) < rows.scanned else None
-    return Marks(index, halves, timers)
+    return Marks(marks.index, halves, timers)
 
 
 def _number(value: int) -> bytes:
     return value.to_bytes(8, "big", signed=True)
 
 
-def _index(old: Rows, rows: MessageRows, begin: int, *, whole: bool) -> Rows:
-    """Rows of the log from the oldest hour of the old index on, and old rows of expired messages."""
-    entries = {key: entry for key in old if (entry := parse_message_index_key(key)) is not None}
-    since = min((entry.hour for entry in entries.values()), default=0) if whole else 0
-    new = {key: value for key, value in rows.index.items() if int.from_bytes(key[:8], "big", signed=True) >= since}
-    new |= {key: old[key] for key, entry in entries.items() if 0 <= entry.physical_offset < begin}
+class _IndexRows:
+    """Takes the rows of the index from an hour on."""
+
+    def __init__(self, new: NewDatabase, since: int) -> None:
+        self._new, self._since = new, _number(since)
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        if key[:8] >= self._since:
+            self._new.put(INDEX_FAMILY, key, value)
+
+
+def _oldest_hour(old: OldDatabase) -> int:
+    """The hour from which on the index holds messages: it was switched on then, or those before have expired."""
+    entries = (parse_message_index_key(key) for key, _ in old.rows(INDEX_FAMILY))
+    return max(next((entry.hour for entry in entries if entry is not None), 0), 0)
+
+
+def _finish_index(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int) -> None:
+    """Add the old rows of expired messages, and the marks."""
+    for key, value in old.rows(INDEX_FAMILY):
+        entry = parse_message_index_key(key)
+        if entry is not None and 0 <= entry.physical_offset < begin:
+            new.put(INDEX_FAMILY, key, value)
     if rows.index_mark >= 0:
-        new |= {INDEX_MARK: _number(rows.index_mark), INDEX_TIME: _number(rows.index_time)}
-    return new
+        new.put(INDEX_FAMILY, INDEX_MARK, _number(rows.index_mark))
+        new.put(INDEX_FAMILY, INDEX_TIME, _number(rows.index_time))
 
 
-def _timers(old: Rows, rows: MessageRows, begin: int, last: int) -> Rows:
+def _put_timers(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int, last: int) -> None:
     """Timers that are not delivered, and of delivered ones the old rows that are right."""
-    delivered = old.get(TIMER_DELIVERED, b"")
-    open_timers = {key: value for key, value in rows.timers.items() if key not in rows.delivered}
+    delivered = old.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
     if len(delivered) != 8:  # without it a start skips what fell due meanwhile
-        first = min((int.from_bytes(key[:8], "big") for key in open_timers), default=last)
+        first = next((int.from_bytes(key[:8], "big") for key in rows.timers if key not in rows.delivered), last)
         delivered = _number(min(first, last) // _SECOND * _SECOND)
-    new = {key: value for key, value in rows.timers.items() if old.get(key) == value and key[:8] < delivered}
-    new |= {key: value for key, value in open_timers.items() if key[:8] >= delivered}
-    for key, value in old.items():  # their records have expired
-        is_timer = len(key) > 8 and len(value) == 12 and key not in (TIMER_SCANNED, TIMER_DELIVERED, *rows.recalled)
-        if is_timer and 0 <= int.from_bytes(value[4:], "big", signed=True) < begin:
-            new.setdefault(key, value)
-    scanned = int.from_bytes(old.get(TIMER_SCANNED, b""), "big", signed=True)
-    new[TIMER_SCANNED] = _number(max(rows.scanned, 0) or scanned)
-    new[TIMER_DELIVERED] = delivered
-    return new
+    for key, value in rows.timers.items():
+        there = old.get(TIMER_FAMILY, key)
+        if there == value if key[:8] < delivered else is_pending(rows, key, there):
+            new.put(TIMER_FAMILY, key, value)
+    for key, value in old.rows(TIMER_FAMILY):  # their records have expired
+        is_timer = len(key) > 8 and len(value) == 12 and key not in (TIMER_SCANNED, TIMER_DELIVERED)
+        is_old = is_timer and 0 <= int.from_bytes(value[4:], "big", signed=True) < begin and key not in rows.recalled
+        if is_old and new.get(TIMER_FAMILY, key) is None:
+            new.put(TIMER_FAMILY, key, value)
+    scanned = int.from_bytes(old.get(TIMER_FAMILY, TIMER_SCANNED) or b"", "big", signed=True)
+    new.put(TIMER_FAMILY, TIMER_SCANNED, _number(max(rows.scanned, 0) or scanned))
+    new.put(TIMER_FAMILY, TIMER_DELIVERED, delivered)
 
 
-def _halves(old: Rows, rows: MessageRows, begin: int, end: int, *, whole: bool) -> Rows:
+def _put_halves(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int) -> None:
     """Old rows that are right, and half messages that the old rows may lack."""
-    mark = int.from_bytes(old.get(INDEX_MARK, b""), "big", signed=True) if whole else -1
-    new: Rows = {}
+    mark = int.from_bytes(old.get(HALF_FAMILY, INDEX_MARK) or b"", "big", signed=True) if old.is_whole else -1
+    oldest = oldest_half(rows, old.database)
     for key, value in rows.halves.items():
-        found = old.get(key, b"")
-        if len(found) == len(value) and int.from_bytes(found[:4], "big") < _MOST_CHECKS:
-            new[key] = found[:4] + value[4:]
-        elif key in old or int.from_bytes(key[:8], "big") > mark:  # others were given up
-            new[key] = value
-    for key, value in old.items():
-        physical = int.from_bytes(key[:8], "big", signed=True)
-        if len(value) == 8 and len(key) > 10 and 0 <= physical < min(begin, end) and physical not in rows.ended:
-            new.setdefault(key, value)
+        found = old.get(HALF_FAMILY, key)
+        if has_checks(found):
+            new.put(HALF_FAMILY, key, (found or b"")[:4] + value[4:])
+        elif found is not None or int.from_bytes(key[:8], "big") > mark or key > oldest:
+            new.put(HALF_FAMILY, key, value)
+    for key, value in old.rows(HALF_FAMILY):
+        is_old = len(value) == 8 and len(key) > 10 and 0 <= int.from_bytes(key[:8], "big", signed=True) < begin
+        if is_old and key[:8] not in rows.ended and new.get(HALF_FAMILY, key) is None:
+            new.put(HALF_FAMILY, key, value)
     if rows.half_mark >= 0:
-        new[INDEX_MARK] = _number(rows.half_mark)
-    return new
+        new.put(HALF_FAMILY, INDEX_MARK, _number(rows.half_mark))

@@ -36,7 +36,7 @@ from rmqctl.rocketmq.rebuild.compare import (
     index_entries,
     rocksdb_changes,
 )
-from rmqctl.rocketmq.rebuild.databases import NewDatabase, message_database, queue_database, read_old, replacement
+from rmqctl.rocketmq.rebuild.databases import MadeDatabase, message_database, open_old, queue_database, replacement
 from rmqctl.rocketmq.rebuild.unlogged import (
     Bitmaps,
     checkpoint_bytes,
@@ -185,7 +185,7 @@ class Rebuilt:
     counts: Counter[Change] = field(default_factory=Counter)
     counters: dict[tuple[bytes, int], int] = field(default_factory=dict)
     checkpoint: bytes | None = None
-    databases: list[NewDatabase] = field(default_factory=list)
+    databases: list[MadeDatabase] = field(default_factory=list)
 
     @property
     def is_equal(self) -> bool:
@@ -257,11 +257,13 @@ class Rebuild:
         Raises:
             MissingExtra: the package rocksdict is not installed.
         """
-        store, made = self.store, list[NewDatabase]()
+        store, made, root = self.store, list[MadeDatabase](), found.built.root
         if self.options.queues and store.queue_database is not None:
-            made.append(queue_database(store, read_old(store, store.queue_database)))
+            with open_old(store, store.queue_database, root) as old:
+                made.append(queue_database(store, old, root))
         if self.options.index and is_written(store) is not False:
-            made.append(message_database(store, read_old(store, MESSAGES)))
+            with open_old(store, MESSAGES, root) as old:
+                made.append(message_database(store, old, root))
         for new in made:
             change = Change.EQUAL if new.is_equal else Change.REPLACE
             found.counts[change] += 1
@@ -390,7 +392,7 @@ class Rebuild:
     def _step(self, found: Rebuilt, change: FileChange) -> Step:
         new = next((new for new in found.databases if new.path == change.file), None)
         if new is not None:
-            replaced = replacement(self.store, new.path, new.write(found.built.root))
+            replaced = replacement(self.store, new.path, new.place(found.built.root))
             return Step("rebuild.database", new.path, str(change.change), change.why, replaced)
         kind = "rebuild.index" if change.file.startswith("index/") else "rebuild.queue"
         edits: tuple[Edit, ...] = ()
@@ -439,8 +441,10 @@ class Rebuild:
     def _complete_databases(self, found: Rebuilt) -> None:
         """Write the databases; light queues that lie in one are no files, where all queues do they become files."""
         for new in found.databases:
-            if not (self.store.is_rocksdb and new.path == self.store.queue_database):
-                new.write(found.built.root)
+            if self.store.is_rocksdb and new.path == self.store.queue_database:
+                shutil.rmtree(new.staged)
+            else:
+                new.place(found.built.root)
         for topic, _ in found.built.queues.simple:
             if self.store.has_light_database and self.store.in_database(os.fsdecode(topic)):
                 shutil.rmtree(found.built.root / QUEUES / os.fsdecode(topic), ignore_errors=True)

@@ -6,7 +6,7 @@ A database is one more place that dispatch writes to: it says how far it got, an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,26 +93,7 @@ def marks_of(store: RocketMQStore, release: Release) -> Marks:
 
 def _marks(store: RocketMQStore) -> Marks:
     with open_database(store, MESSAGES, "reading how far the index in RocksDB reaches") as database:
-        return marks_in(store, lambda family: _FamilyRows(database, family))
-
-
-class _FamilyRows(Mapping[bytes, bytes]):
-    """A family of an open database as the rows by key that it holds."""
-
-    def __init__(self, database: Database, family: str) -> None:
-        self._database, self._family = database, family
-
-    def __getitem__(self, key: bytes) -> bytes:
-        found = self._database.get(self._family, key)
-        if found is None:
-            raise KeyError(key)
-        return found
-
-    def __iter__(self) -> Iterator[bytes]:
-        return (key for key, _ in self._database.rows(self._family))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return marks_in(store, database)
 
 
 def message_starts(
@@ -141,24 +122,39 @@ def _message_starts(
 ) -> Iterator[DatabaseStart]:
     now = int(time.time() * 1000) if now_ms is None else now_ms
     with open_database(store, MESSAGES, "foreseeing what a start writes into RocksDB") as database:
+        index = _NotThere(database, INDEX_FAMILY)
         rows = MessageRows(
             None if marks.index is None else max(begin, marks.index),
             None if marks.halves is None else max(begin, marks.halves),
             marks.timers,
+            index=index,
         )
         since = 0 if marks.timers is not None else min((max(begin, mark) for mark in marks.offsets), default=end)
         for record in records_from(log, since, end, crashed=True):
             rows.add(record)
-        for family, reached, reaches in (
-            (INDEX_FAMILY, marks.index, rows.index_mark),
-            (TIMER_FAMILY, marks.timers, rows.scanned),
-            (HALF_FAMILY, marks.halves, rows.half_mark),
+        timers, halves = (
+            sum(database.get(family, key) is None for key in table)
+            for family, table in ((TIMER_FAMILY, rows.timers), (HALF_FAMILY, rows.halves))
+        )
+        for family, reached, reaches, new in (
+            (INDEX_FAMILY, marks.index, rows.index_mark, index.count),
+            (TIMER_FAMILY, marks.timers, rows.scanned, timers),
+            (HALF_FAMILY, marks.halves, rows.half_mark, halves),
         ):
             if reached is not None:
-                new = sum(database.get(family, key) is None for key in rows.of(family))
                 found = DatabaseStart(MESSAGES, family, reached, max(reached, reaches), new)
                 skipped = _skipped(database, now) if family == TIMER_FAMILY else 0
                 yield replace(found, skipped=skipped)
+
+
+class _NotThere:
+    """Counts rows of a family that a database lacks; no row comes twice."""
+
+    def __init__(self, database: Database, family: str) -> None:
+        self._database, self._family, self.count = database, family, 0
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self.count += self._database.get(self._family, key) is None
 
 
 def refused_database(store: RocketMQStore) -> str:

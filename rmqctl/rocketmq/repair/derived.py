@@ -32,11 +32,12 @@ from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange
 from rmqctl.rocketmq.rebuild.databases import (
-    NewDatabase,
+    MadeDatabase,
     OldDatabase,
+    making,
     message_database,
+    open_old,
     queue_database,
-    read_old,
     replacement,
 )
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
@@ -321,25 +322,24 @@ def _reach(store: RocketMQStore, path: str) -> int:
         return -1
 
 
-def made_new(store: RocketMQStore, old: OldDatabase) -> NewDatabase:
-    """The database as it must be.
+def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
+    """The database as it must be, built in a directory.
 
     Raises:
-        OSError: the log cannot be read.
+        OSError: the log cannot be read, or the database cannot be written.
     """
     if old.path in (QUEUES, SEPARATE_QUEUES):
-        return queue_database(store, old)
+        return queue_database(store, old, directory)
     if old.path == MESSAGES:
-        return message_database(store, old)
-    made = NewDatabase(old.path)
-    for family, rows in old.families.items():
-        right = {key: value for key, value in rows.items() if fits(old.path, family, key, value)}
-        for key in rows.keys() - right.keys():
-            value = _topic_row(store, old.path, family, key)
-            if value is not None:
-                right[key] = value
-                made.notes.append(f"topic {key[-_LONGEST_TOPIC:]!r} gets the default settings for the queues it has")
-        made.put(family, dict(rows), right)
+        return message_database(store, old, directory)
+    with making(old, directory, old.families) as (made, new):
+        for family in old.families:
+            for key, value in old.rows(family):
+                right = value if fits(old.path, family, key, value) else _topic_row(store, old.path, family, key)
+                if right is not None:
+                    new.put(family, key, right)
+                if right is not None and right != value:
+                    made.notes.append(f"topic {key[-_LONGEST_TOPIC:]!r} gets the default settings for the queues it has")
     return made
 
 
@@ -362,18 +362,18 @@ def _mended(store: RocketMQStore, path: str, finding: Finding, directory: Path) 
     if not can_read():
         why = "the extra rocksdb is not installed, which writes databases: pip install 'rmqctl[rocksdb]'"
         return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)
-    old = read_old(store, path)
-    made = made_new(store, old)
     in_log = path in (QUEUES, SEPARATE_QUEUES, MESSAGES)
-    if not in_log and not any(old.families.values()):
-        why = "nothing of it can be read, and no log holds it: take it from a copy"
-        return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)
-    if made.is_equal and old.is_whole:
+    with open_old(store, path, directory) as old:
+        if not in_log and not any(next(old.rows(family), None) for family in old.families):
+            why = "nothing of it can be read, and no log holds it: take it from a copy"
+            return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)
+        made, is_whole, lost = made_new(store, old, directory), old.is_whole, old.lost
+    if made.is_equal and is_whole:
         why = "the log demands the rows that are there"
         return Step(finding.kind.id, path, f"left as it is: {finding.message}", why)
     what = f"make the database new: {made.what()}"
     why = "what the records of the log dispatch to it" if in_log else "the rows that can be read"
-    if old.lost:
-        made.notes.append(f"of the old one cannot be read: {', '.join(old.lost)}")
+    if lost:
+        made.notes.append(f"of the old one cannot be read: {', '.join(lost)}")
     why = "; ".join([why, *made.notes])
-    return Step(finding.kind.id, path, what, why, replacement(store, path, made.write(directory)))
+    return Step(finding.kind.id, path, what, why, replacement(store, path, made.place(directory)))

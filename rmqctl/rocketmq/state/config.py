@@ -23,7 +23,7 @@ from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.rocksdb import CONSUMER_OFFSET_DATA, TOPIC_DATA, parse_consumer_offset_key
 from formats.rocketmq.rocksdb_config import DATA_VERSION_KEY, GROUP_DATA
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.store.databases import (
     CONFIG_V2,
@@ -333,10 +333,11 @@ _NEAREST = 3
 
 
 def known_topics(store: RocketMQStore) -> list[str]:
-    """Names of queues and of topics.json, sorted; those of queues in RocksDB where its package is installed.
+    """Names of queues and of topics.json, sorted; none of a database of queues that cannot be read.
 
     Raises:
         OSError: a directory cannot be read.
+        MissingExtra: queues are in RocksDB, and its package is not installed.
     """
     kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)
     names = {e.name for kind in kinds for e in store.tree.entries(kind, sizes=False) if e.is_directory}
@@ -352,6 +353,8 @@ def _in_database(store: RocketMQStore) -> set[str]:
     try:
         with open_queues(store) as queues:
             return {topic for topic, _ in queues.queues()}
+    except MissingExtra:
+        raise
     except RmqctlError:
         return set()
 

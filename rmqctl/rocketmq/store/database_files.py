@@ -7,9 +7,15 @@ here raises on bytes: what cannot be read is counted.
 from __future__ import annotations
 
 import io
+import mmap
 import re
-from collections.abc import Callable, Iterator
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from construct import ConstructError
@@ -32,7 +38,8 @@ from formats.rocketmq.rocksdb_files import (
     WriteBatchHeader,
     WriteKind,
 )
-from rmqctl.files.tree import read_all
+from rmqctl.files.tree import local_path
+from rmqctl.rocketmq.store.databases import Database, NewDatabase, Row, new_database
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 _TRAILER, _PIECE = plan_of(BlockTrailer).runs[0].packer, plan_of(LogPiece).runs[0].packer
@@ -44,21 +51,11 @@ _SNAPPY, _LZ4, _ZSTD = 1, (4, 5), 7
 _NUMBERED = re.compile(r"(\d+)\.(sst|log)")
 _WITH_LOG_NUMBER = 4
 """Bytes that the pieces of a log used again have more."""
-Rows = dict[bytes, bytes]
+_WRITE = struct.Struct(">QB")
+"""In front of a row that was read: sequence number and kind of its write."""
+_JUDGED = 100
+"""Rows of a table that show of which family it is."""
 Fits = Callable[[str, bytes, bytes], bool]
-
-
-@dataclass(slots=True)
-class Salvaged:
-    """What could be read.
-
-    Attributes:
-        families: rows by key of each column family.
-        lost: what could not be read, a clause each.
-    """
-
-    families: dict[str, Rows] = field(default_factory=dict)
-    lost: list[str] = field(default_factory=list)
 
 
 class _Cut(Exception):
@@ -97,7 +94,7 @@ def _masked(crc: int) -> int:
 class _Table:
     """One table; what it holds comes with the sequence number and the kind of each write."""
 
-    def __init__(self, name: str, data: bytes, lost: list[str]) -> None:
+    def __init__(self, name: str, data: bytes | mmap.mmap, lost: list[str]) -> None:
         self.name, self.data, self.lost = name, data, lost
         self.family: str | None = None
         self._checked = True
@@ -279,11 +276,11 @@ def _index_values(block: bytes, *, deltas: bool) -> Iterator[bytes]:
 # --- logs ---------------------------------------------------------------------------------------------
 
 
-def _log_records(data: bytes, damage: list[int]) -> Iterator[bytes]:
+def _log_records(blocks: Iterable[bytes], damage: list[int]) -> Iterator[bytes]:
     """Yield records of a write-ahead log or a manifest; after damage, whose place is noted, those of the next block."""
     parts: list[bytes] = []
-    for base in range(0, len(data), LOG_BLOCK):
-        block, at = data[base : base + LOG_BLOCK], 0
+    for number, block in enumerate(blocks):
+        at = 0
         while at + _PIECE.size <= len(block):
             stored, size, kind = _PIECE.unpack_from(block, at)
             if kind == 0 and size == 0:
@@ -292,7 +289,7 @@ def _log_records(data: bytes, damage: list[int]) -> Iterator[bytes]:
             content = block[at + _PIECE.size : at + _PIECE.size + more + size]
             if len(content) < more + size or _masked(crc32c(bytes([kind]) + content)) != stored:
                 parts = []
-                damage.append(base + at)
+                damage.append(number * LOG_BLOCK + at)
                 break
             at += _PIECE.size + more + size
             kind = kind - 4 if more else kind
@@ -370,7 +367,7 @@ def _manifest(store: RocketMQStore, path: str) -> _Manifest:
     for name in names:
         found, damage = _Manifest(), list[int]()
         try:
-            for record in _log_records(read_all(store.tree, f"{path}/{name}") or b"", damage):
+            for record in _log_records(_blocks(store, f"{path}/{name}"), damage):
                 found.add(record)
         except ConstructError:
             damage.append(1)
@@ -383,82 +380,134 @@ def _manifest(store: RocketMQStore, path: str) -> _Manifest:
 # --- all of a database --------------------------------------------------------------------------------
 
 
-class _Newest:
-    """Writes of all files, of which the newest of each key counts."""
+class SalvagedDatabase(Database):
+    """What could be read of a database whose files the library refuses; :func:`salvaged_database` makes one.
 
-    def __init__(self) -> None:
-        self._rows: dict[str, dict[bytes, tuple[int, int, bytes]]] = {}
+    Attributes:
+        lost: what could not be read, a clause each.
+    """
+
+    def __init__(self, scratch: NewDatabase, path: str) -> None:
+        super().__init__(None, path, [])
+        self._scratch, self.lost = scratch, list[str]()
         self._ranges: list[tuple[str, bytes, bytes, int]] = []
 
     def take(self, family: str, key: bytes, sequence: int, kind: int, value: bytes) -> None:
-        """Take one write."""
+        """Take one write; of those of a key the newest counts."""
         if kind == WriteKind.RANGE_DELETION:
             self._ranges.append((family, key, value, sequence))
         elif kind in (WriteKind.DELETION, WriteKind.VALUE, WriteKind.SINGLE_DELETION):
-            rows = self._rows.setdefault(family, {})
-            if key not in rows or rows[key][0] <= sequence:
-                rows[key] = sequence, kind, value
+            place = _place(family) + key
+            known = self._scratch.get("default", place)
+            if known is None or _WRITE.unpack_from(known)[0] <= sequence:
+                self._scratch.put("default", place, _WRITE.pack(sequence, kind) + value)
+            if family not in self.families:
+                self.families.append(family)
 
-    def families(self) -> dict[str, Rows]:
-        """Rows that are not deleted."""
-        return {
-            family: {
-                key: value
-                for key, (sequence, kind, value) in rows.items()
-                if kind == WriteKind.VALUE and not self._is_in_range(family, key, sequence)
-            }
-            for family, rows in self._rows.items()
-        }
+    def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[Row]:
+        """The same as of the library, of rows that are not deleted."""
+        place = _place(family)
+        first = place + start if start else b""
+        for name, written in self._scratch.rows("default", place + prefix, first):
+            value = self._value(family, name[len(place) :], written)
+            if value is not None:
+                yield name[len(place) :], value
 
-    def _is_in_range(self, family: str, key: bytes, sequence: int) -> bool:
-        return any(f == family and b <= key < e and s > sequence for f, b, e, s in self._ranges)
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The same as of the library."""
+        written = self._scratch.get("default", _place(family) + key)
+        return None if written is None else self._value(family, key, written)
+
+    def _value(self, family: str, key: bytes, written: bytes) -> bytes | None:
+        sequence, kind = _WRITE.unpack_from(written)
+        if kind != WriteKind.VALUE:
+            return None
+        deleted = any(f == family and b <= key < e and s > sequence for f, b, e, s in self._ranges)
+        return None if deleted else written[_WRITE.size :]
 
 
-def salvaged_rows(store: RocketMQStore, path: str, fits: Fits) -> Salvaged:
+def _place(family: str) -> bytes:
+    name = family.encode("utf-8", "replace")
+    return len(name).to_bytes(4, "big") + name
+
+
+@contextmanager
+def salvaged_database(store: RocketMQStore, path: str, fits: Fits, directory: Path) -> Iterator[SalvagedDatabase]:
     """Every row that can be read of a database, with what counts of it as far as sequence numbers tell.
 
     Args:
         fits: whether a row has the format of a family: for tables that do not tell theirs any more.
+        directory: where there is room for the rows, which need not fit into memory.
 
     Raises:
+        MissingExtra: the package rocksdict is not installed.
         OSError: a file cannot be read.
     """
-    manifest, found, newest = _manifest(store, path), Salvaged(), _Newest()
-    if not manifest.is_whole:
-        found.lost.append("the manifest, so rows that were deleted may be among those read")
-    there = _numbered(store, path)
-    for name, number, suffix in there:
-        data = read_all(store.tree, f"{path}/{name}") or b""
-        if suffix == "log":
-            _take_log(manifest, number, name, data, found, newest.take)
-        elif not manifest.is_whole or number in manifest.tables:
-            table = _Table(name, data, found.lost)
-            entries = list(table.entries())
-            own = table.family or manifest.families.get(manifest.tables.get(number, -1), "")
-            family = own or _family_of(entries, [*manifest.families.values(), *_OTHERS], fits)
-            for entry in entries:
-                newest.take(family, *entry)
-    missing = manifest.tables.keys() - {number for _, number, suffix in there if suffix == "sst"}
-    found.lost += [f"{number:06d}.sst, which is gone" for number in sorted(missing)]
-    found.families = newest.families()
-    return found
+    manifest = _manifest(store, path)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch, new_database(Path(scratch), ()) as rows:
+        found = SalvagedDatabase(rows, path)
+        if not manifest.is_whole:
+            found.lost.append("the manifest, so rows that were deleted may be among those read")
+        there = _numbered(store, path)
+        for name, number, suffix in there:
+            if suffix == "log":
+                _take_log(store, manifest, number, f"{path}/{name}", found)
+            elif not manifest.is_whole or number in manifest.tables:
+                _take_table(store, manifest, number, f"{path}/{name}", found, fits)
+        missing = manifest.tables.keys() - {number for _, number, suffix in there if suffix == "sst"}
+        found.lost += [f"{number:06d}.sst, which is gone" for number in sorted(missing)]
+        yield found
 
 
 _OTHERS = ("offset", "timer", "trans", "popState", "topic", "subscriptionGroup", "consumerOffset", "forbidden")
 """Families of brokers, for a database whose manifest is lost."""
 
 
-def _take_log(
-    manifest: _Manifest, number: int, name: str, data: bytes, found: Salvaged, take: Callable[..., None]
+def _take_table(
+    store: RocketMQStore, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase, fits: Fits
 ) -> None:
+    with _mapped(store, path) as data:
+        table = _Table(path.rpartition("/")[2], data, found.lost)
+        entries = table.entries()
+        first = list(islice(entries, _JUDGED))
+        own = table.family or manifest.families.get(manifest.tables.get(number, -1), "")
+        family = own or _family_of(first, [*manifest.families.values(), *_OTHERS], fits)
+        for entry in chain(first, entries):
+            found.take(family, *entry)
+
+
+@contextmanager
+def _mapped(store: RocketMQStore, path: str) -> Iterator[bytes | mmap.mmap]:
+    """The bytes of a file, which the system reads where they are looked at; databases lie on this machine."""
+    place = local_path(store.tree, path)
+    if place is None or not Path(place).stat().st_size:
+        yield b""
+        return
+    with open(place, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def _take_log(store: RocketMQStore, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase) -> None:
     damage: list[int] = []
-    for record in _log_records(data, damage):
+    for record in _log_records(_blocks(store, path), damage):
         for family, key, sequence, kind, value in _writes(record):
             known = manifest.families.get(family)
             if known is not None and number >= manifest.logs.get(family, 0):
-                take(known, key, sequence, kind, value)
+                found.take(known, key, sequence, kind, value)
     if damage:
-        found.lost.append(f"parts of the write-ahead log {name}")
+        found.lost.append(f"parts of the write-ahead log {path.rpartition('/')[2]}")
+
+
+def _blocks(store: RocketMQStore, path: str) -> Iterator[bytes]:
+    """The blocks of a log, one in memory at a time."""
+    source = store.tree.open(path)
+    try:
+        at = 0
+        while block := source.read_at(at, LOG_BLOCK):
+            yield block
+            at += LOG_BLOCK
+    finally:
+        source.close()
 
 
 def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:
@@ -470,5 +519,5 @@ def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:
 def _family_of(entries: list[tuple[bytes, int, int, bytes]], families: list[str], fits: Fits) -> str:
     """Return the family whose format most rows have."""
     rows = [(key, value) for key, _, kind, value in entries if kind == WriteKind.VALUE]
-    scores: dict[str, Any] = {family: sum(fits(family, *row) for row in rows[:100]) for family in families}
+    scores: dict[str, Any] = {family: sum(fits(family, *row) for row in rows) for family in families}
     return max(scores, key=lambda family: scores[family]) if rows else "default"

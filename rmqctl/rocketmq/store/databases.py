@@ -8,12 +8,12 @@ the write-ahead log alone are replayed in memory.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmqctl.errors import IOFailure, MissingExtra, Refused
+from rmqctl.errors import IOFailure, MissingExtra, Refused, RmqctlError
 from rmqctl.files.tree import Tree, local_path
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
 
@@ -29,6 +29,8 @@ _ADVICE = (
 _ATTEMPTS = 3
 _FORMAT_VERSION = 5
 """Of tables: the latest that RocksDB 8.4, the library of 5.4 and 5.5 brokers, reads and writes."""
+_BUFFER = 16 << 20
+"""Bytes of rows of a family that are in memory while they are written."""
 _NO_DATA = ("LOCK", "rocksdict-config.json")
 Row = tuple[bytes, bytes]
 
@@ -56,10 +58,18 @@ class Database:
 
     def __init__(self, handle: Any, path: str, families: list[str]) -> None:
         self._handle, self.path, self.families = handle, path, families
+        self._families: dict[str, Any] = {
+            name: handle if name == "default" else handle.get_column_family(name) for name in families
+        }
 
     def family(self, name: str) -> Any:
         """The library's own object of a column family that is there."""
-        return self._handle if name == "default" else self._handle.get_column_family(name)
+        return self._families[name]
+
+    def close(self) -> None:
+        """Close it; what the library gave of it must not be used any more."""
+        self._families.clear()
+        self._handle.close()
 
     def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[Row]:
         """Keys that begin with a prefix, with their values, in byte order; none where the family is not there.
@@ -138,47 +148,98 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Dat
     links = Path(mkdtemp(prefix="rmqctl-rocksdb-"))
     try:
         handle, families = _open(store.tree, path, links, purpose, f"{store.root}/{path}")
+        database = Database(handle, path, families)
         try:
-            yield Database(handle, path, families)
+            yield database
         finally:
-            handle.close()
+            database.close()
     finally:
         shutil.rmtree(links, ignore_errors=True)
 
 
-def write_database(place: Path, families: Mapping[str, Iterable[Row]]) -> None:
-    """Write a new database into an empty directory, in a form that the library of 5.x brokers reads.
+class NewDatabase(Database):
+    """A database that is being written; of two rows of a key the later counts. :func:`new_database` makes one.
+
+    Rows may come in any order: the library sorts them, and holds few of them in memory.
+    """
+
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        """Write a row."""
+        self._families[family].put(key, value)
+
+    def delete(self, family: str, key: bytes) -> None:
+        """Take a row away; it need not be there."""
+        self._families[family].delete(key)
+
+
+@contextmanager
+def new_database(place: Path, families: Iterable[str]) -> Iterator[NewDatabase]:
+    """A new database in an empty directory, in a form that the library of 5.x brokers reads; complete at the end.
+
+    Args:
+        families: names of its column families; ``default`` is always one.
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
         IOFailure: the library refuses.
     """
     try:
-        from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict
+        from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict, WriteOptions
     except ImportError as error:
         raise MissingExtra("writing a RocksDB database", "rocksdb") from error
-    options, tables = Options(raw_mode=True), BlockBasedOptions()
+    options, tables, writing = Options(raw_mode=True), BlockBasedOptions(), WriteOptions()
     tables.set_format_version(_FORMAT_VERSION)
     tables.set_checksum_type(ChecksumType.crc32c())
     options.create_if_missing(True)  # noqa: FBT003 -- the library takes no name
     options.create_missing_column_families(True)  # noqa: FBT003
     options.set_block_based_table_factory(tables)
     options.set_compression_type(DBCompressionType.none())
+    options.set_write_buffer_size(_BUFFER)
+    writing.disable_wal = True  # type: ignore[method-assign, assignment]  # the library's stub is wrong
+    names = list(dict.fromkeys(["default", *families]))
     try:
-        handle = Rdict(str(place), options=options, column_families=dict.fromkeys(["default", *families], options))
+        handle = Rdict(str(place), options=options, column_families=dict.fromkeys(names, options))
+        made = NewDatabase(handle, "", names)
         try:
-            for family, rows in families.items():
-                target = handle if family == "default" else handle.get_column_family(family)
-                for key, value in rows:
-                    target[key] = value
-                target.flush()
+            for name in names:
+                made.family(name).set_write_options(writing)
+            yield made
+            for name in names:
+                made.family(name).flush()
         finally:
-            handle.close()
+            made.close()
+    except (RmqctlError, OSError):
+        raise
     except Exception as error:  # what the library raises has no class of its own
         raise IOFailure(f"cannot write a RocksDB database in {place}", str(error), "free some room") from error
     for file in place.iterdir():
         if file.name in _NO_DATA or file.name.startswith("LOG"):
             file.unlink()
+
+
+class StoredRows(MutableMapping[bytes, bytes]):
+    """Rows by key in a database that is being written, for more of them than memory holds."""
+
+    def __init__(self, database: NewDatabase, family: str) -> None:
+        self._database, self._family = database, family
+
+    def __getitem__(self, key: bytes) -> bytes:
+        found = self._database.get(self._family, key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self._database.put(self._family, key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        self._database.delete(self._family, key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (key for key, _ in self._database.rows(self._family))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _open(tree: Tree, path: str, links: Path, purpose: str, shown: str) -> tuple[Any, list[str]]:
