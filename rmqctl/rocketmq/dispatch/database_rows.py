@@ -7,8 +7,11 @@ How far the rows of a database reach in the log, as its own marks say.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from formats.rocketmq.properties import split_properties
@@ -25,7 +28,7 @@ from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
-from rmqctl.rocketmq.store.databases import Database
+from rmqctl.rocketmq.store.databases import Database, StoredRows, new_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import flag
 
@@ -36,6 +39,8 @@ _OUT, _DELETES, _UNIQUE_KEY, _TRANS_OFFSET = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKE
 _IMMUNE = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _CHECKS, _LAST = 10_000, b"\xff" * 9
 """More checks of a half message than any broker makes, and a key after those of all half messages."""
+DELIVERED_SLACK = 60_000
+"""Timers are delivered up to a time when one was: its message was stored then, ms, and this is long after it."""
 _SWITCHES = {
     INDEX_FAMILY: "indexRocksDBEnable",
     TIMER_FAMILY: "timerRocksDBEnable",
@@ -232,6 +237,29 @@ def wheel_offset(store: RocketMQStore) -> int:
     """Return the next queue offset that the timer wheel would read."""
     data = read_all(store.tree, "config/timercheck") or b""
     return TimerCheck.parse(data[: TimerCheck.sizeof()].ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
+
+
+_SCRATCH = ("timers", "halves", "ended", "recalled", "delivered", "early")
+
+
+@contextmanager
+def spilled_rows(store: RocketMQStore, directory: Path | None, index: Sink, *, indexed: bool) -> Iterator[MessageRows]:
+    """Rows of a whole log whose tables lie on the disk: there may be more timers and half messages than memory holds.
+
+    Args:
+        directory: to put them into; None for that of temporary files.
+        indexed: give the rows of the index to ``index``.
+
+    Raises:
+        MissingExtra: the package rocksdict is not installed.
+        IOFailure: they cannot be written.
+    """
+    with tempfile.TemporaryDirectory(dir=directory) as place, new_database(Path(place), _SCRATCH) as scratch:
+        timers, halves, ended, recalled, delivered, early = (StoredRows(scratch, name) for name in _SCRATCH)
+        yield MessageRows(
+            0 if indexed else None, 0, 0, wheel_offset(store), index,
+            timers=timers, halves=halves, ended=ended, recalled=recalled, delivered=delivered, early=early,
+        )  # fmt: skip
 
 
 # --- what must be there -------------------------------------------------------------------------------

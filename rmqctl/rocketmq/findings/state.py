@@ -170,10 +170,10 @@ DATABASE_WRONG_ROW = declare(
 DATABASE_MISSING_ROWS = declare(
     "database.missing-rows",
     _W,
-    "Records of the log lack their rows in the message index in RocksDB: queries by key do not find them.",
-    "`rmqctl query-key --scan` finds them; `rmqctl repair` makes the rows.",
-    broker="Dispatches again only what lies after the mark of the index.",
-    see="spec A5.1",
+    "Records of the log lack their rows in RocksDB: queries by key do not find them, timers are not delivered, transactions are not checked.",
+    "`rmqctl query-key --scan` finds messages by key all the same; `rmqctl repair` makes the rows.",
+    broker="Dispatches again only what lies after the mark of the index, of timers or of half messages.",
+    see="spec A5",
 )
 DATABASE_LAST_OFFSETS = declare(
     "database.last-offsets",

@@ -40,6 +40,7 @@ from formats.rocketmq.rocksdb_messages import (
 )
 from rmqctl.repair.edits import Create, Edit, Quarantine
 from rmqctl.rocketmq.dispatch.database_rows import (
+    DELIVERED_SLACK,
     INDEX_FAMILY,
     Marks,
     MessageRows,
@@ -48,6 +49,7 @@ from rmqctl.rocketmq.dispatch.database_rows import (
     marks_in,
     oldest_half,
     records_from,
+    spilled_rows,
     wheel_offset,
 )
 from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
@@ -62,7 +64,6 @@ from rmqctl.rocketmq.store.databases import (
     DatabaseDamaged,
     NewDatabase,
     Row,
-    StoredRows,
     new_database,
     open_database,
 )
@@ -397,9 +398,6 @@ def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
 
 # --- messages -----------------------------------------------------------------------------------------
 
-_SCRATCH = ("timers", "halves", "ended", "recalled", "delivered", "early")
-"""Tables of what the log says, for more timers and half messages than memory holds."""
-
 
 def message_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
     """Return the database of index, timers and half messages that the log demands.
@@ -412,17 +410,9 @@ def message_database(store: RocketMQStore, old: OldDatabase, directory: Path) ->
     marks = marks_in(store, old.database, is_whole=old.is_whole)
     if not old.is_whole and marks.index is None and "indexRocksDBEnable" not in store.settings:
         marks = replace(marks, index=None if store.index_files else 0)
-    with (
-        making(old, directory, [INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY]) as (made, new),
-        tempfile.TemporaryDirectory(dir=directory) as place,
-        new_database(Path(place), _SCRATCH) as scratch,
-    ):
+    with making(old, directory, [INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY]) as (made, new), ExitStack() as opened:
         index = _IndexRows(new, _oldest_hour(old) if old.is_whole else 0)
-        timers, halves, ended, recalled, delivered, early = (StoredRows(scratch, name) for name in _SCRATCH)
-        rows = MessageRows(
-            None if marks.index is None else 0, 0, 0, wheel_offset(store), index,
-            timers=timers, halves=halves, ended=ended, recalled=recalled, delivered=delivered, early=early,
-        )  # fmt: skip
+        rows = opened.enter_context(spilled_rows(store, directory, index, indexed=marks.index is not None))
         for record in records_from(store.log_files, begin, 1 << 63, crashed=store.has_abort):
             rows.add(record)
             end, last = record["physical_offset"] + record["total_size"], max(last, record["store_timestamp"])
@@ -496,7 +486,9 @@ def _finish_index(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: 
 def _put_timers(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int, last: int) -> None:
     """Timers that are not delivered, and of delivered ones the old rows that are right."""
     delivered = old.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
-    if len(delivered) != 8:  # without it a start skips what fell due meanwhile
+    if len(delivered) != 8 or delivered > _number(
+        last + DELIVERED_SLACK
+    ):  # without it a start skips what fell due meanwhile
         first = next((int.from_bytes(key[:8], "big") for key in rows.timers if key not in rows.delivered), last)
         delivered = _number(min(first, last) // _SECOND * _SECOND)
     for key, value in rows.timers.items():

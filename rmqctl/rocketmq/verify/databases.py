@@ -14,7 +14,6 @@ import numpy as np
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
-    HOUR_MS,
     INDEX_MARK,
     INDEX_TIME,
     POP_FAMILY,
@@ -23,6 +22,17 @@ from formats.rocketmq.rocksdb_messages import (
     TIMER_SCANNED,
 )
 from rmqctl.findings import Finding, Severity
+from rmqctl.rocketmq.dispatch.database_rows import (
+    DELIVERED_SLACK,
+    INDEX_FAMILY,
+    WHEEL_TOPIC,
+    MessageRows,
+    is_pending,
+    marks_in,
+    oldest_half,
+    records_from,
+    spilled_rows,
+)
 from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.findings.state import (
     DATABASE_LAST_OFFSETS,
@@ -35,9 +45,8 @@ from rmqctl.rocketmq.findings.state import (
     DATABASE_UNREADABLE,
     DATABASE_WRONG_ROW,
 )
-from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.queues.files import UNIT, Queue
+from rmqctl.rocketmq.queues.files import UNIT, Queue, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import (
@@ -51,13 +60,13 @@ from rmqctl.rocketmq.store.databases import (
     has_database,
     open_database,
 )
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, QueueFiles, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import number_of
 
 _NOT_TIMERS, _INDEX_MARKS = (TIMER_DELIVERED, TIMER_SCANNED), (INDEX_MARK, INDEX_TIME)
-_CACHED = 1 << 14
+_CACHED, _HOUR = 1 << 14, 8
 _ONE_DATABASE = (5, 5, 0)
 _INCREMENTAL, _OFFSET_VERSION = "persistConsumerOffsetIncrementally", "consumerOffsetVersion"
 """The setting, and the family that is there early only with it."""
@@ -122,9 +131,10 @@ def _checked(store: RocketMQStore, database: Database, context: LogContext) -> I
     elif database.path == MESSAGES:
         with LogReader(context.log_files) as log:
             fields: Fields = lru_cache(_CACHED)(log.fields)
-            yield from _index(store, database, context, fields)
+            yield from _index(database, context, fields)
             yield from _timers(database, context, fields)
             yield from _halves(database, context, fields)
+        yield from _against_log(store, database, context)
     elif database.path == POP:
         yield from _pop(database)
 
@@ -159,33 +169,70 @@ def _queues(store: RocketMQStore, database: QueueDatabase, context: LogContext) 
             )  # what a cut of the log leaves until it is overwritten
             severity = Severity.NOTE if above else None
             yield Finding(DATABASE_REACH, place, 0, 0, message, severity, topic=topic, queue_id=queue_id)
-        if not store.in_database(topic):
-            yield from _twin(store, database, (topic, queue_id), context)
+    yield from _twins(store, database, min(reached, end), context)
+
+
+def _twins(store: RocketMQStore, database: QueueDatabase, reached: int, context: LogContext) -> Iterator[Finding]:
+    """The queues that are in files as well, with those that have no unit in the database.
+
+    The database holds what was dispatched since brokers write queues twice: from the record of its first unit on.
+    """
+    firsts = [unit for key in database.queues() if (unit := next(database.units_of(*key), None)) is not None]
+    live = [unit.physical_offset for unit in firsts if unit.physical_offset >= context.min_offset]
+    since = min(live, default=context.limit)
+    names = {key for key in database.queues() if not store.in_database(key[0])}
+    for files in store.queues(QUEUES):
+        if not store.in_database(files.topic):
+            queue = Queue.open(files)
+            names.discard(queue.key)
+            yield from _twin(store, database, queue, (since, reached), context)
+            yield from _beyond(store, database, queue.key, queue.end() // UNIT.itemsize, context)
+    for key in sorted(names):
+        yield from _beyond(store, database, key, 0, context)
+
+
+def _beyond(
+    store: RocketMQStore, database: QueueDatabase, key: tuple[str, int], end: int, context: LogContext
+) -> Iterator[Finding]:
+    """Units of a queue from a queue offset on, where its files end."""
+    count = sum(int((w["physical_offset"] >= context.min_offset).sum()) for w in database.windows(*key, end))
+    if count:
+        topic, queue_id = key
+        message = f"{topic}/{queue_id}: {number_of(count, 'unit')} in RocksDB from {end} on, where no file is"
+        severity = Severity.NOTE if context.crashed or context.running else None
+        place = store.queue_database or QUEUES
+        yield Finding(DATABASE_TWIN, place, 0, 0, message, severity, topic=topic, queue_id=queue_id, queue_offset=end)
 
 
 def _twin(
-    store: RocketMQStore, database: QueueDatabase, key: tuple[str, int], context: LogContext
+    store: RocketMQStore, database: QueueDatabase, queue: Queue, dispatched: tuple[int, int], context: LogContext
 ) -> Iterator[Finding]:
-    """Units of a queue in the database that are others than those in its files."""
-    topic, queue_id = key
-    queue = Queue.open(QueueFiles(QUEUES, topic, queue_id, f"{QUEUES}/{topic}/{queue_id}", store.tree))
-    units = {u.queue_offset: (u.physical_offset, u.size, u.tags_code) for u in database.units_of(topic, queue_id)}
-    different, low, high = [], min(units, default=0), max(units, default=-1)
+    """Units of a queue in the database that are others than those in its files, not in them, or not there."""
+    counts, example = [0, 0], -1
+    topic, queue_id = queue.key
     for file in queue.files:
         for first, some in queue.chunks(file):
             base = file.base // UNIT.itemsize + first
-            live = (some["size"] > 0) & (some["physical_offset"] >= context.min_offset)
-            for row in np.flatnonzero(live).tolist():
-                offset, found = base + row, units.get(base + row)
-                if low <= offset <= high and found != tuple(some[row].tolist()):
-                    different.append(offset)
-    if different:
+            units = np.zeros(len(some), UNIT)
+            for window in database.windows(topic, queue_id, base, base + len(some) - 1):
+                for name in UNIT.names or ():
+                    units[name][window["queue_offset"] - base] = window[name]
+            there = (units["size"] > 0) & (units["physical_offset"] >= context.min_offset)
+            physical = some["physical_offset"]
+            due = (some["size"] > 0) & ~is_pre_blank(some) & (physical >= max(dispatched[0], context.min_offset))
+            wrong = there & (units != some)
+            missing = due & (physical < dispatched[1]) & (units["size"] <= 0)
+            for number, found in enumerate((wrong, missing)):
+                counts[number] += int(found.sum())
+            either = np.flatnonzero(wrong | missing)
+            example = base + int(either[0]) if len(either) and example < 0 else example
+    if any(counts):
         message = (
-            f"{number_of(len(different), 'unit')} of {topic}/{queue_id} in RocksDB differ from those in the files, "
-            f"from queue offset {different[0]} on"
+            f"{topic}/{queue_id}: {number_of(counts[0], 'unit')} in RocksDB differ from those in the files, "
+            f"{counts[1]:,} are missing, from queue offset {example} on"
         )
         place = store.queue_database or QUEUES
-        yield Finding(DATABASE_TWIN, place, 0, 0, message, topic=topic, queue_id=queue_id, queue_offset=different[0])
+        yield Finding(DATABASE_TWIN, place, 0, 0, message, topic=topic, queue_id=queue_id, queue_offset=example)
 
 
 # --- messages -----------------------------------------------------------------------------------------
@@ -200,15 +247,13 @@ def _keys_of(fields: dict[str, Any] | None, physical: int) -> frozenset[bytes]:
     )
 
 
-def _index(store: RocketMQStore, database: Database, context: LogContext, fields: Fields) -> Iterator[Finding]:
-    """Rows without a record that has the key, and records without their rows."""
-    mark = database.get("default", INDEX_MARK)
-    rows = wrong = beyond = 0
+def _index(database: Database, context: LogContext, fields: Fields) -> Iterator[Finding]:
+    """Rows without a record that has the key."""
+    wrong = beyond = 0
     example = -1
     for key, value in database.rows("default"):
         if key in _INDEX_MARKS:
             continue
-        rows += 1
         physical = int.from_bytes(key[-8:], "big", signed=True)
         if physical < context.min_offset and len(key) > 16:
             continue
@@ -226,37 +271,130 @@ def _index(store: RocketMQStore, database: Database, context: LogContext, fields
     if beyond:
         message = f"{number_of(beyond, 'index row')} point beyond the end of the log; queries leave them out"
         yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, Severity.NOTE)
-    if rows:
-        yield from _missing(store, database, context, int.from_bytes(mark or b"", "big", signed=True))
 
 
-def _missing(store: RocketMQStore, database: Database, context: LogContext, mark: int) -> Iterator[Finding]:
-    """Records whose rows are not there; those from the mark on are dispatched again when a crashed broker starts.
+def _against_log(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
+    """What the records of the log demand, and marks beyond its end.
 
     Records in front of the oldest hour of the index are no part of it: it was switched on later, or they expired.
     """
-    first = next((key for key, _ in database.rows("default") if key not in _INDEX_MARKS), b"")[:8]
-    since = int.from_bytes(first, "big", signed=True) if len(first) == 8 else 0
-    early: list[int] = []
-    late: list[int] = []
-    state = LogState()
-    for file in CommitLog(store.log_files, crashed=context.crashed).contexts():
-        for part in walk_file(file, state):
-            block = part.block
-            for row in range(len(block)):
-                found = block.record(row)
-                if found["store_timestamp"] // HOUR_MS * HOUR_MS < since:
-                    continue
-                physical = int(block.physical[row])
-                if any(database.get("default", key) is None for key in _keys_of(found, physical)):
-                    (late if physical >= mark else early).append(physical)
-    if early:
-        message = f"{number_of(len(early), 'record')} lack rows in the index, the first at {early[0]}"
-        yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, physical_offset=early[0])
-    if late:
-        message = f"{number_of(len(late), 'record')} from {late[0]} on are not in the index, which reaches to {mark}"
+    marks = marks_in(store, database)
+    entries = (key for key, _ in database.rows(INDEX_FAMILY) if key not in _INDEX_MARKS and len(key) > _HOUR)
+    first = next(entries, b"")[:_HOUR] if marks.index is not None else b""
+    timed = marks.timers is not None and next(database.rows(TIMER_FAMILY), None) is not None
+    halved = marks.halves is not None and next(database.rows(HALF_FAMILY), None) is not None
+    for family, mark in ((INDEX_FAMILY, marks.index), (HALF_FAMILY, marks.halves)):
+        if mark is not None and mark >= max(_end(context), 1):
+            message = f"family {family}: the mark names a record at {mark}, but the log ends at {_end(context)}"
+            yield Finding(DATABASE_REACH, database.path, 0, 0, message, physical_offset=mark)
+    if not (first or timed or halved):
+        return
+    index = _IndexRows(database, first, marks.index or 0)
+    with spilled_rows(store, None, index, indexed=bool(first)) as rows:
+        unread = 0
+        for record in records_from(store.log_files, 0, _end(context), crashed=context.crashed):
+            if record["topic"] == WHEEL_TOPIC and record["queue_offset"] >= (marks.timers or 0):
+                unread += 1
+            else:
+                rows.add(record)
+        yield from index.findings(context)
+        if timed:
+            yield from _timers_missing(database, rows, unread, context)
+        if halved:
+            yield from _halves_missing(database, rows, marks.halves or 0, context)
+
+
+class _IndexRows:
+    """Takes the rows that the index must have, and keeps the records that lack one.
+
+    Args:
+        first: the oldest hour that the index holds, in 8 bytes.
+        mark: of the last record that is in it; those after it are dispatched again when a crashed broker starts.
+    """
+
+    def __init__(self, database: Database, first: bytes, mark: int) -> None:
+        self._database, self._first, self._mark = database, first, mark
+        self._counts, self._examples, self._last = [0, 0], [-1, -1], -1
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        if key[:_HOUR] < self._first or self._database.get(INDEX_FAMILY, key) is not None:
+            return
+        physical = int.from_bytes(key[-8:], "big", signed=True)
+        late = physical >= self._mark
+        if physical != self._last:
+            self._last = physical
+            self._counts[late] += 1
+            self._examples[late] = physical if self._examples[late] < 0 else self._examples[late]
+
+    def findings(self, context: LogContext) -> Iterator[Finding]:
+        """Say how many there were."""
+        (early, late), (first, first_late) = self._counts, self._examples
+        if early:
+            message = f"{number_of(early, 'record')} lack rows in the index, the first at {first}"
+            yield Finding(DATABASE_MISSING_ROWS, self._database.path, 0, 0, message, physical_offset=first)
+        if late:
+            message = (
+                f"{number_of(late, 'record')} from {first_late} on are not in the index, which reaches to {self._mark}"
+            )
+            severity = Severity.NOTE if context.crashed or context.running else None
+            yield Finding(
+                DATABASE_MISSING_ROWS, self._database.path, 0, 0, message, severity, physical_offset=first_late
+            )
+
+
+def _timers_missing(database: Database, rows: MessageRows, unread: int, context: LogContext) -> Iterator[Finding]:
+    """Timers that are not due yet and have no row, and rows of timers that were taken back."""
+    delivered = database.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
+    at = int.from_bytes(delivered, "big", signed=True)
+    if context.newest_store_timestamp and at > context.newest_store_timestamp + DELIVERED_SLACK:
+        message = f"family timer: timers until {at} are said to be delivered, the last message was stored at "
+        yield Finding(DATABASE_REACH, database.path, 0, 0, f"{message}{context.newest_store_timestamp}")
+        delivered = b""
+    lost = [
+        int.from_bytes(value[4:], "big", signed=True)
+        for key, value in rows.timers.items()
+        if key[:8] >= delivered and is_pending(rows, key, there := database.get(TIMER_FAMILY, key)) and there is None
+    ]
+    if lost:
+        what = f"{number_of(len(lost), 'timer')} that are not delivered have no row"
+        message = f"family timer: {what}, the first at {min(lost)}"
+        yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, physical_offset=min(lost))
+    if unread:
+        message = f"family timer: {number_of(unread, 'timer')} were not read yet; brokers go on there"
+        yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, Severity.NOTE)
+    back = sum(
+        key[:8] >= delivered and key in rows.recalled and key not in rows.timers
+        for key, _ in database.rows(TIMER_FAMILY)
+    )
+    if back:
+        severity = Severity.NOTE if context.crashed else None
+        message = f"family timer: {number_of(back, 'row')} are of timers that were taken back"
+        yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, severity)
+
+
+def _halves_missing(database: Database, rows: MessageRows, mark: int, context: LogContext) -> Iterator[Finding]:
+    """Half messages that are open and have no row, and rows of those that have ended.
+
+    One that was checked too often is given up: its row is deleted, and the log does not say so.
+    """
+    oldest, lost, perhaps, late = oldest_half(rows, database), list[int](), list[int](), list[int]()
+    for key in rows.halves:
+        if database.get(HALF_FAMILY, key) is None:
+            physical = int.from_bytes(key[:8], "big", signed=True)
+            (late if physical > mark else lost if key > oldest else perhaps).append(physical)
+    for found, what, severity in (
+        (lost, "that are open have no row", None),
+        (perhaps, "have neither an end nor a row: they were given up, or their rows are lost", Severity.NOTE),
+        (late, "were not read yet; brokers go on there", Severity.NOTE if context.crashed else None),
+    ):
+        if found:
+            message = f"family trans: {number_of(len(found), 'half message')} {what}, the first at {found[0]}"
+            yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, severity, physical_offset=found[0])
+    ended = [key for key, _ in database.rows(HALF_FAMILY) if key[:8] in rows.ended and key != INDEX_MARK]
+    if ended:
         severity = Severity.NOTE if context.crashed or context.running else None
-        yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, severity, physical_offset=late[0])
+        message = f"family trans: {number_of(len(ended), 'row')} are of transactions that have ended"
+        yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, severity)
 
 
 def _timers(database: Database, context: LogContext, fields: Fields) -> Iterator[Finding]:

@@ -83,6 +83,82 @@ def test_rows_of_timers_and_transactions(family: str, golden: Golden, rmqctl: An
     assert found(rmqctl, root) == {("database.wrong-row", "rocksdbstore")}
 
 
+def without(database: Any, family: str, number: int) -> None:
+    """Take away a row of a timer or of a half message, by its place in the order of keys."""
+    rows = database.get_column_family(family)
+    del rows[[key for key in list(rows.keys()) if len(key) > 40][number]]
+
+
+@pytest.mark.parametrize("family", ["timer", "trans"])
+def test_a_row_that_is_missing(family: str, golden: Golden, rmqctl: Any) -> None:
+    """The last timer is pending, and the last half message cannot have been given up before the first one."""
+    root = golden("5.5.0-rdbmsg-clean")
+    edit(root / "rocksdbstore", lambda database: without(database, family, -1))
+    assert found(rmqctl, root) == {("database.missing-rows", "rocksdbstore")}
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert found(rmqctl, root) == set()
+
+
+def test_a_half_message_that_may_have_been_given_up(golden: Golden, rmqctl: Any) -> None:
+    """Nothing says whether the oldest one was: it is named, and repair does not bring it back."""
+    root = golden("5.5.0-rdbmsg-clean")
+    edit(root / "rocksdbstore", lambda database: without(database, "trans", 0))
+    assert ("database.missing-rows", "rocksdbstore") in found(rmqctl, root, notes=True)
+    assert found(rmqctl, root) == set()
+    assert steps(rmqctl, root) == []
+
+
+def test_marks_beyond_the_log(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rdbmsg-clean")
+
+    def damage(database: Any) -> None:
+        for family in ("trans", "default"):
+            rows = database.get_column_family(family) if family != "default" else database
+            rows[b"lastOffsetPy"] = (1 << 40).to_bytes(8, "big")
+        database.get_column_family("timer")[b"timeline_checkpoint"] = (1 << 50).to_bytes(8, "big")
+
+    edit(root / "rocksdbstore", damage)
+    findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    assert [f["id"] for f in findings if f["severity"] != "note"] == ["database.reach"] * 3
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert found(rmqctl, root) == set()
+
+
+def test_a_timer_that_was_taken_back(golden: Golden, rmqctl: Any) -> None:
+    """Its row leads to its record, and a broker would deliver it all the same."""
+    root = golden("5.5.0-rdbmsg-clean")
+    truth = [m for m in stores.truth("5.5.0-rdbmsg-clean") if m.get("topic") == "rmq_sys_wheel_timer"]
+    gone = next(m["properties"] for m in truth if "TIMER_DEL_UNIQKEY" in m["properties"])
+    unique = gone["TIMER_DEL_UNIQKEY"].partition("+")[2] or gone["TIMER_DEL_UNIQKEY"]
+    record = next(m for m in truth if m["properties"].get("UNIQ_KEY") == unique)
+    key = int(record["properties"]["TIMER_OUT_MS"]).to_bytes(8, "big") + unique.encode()
+    value = record["storeSize"].to_bytes(4, "big") + record["commitLogOffset"].to_bytes(8, "big")
+    edit(root / "rocksdbstore", lambda database: database.get_column_family("timer").__setitem__(key, value))
+    assert found(rmqctl, root) == {("database.wrong-row", "rocksdbstore")}
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert found(rmqctl, root) == set()
+
+
+@pytest.mark.parametrize("part", ["front", "queue", "more"])
+def test_units_that_one_of_two_twins_has(part: str, golden: Golden, rmqctl: Any) -> None:
+    root, prefix = golden("5.5.0-rdbcq-clean"), queue_prefix(b"CqOrders", 1)
+
+    def damage(database: Any) -> None:
+        keys = [key for key in list(database.keys()) if key.startswith(prefix)]
+        for key in {"front": keys[:3], "queue": keys, "more": []}[part]:
+            del database[key]
+        if part == "more":
+            database[prefix + (10_000).to_bytes(8, "big")] = database[keys[-1]]
+            database[queue_prefix(b"CqOrders", 77) + bytes(8)] = database[keys[-1]]
+
+    edit(root / "consumequeue_rocksdb", damage)
+    seen = found(rmqctl, root)
+    assert ("database.twin", "consumequeue_rocksdb") in seen
+    assert {file for _, file in seen} == {"consumequeue_rocksdb"}
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert found(rmqctl, root) == set()
+
+
 def test_pop_rows(golden: Golden, rmqctl: Any) -> None:
     root = golden("5.5.0-rdbpop-clean")
     edit(root / "kvStore", lambda database: database.get_column_family("popState").__setitem__(b"odd", b"odd"))
