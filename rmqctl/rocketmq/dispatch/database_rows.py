@@ -7,7 +7,6 @@ How far the rows of a database reach in the log, as its own marks say.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -254,7 +253,9 @@ def spilled_rows(store: RocketMQStore, directory: Path | None, index: Sink, *, i
         MissingExtra: the package rocksdict is not installed.
         IOFailure: they cannot be written.
     """
-    with tempfile.TemporaryDirectory(dir=directory) as place, new_database(Path(place), _SCRATCH) as scratch:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(dir=directory) as place, new_database(Path(place), _SCRATCH) as scratch:
         timers, halves, ended, recalled, delivered, early = (StoredRows(scratch, name) for name in _SCRATCH)
         yield MessageRows(
             0 if indexed else None, 0, 0, wheel_offset(store), index,

@@ -339,7 +339,8 @@ def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDat
                 if right is not None:
                     new.put(family, key, right)
                 if right is not None and right != value:
-                    made.notes.append(f"topic {key[-_LONGEST_TOPIC:]!r} gets the default settings for the queues it has")
+                    name = repr(key[-_LONGEST_TOPIC:])
+                    made.notes.append(f"topic {name} gets the default settings for the queues it has")
     return made
 
 

@@ -10,7 +10,6 @@ import io
 import mmap
 import re
 import struct
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -444,7 +443,9 @@ def salvaged_database(store: RocketMQStore, path: str, fits: Fits, directory: Pa
         OSError: a file cannot be read.
     """
     manifest = _manifest(store, path)
-    with tempfile.TemporaryDirectory(dir=directory) as scratch, new_database(Path(scratch), ()) as rows:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(dir=directory) as scratch, new_database(Path(scratch), ()) as rows:
         found = SalvagedDatabase(rows, path)
         if not manifest.is_whole:
             found.lost.append("the manifest, so rows that were deleted may be among those read")
