@@ -1,6 +1,6 @@
 """The index entries that records must have: hashes of their unique key, keys and tags (spec 4.2, 4.3).
 
-``String.hashCode`` of many strings at once: Horner's rule by column over strings of one length.
+``String.hashCode`` of many strings at once: a product of each length's bytes with powers of 31.
 
 The tags code that each record's queue unit must carry, and the delay levels that only data shows.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.log.columns import Pairs, rows_of
 
 Hashes = npt.NDArray[np.uint32]
-_THIRTY_ONE = np.uint32(31)
 
 
 def hash_codes(data: Bytes8, at: Ints, size: Ints) -> Hashes:
@@ -36,10 +36,7 @@ def hash_codes(data: Bytes8, at: Ints, size: Ints) -> Hashes:
 
 
 def _of_length(texts: npt.NDArray[np.uint8]) -> Hashes:
-    value = np.zeros(len(texts), np.uint32)
-    for column in np.ascontiguousarray(texts.T):
-        value *= _THIRTY_ONE
-        value += column
+    value: Hashes = np.einsum("ij,j->i", texts.astype(np.uint32), _powers(texts.shape[1])[-2::-1])
     if texts.max(initial=0) >= 0x80:
         for row in np.flatnonzero((texts >= 0x80).any(axis=1)):  # the hash is over UTF-16 units, not bytes
             value[row] = java_hash(texts[row].tobytes().decode("utf-8", "replace")) & 0xFFFFFFFF
@@ -48,11 +45,15 @@ def _of_length(texts: npt.NDArray[np.uint8]) -> Hashes:
 
 def power(size: Ints) -> Hashes:
     """31 to the power of each length: what a prefix's hash is multiplied by, modulo 2^32."""
-    top = int(size.max(initial=0))
-    table = np.ones(top + 1, np.uint32)
-    for at in range(1, top + 1):
-        table[at] = np.uint32(int(table[at - 1]) * 31 & 0xFFFFFFFF)
-    return table[size]
+    return _powers(int(size.max(initial=0)))[size]
+
+
+@lru_cache(maxsize=64)
+def _powers(top: int) -> Hashes:
+    """31 to the power of 0 to ``top``, modulo 2^32."""
+    table = np.full(top + 1, 31, np.uint32)
+    table[0] = 1
+    return np.multiply.accumulate(table, dtype=np.uint32)
 
 
 def utf16_sizes(data: Bytes8, at: Ints, size: Ints) -> Ints:

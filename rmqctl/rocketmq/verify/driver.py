@@ -40,6 +40,8 @@ _HEADER = 8
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
 
+_ALONE = 4 * SPLIT_SIZE
+"""Bytes of a split where this process checks all: each opens queues and index, and begins with what lies in front."""
 _AHEAD = 3
 """Parts for each process that are worked on, or done, before they are taken."""
 Share = Callable[[Job, list[Split]], Iterable["SplitResult"]]
@@ -62,13 +64,14 @@ class VerifyOptions:
         cross: compare queues and index with the log (levels above quick).
         as_release: judge by this release; default: the one the store shows.
         processes: 1 works in this process; more share the splits of the log.
+        split_size: bytes; default: larger ones where one process works on all.
     """
 
     level: Level = Level.FULL
     cross: bool = True
     processes: int = 1
     as_release: Release | None = None
-    split_size: int = SPLIT_SIZE
+    split_size: int | None = None
 
 
 class Verification:
@@ -172,7 +175,8 @@ class Verification:
     def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
         """Findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
-        splits = splits_of(log.contexts(), self.options.split_size)
+        size = SPLIT_SIZE if self.options.processes > 1 or self.share is not None else _ALONE
+        splits = splits_of(log.contexts(), self.options.split_size or size)
         numbers = {file.name: number for number, file in enumerate(log.files)}
         lost = {file.name: gap for file, gap in files.cut_files(log.files, log.file_size)}
         ended = False

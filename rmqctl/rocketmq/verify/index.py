@@ -108,9 +108,10 @@ class IndexChecker:
         keys = self._keys_of(found, self._with_tags)
         owner = keys.owner[~keys.tag] if self._with_tags else keys.owner
         self._partial.keyed += int(np.count_nonzero(owner[1:] != owner[:-1])) + bool(len(owner))
+        row: Ints | None = keys.owner
         if not _equal(entries, physical, keys):
-            self._look_closer(found, entries, physical)
-        self._compare_times(entries, physical, block["store_timestamp"])
+            row = self._look_closer(found, entries, physical)
+        self._compare_times(entries, physical, block["store_timestamp"], row)
         return []
 
     def partial(self) -> IndexPartial:
@@ -123,26 +124,42 @@ class IndexChecker:
         topics = found.topics(self._ids)
         return self._keys.columns(found.block, found.pairs, topics, self._ids.texts, tags=with_tags)
 
-    def _compare_times(self, entries: _Slice, physical: Ints, stored: Ints) -> None:
-        """Compare what entries say of the time of records of the block; others lie where no record begins."""
-        row = np.searchsorted(physical, entries.physical)
-        known = row < len(physical)
-        known[known] = physical[row[known]] == entries.physical[known]
-        for number in np.unique(entries.file).tolist():
-            own = np.flatnonzero(known & (entries.file == number))
+    def _compare_times(self, entries: _Slice, physical: Ints, stored: Ints, row: Ints | None) -> None:
+        """Compare what entries say of the time of records of the block; others lie where no record begins.
+
+        Args:
+            row: of the record of each entry, where all are known.
+        """
+        if row is None:
+            row = np.searchsorted(physical, entries.physical)
+            known = row < len(physical)
+            known[known] = physical[row[known]] == entries.physical[known]
+            entries, row = entries.take(known), row[known]
+        if not len(row):
+            return
+        numbers = (
+            [int(entries.file[0])] if (entries.file == entries.file[0]).all() else np.unique(entries.file).tolist()
+        )
+        for number in numbers:
+            own = slice(None) if len(numbers) == 1 else np.flatnonzero(entries.file == number)
             file = self._cursors[number].file
             offset, difference, place = entries.offset[own], entries.difference[own], entries.physical[own]
             times = compare_times(file, offset, difference, place, stored[row[own]])
             self._partial.times.setdefault(file.path, FileTimes()).add(times)
 
-    def _look_closer(self, found: LogBlock, entries: _Slice, physical: Ints) -> None:
-        """Entries and expectation differ: the broker may do the opposite about tags, or something is wrong."""
+    def _look_closer(self, found: LogBlock, entries: _Slice, physical: Ints) -> Ints | None:
+        """Entries and expectation differ: the broker may do the opposite about tags, or something is wrong.
+
+        Returns the row of the record of each entry, where they are equal after all.
+        """
         keys = self._keys_of(found, with_tags=True)
         for with_tags in (self._with_tags, not self._with_tags):
-            if _equal(entries, physical, keys if with_tags else keys.without_tags()):
+            expected = keys if with_tags else keys.without_tags()
+            if _equal(entries, physical, expected):
                 self._with_tags = with_tags
-                return
+                return expected.owner
         self._differences(found.block, entries, physical, keys)
+        return None
 
     def _differences(self, block: Block, entries: _Slice, physical: Ints, keys: KeyColumns) -> None:
         """Records without their entries and entries without their record; repeats count once."""
@@ -187,6 +204,9 @@ class _Slice:
     offset: Ints
     file: Ints
     difference: Ints
+
+    def take(self, keep: npt.NDArray[np.bool_]) -> _Slice:
+        return _Slice(*(getattr(self, name)[keep] for name in _Slice.__slots__))
 
     @staticmethod
     def join(parts: list[_Slice]) -> _Slice:

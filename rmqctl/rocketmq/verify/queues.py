@@ -43,6 +43,8 @@ from rmqctl.rocketmq.verify.unmatched import Claim, FileQueues, Missing, finish_
 
 _MAX_EXT = -(1 << 31) - 1
 _SAMPLE = 64
+_CLAIM = 4
+"""Columns of what a queue's records claim: count, lowest and highest queue offset, physical end."""
 _LIGHT = LIGHT.encode()
 Key = tuple[str, int]
 
@@ -94,6 +96,7 @@ class QueueChecker:
         self._levels = DelayLevels.of(context.settings.get("messageDelayLevel"), self._shown_delays)
         self._batches = BatchMatch(store)
         self._extensions = Extensions(store)
+        self._claimed = np.zeros((_CLAIM, 0), np.int64)
         self._claims: dict[int, Claim] = {}
         self._missing: list[Missing] = []
 
@@ -119,6 +122,8 @@ class QueueChecker:
         self._extensions.close()
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
         claims = {names[number]: claim for number, claim in self._claims.items()}
+        for number in np.flatnonzero(self._claimed[0]).tolist():
+            claims.setdefault(names[number], Claim()).add(*self._claimed[:, number].tolist())
         self._database.close()
         return QueuePartial(claims, self._missing, self._batches.claims(), self._extensions.problems)
 
@@ -221,10 +226,15 @@ class QueueChecker:
             return
         first = run_starts(queue)
         counts = np.diff(np.append(first, len(queue)))
-        low, high = np.minimum.reduceat(offset, first), np.maximum.reduceat(offset, first)
-        ends = np.maximum.reduceat(end, first)
-        for n, c, a, b, e in zip(*(x.tolist() for x in (queue[first], counts, low, high, ends)), strict=True):
-            self._claims.setdefault(n, Claim()).add(c, a, b, e)
+        numbers, missing = queue[first], int(queue[-1]) + 1 - self._claimed.shape[1]
+        if missing > 0:
+            unclaimed = np.repeat([[0], [np.iinfo(np.int64).max], [-1], [-1]], max(missing, self._claimed.shape[1]), 1)
+            self._claimed = np.concatenate([self._claimed, unclaimed], axis=1)
+        claimed, lows = self._claimed, np.minimum.reduceat(offset, first)
+        claimed[0, numbers] += counts
+        claimed[1, numbers] = np.minimum(claimed[1, numbers], lows)
+        for row, column in ((2, offset), (3, end)):
+            claimed[row, numbers] = np.maximum(claimed[row, numbers], np.maximum.reduceat(column, first))
 
     def _note_missing(self, block: Block, row: Ints, queue: Ints, units: Units, codes: Ints) -> None:
         """Keep the records whose unit is empty or wrong; one that says it lies elsewhere is damaged itself."""
