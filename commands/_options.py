@@ -48,6 +48,7 @@ class StoreOptions:
         found = self.open_silently()
         say_if_part(found)
         say_if_unfinished(found.root)
+        say_if_missing(found)
         return found
 
     def open_silently(self) -> Store:
@@ -94,6 +95,16 @@ def say_if_unfinished(root: str) -> None:
 
     if os.path.lexists(os.path.join(root, MARK)):
         message(f"{root} is unfinished: the command that makes it was broken off, or still runs")
+
+
+def say_if_missing(found: Store) -> None:
+    """Remark on a store without its log, whose answers would look as if it never had a message."""
+    context = click.get_current_context(silent=True)
+    if found.missing and (context is None or context.info_name not in _SAY_IT_THEMSELVES):
+        message(f"{found.missing}; what follows is what the rest says")
+
+
+_SAY_IT_THEMSELVES = ("verify", "recover", "repair", "rebuild")
 
 
 owner_option = click.option(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
-from commands._options import output_option, say_if_part
+from commands._options import output_option, say_if_missing, say_if_part
 from commands._signals import Terminated
 from commands._spark import engine_option, has_spark, is_local, spark_options, started, working
 from commands._types import refuse
@@ -155,6 +155,7 @@ def _mounted(paths: Sequence[str], given: dict[str, str | None]) -> tuple[list[M
         logs = tuple(part for part in options.get("commitlog", "").split(",") if part)
         store = open_store(place, commit_log=logs, broker_conf=options.get("brokerconf"))
         say_if_part(store)
+        say_if_missing(store)
         size += store.size
         if store.is_running:
             message(f"a broker holds the lock of {place}: what is read may be changing")

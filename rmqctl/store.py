@@ -131,6 +131,11 @@ class Store(Protocol):
         ...
 
     @property
+    def missing(self) -> str:
+        """What of it is not there though the rest shows that it was, as a sentence; "" where nothing is known to be."""
+        return ""
+
+    @property
     def size(self) -> int:
         """Bytes of all its logs."""
         ...

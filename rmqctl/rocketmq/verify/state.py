@@ -63,7 +63,7 @@ from rmqctl.rocketmq.state.config import (
 )
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile, sequence
-from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
+from rmqctl.rocketmq.store.unreadable import is_unread, missing_log, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import number_of
 
@@ -198,6 +198,8 @@ def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]
     yield from _unreadable(store, context)
     if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
+    if missing_log(store) is not None:
+        return  # nobody knows where the queues end
     consumers, delays = consumer_offsets(store), delay_offsets(store)
     try:
         ranges = _ranges(store, context, consumers, delays)

@@ -82,6 +82,22 @@ def test_verify_and_repair_say_it_and_change_nothing(name: str, way: Callable[[P
         StoreEngine.open(root)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_answers_from_the_rest_begin_with_it(way: Callable[[Path], None], tmp_path: Path) -> None:
+    """Else they look as if there never was a message."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    way(root / "commitlog")
+    for words in (["info", root], ["topics", root, "-o", "jsonl"], ["lag", root], ["query-key", root, "LabOrders", "k1"]):
+        first, *more = run(*words).stderr.splitlines()
+        assert WAYS[way] in first
+        assert not any(WAYS[way] in line for line in more)
+    refused = run("rebuild", root, "--apply")
+    assert isinstance(refused.exception, Refused)
+    assert WAYS[way] in str(refused.exception)
+    found = json.loads(run("verify", root, "-o", "json").stdout)["findings"]
+    assert not any(f["id"] in ("config.consumer-offset", "config.delay-offset") for f in found)
+
+
 @pytest.mark.parametrize("way", [file, dangling])
 def test_a_directory_with_nothing_else_is_wrong_too(way: Callable[[Path], None], tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
