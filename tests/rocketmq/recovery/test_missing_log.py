@@ -87,7 +87,12 @@ def test_answers_from_the_rest_begin_with_it(way: Callable[[Path], None], tmp_pa
     """Else they look as if there never was a message."""
     root = golden.unpack("5.5.0-clean", tmp_path)
     way(root / "commitlog")
-    for words in (["info", root], ["topics", root, "-o", "jsonl"], ["lag", root], ["query-key", root, "LabOrders", "k1"]):
+    for words in (
+        ["info", root],
+        ["topics", root, "-o", "jsonl"],
+        ["lag", root],
+        ["query-key", root, "LabOrders", "k1"],
+    ):
         first, *more = run(*words).stderr.splitlines()
         assert WAYS[way] in first
         assert not any(WAYS[way] in line for line in more)
