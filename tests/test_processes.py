@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -216,3 +218,18 @@ def test_errors_of_our_own_arrive_as_they_are() -> None:
     with pytest.raises(TooDamaged, match="store is too damaged for this: part 4; type: rmqctl verify store") as told:
         list(shared.results([4]))
     assert told.value.path == "store"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have rules of their own")
+def test_memory_of_windows_is_kept_for_the_next() -> None:
+    code = """
+        import resource
+        from rmqctl.files import local
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for size in range(50):
+            held = [bytearray(3 << 20), bytearray((2 << 20) + size * 4096)]
+            del held
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, check=True)
+    assert int(done.stdout) < 5000, "each of 50 times 5 MiB was taken from the system"

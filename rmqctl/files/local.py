@@ -18,6 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+bytes(31 << 20)
+"""Asked for and given back untouched: from then on glibc keeps freed memory up to this size for the next window and
+what is made from it. Else it takes it from the system again for each window, which costs as much as the CRCs.
+"""
+
 
 class ByteSource(Protocol):
     """A file that can be read at any offset."""

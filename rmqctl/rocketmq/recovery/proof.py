@@ -28,10 +28,11 @@ from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.store.files import StoreFile
 from rmqctl.scan.parallel import Ordered
 
-SPLIT_SIZE = 32 << 20
+SPLIT_SIZE = 64 << 20
 LEAST = 256 << 20
 """Bytes of log below which one process is as fast."""
-_AHEAD = 3
+_AHEAD = 2
+"""Parts that are worked on or done beside those that all processes work on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
 def _proofs(job: Job, parts: list[Part], processes: int) -> Iterator[Proof]:
     """Proofs in the order of the parts; the parts of a file behind its blank record are left out."""
     done = -1
-    shared: Ordered[Part, Proof] = Ordered(_Prover(job), processes, _AHEAD * processes)
+    shared: Ordered[Part, Proof] = Ordered(_Prover(job), processes, processes + _AHEAD)
     for proof in shared.results(parts):
         if proof.part.file != done:
             done = proof.part.file if proof.blank else done
