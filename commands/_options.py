@@ -134,6 +134,7 @@ _STORE = (
         help="The kind of store.",
     ),
 )
+_STORE_KEYS = ("path", "commit_log", "broker_conf", "format")
 
 _FILTERS = (
     click.option("--topic", help="Messages of this topic."),
@@ -207,17 +208,42 @@ def store_options(function: Function) -> Function:
 
 
 def store_options_with_paths(function: Function) -> Function:
-    """Return the same for commands of no other argument: PATH may be repeated, for a store in several directories."""
+    """Return the same with PATH repeated, for a store in several directories; other arguments follow the last PATH."""
     return _with_store(_PATHS, function)
 
 
-def _with_store(argument: Decorator, function: Function) -> Function:
-    def make(path: str | tuple[str, ...], commit_log: str | None, **values: Any) -> StoreOptions:
-        directories = tuple(part for part in (commit_log or "").split(",") if part)
-        return StoreOptions(path if isinstance(path, str) else ",".join(path), directories, **values)
+def store_options_with_words(metavar: str, most: int) -> Decorator:
+    """Return the same with other arguments that may be left out; gives the command ``store`` and ``words``.
 
-    keys = ("path", "commit_log", "broker_conf", "format")
-    return _packed("store", (argument, *_STORE), keys, make)(refusing(function))
+    Args:
+        metavar: names all arguments.
+        most: of the other arguments; words before them are PATHs, and so is the first.
+    """
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def divided(*args: Any, path: tuple[str, ...], **kwargs: Any) -> Any:
+            first = max(len(path) - most, 1)
+            if most == 1 and first < len(path) and os.path.isdir(path[first]):
+                first += 1
+            return with_store(*args, path=path[:first], words=path[first:], **kwargs)
+
+        with_store = _packed("store", (), _STORE_KEYS, _store_of)(refusing(function))
+        decorated: Function = divided
+        for option in reversed((click.argument("path", nargs=-1, required=True, metavar=metavar), *_STORE)):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _store_of(path: str | tuple[str, ...], commit_log: str | None, **values: Any) -> StoreOptions:
+    directories = tuple(part for part in (commit_log or "").split(",") if part)
+    return StoreOptions(path if isinstance(path, str) else ",".join(path), directories, **values)
+
+
+def _with_store(argument: Decorator, function: Function) -> Function:
+    return _packed("store", (argument, *_STORE), _STORE_KEYS, _store_of)(refusing(function))
 
 
 def refusing(function: Function) -> Function:

@@ -143,7 +143,7 @@ def write_table(
 
 
 def write_document(document: Row, *, local_time: bool = False) -> None:
-    """One object as lines ``key value``, nested keys joined by dots."""
+    """One object as lines ``key value``; nested keys, and places in lists of objects, joined by dots."""
     flat = dict(_flat(document))
     _sink.write_text(Table(Screen.here(), local_time, list(flat)).block(flat))
 
@@ -165,6 +165,9 @@ def _flat(document: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
         if isinstance(value, Mapping) and value and list(value) != ["base64"]:
             yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            for number, item in enumerate(value):
+                yield from _flat(item, f"{prefix}{key}.{number}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
-from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options
+from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options_with_paths
 from commands._spark import spark_options, started, working
 from commands._types import Size, refuse
 from rmqctl.text import number_of
@@ -24,7 +24,7 @@ def _names(value: str | None) -> tuple[str, ...]:
 
 
 @click.command("export")
-@store_options
+@store_options_with_paths
 @click.argument("output", metavar="OUT")
 @click.option(
     "--to", type=click.Choice(["parquet", "orc", "csv", "jsonl"]), default="parquet", show_default=True, help="Format."

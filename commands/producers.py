@@ -6,24 +6,23 @@ import click
 
 from commands._answer import show
 from commands._app import Output
-from commands._options import StoreOptions, output_option, store_options
-from commands._types import Queue, QueueName
+from commands._options import StoreOptions, output_option, store_options_with_words
+from commands._types import QueueName
 
 
 @click.command("producers")
-@store_options
-@click.argument("partition", type=QueueName(), metavar="[TOPIC[/PARTITION]]", required=False)
+@store_options_with_words("PATH... [TOPIC[/PARTITION]]", 1)
 @output_option()
-def command(store: StoreOptions, partition: Queue | None, out: Output) -> None:
+def command(store: StoreOptions, words: tuple[str, ...], out: Output) -> None:
     """List the producers of partitions: epoch, last sequence and offset, open transaction, replayed from the log.
 
     Idle producers stay in the list, which brokers forget after a day. `current_txn_first_offset` of -1:
-    no transaction is open. Exits 1 when no batch has a producer id.
+    no transaction is open. A last word that is a directory is a PATH. Exits 1 when no batch has a producer id.
 
     \b
     Examples:
       rmqctl producers /var/lib/kafka
       rmqctl producers /var/lib/kafka orders/3 -o jsonl
     """
-    topic, number = partition or (None, None)
+    topic, number = QueueName().convert(words[0], None, None) if words else (None, None)
     show(out, store.open().producers(topic, number))

@@ -14,7 +14,7 @@ from commands._options import (
     filter_options_but,
     max_body_option,
     output_option,
-    store_options,
+    store_options_with_words,
 )
 from commands._types import Instant, refuse
 from rmqctl.filters import Filters, Rendering
@@ -26,9 +26,7 @@ _FOREVER = (1 << 63) - 1
 
 
 @click.command("query-key")
-@store_options
-@click.argument("first", metavar="[TOPIC]", required=False)
-@click.argument("second", metavar="[KEY]", required=False)
+@store_options_with_words("PATH... [TOPIC] [KEY]", 2)
 @click.option("--unique", is_flag=True, help="KEY is a unique key (UNIQ_KEY) instead of one of KEYS.")
 @click.option("--begin", type=Instant(), default=0, help="Stored at this time or later, as the index tells it (s).")
 @click.option("--end", type=Instant(), default=_FOREVER, help="Stored at this time or before.")
@@ -51,8 +49,7 @@ _FOREVER = (1 << 63) - 1
 @output_option()
 def command(
     store: StoreOptions,
-    first: str | None,
-    second: str | None,
+    words: tuple[str, ...],
     unique: bool,
     begin: int,
     end: int,
@@ -73,7 +70,8 @@ def command(
     The topic is the one in the record: half, delayed and timer copies are under their system topic.
     `--tag TAG` without KEY asks for the tags that brokers index from 5.4.0 on; with KEY it is a
     filter, like the others. With --scan TOPIC may be left out. Of a Kafka log directory the partitions
-    of TOPIC are searched, since there is no index of keys. Exits 1 when nothing is found.
+    of TOPIC are searched, since there is no index of keys; with several PATHs give TOPIC and KEY.
+    Exits 1 when nothing is found.
 
     \b
     Examples:
@@ -84,7 +82,7 @@ def command(
       rmqctl query-key store order-17 --scan
       rmqctl query-key /var/lib/kafka orders order-17 --latest
     """
-    topic, key = _asked(first, second, filters, scan=scan)
+    topic, key = _asked(words, filters, scan=scan)
     answer = store.open().query_key(
         topic,
         key,
@@ -104,9 +102,8 @@ def command(
     show(out, answer)
 
 
-def _asked(first: str | None, second: str | None, filters: Filters, *, scan: bool) -> tuple[str | None, str | None]:
+def _asked(words: tuple[str, ...], filters: Filters, *, scan: bool) -> tuple[str | None, str | None]:
     """Which of the words is the topic, None for any, and which the key, None for messages of a tag."""
-    words = [word for word in (first, second) if word is not None]
     topic, key = filters.topic, None if not words else words[-1]
     if len(words) == 2:
         if topic is not None and topic != words[0]:

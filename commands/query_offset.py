@@ -13,7 +13,7 @@ from commands._options import (
     filter_options_but,
     max_body_option,
     output_option,
-    store_options,
+    store_options_with_paths,
 )
 from commands._types import Queue, QueueName
 from rmqctl.filters import Filters, Rendering
@@ -21,7 +21,7 @@ from rmqctl.release import Release
 
 
 @click.command("query-offset", context_settings={"ignore_unknown_options": True})
-@store_options
+@store_options_with_paths
 @click.argument("queue", type=QueueName(needs_queue=True))
 @click.argument("offset", type=int)
 @click.option("--explain", is_flag=True, help="Every step, and one sentence why a message is not there.")

@@ -12,7 +12,7 @@ from commands._options import (
     as_release_option,
     max_body_option,
     output_option,
-    store_options,
+    store_options_with_paths,
 )
 from commands._types import Queue, QueueName, SpanArguments, TimeOrWord
 from rmqctl.filters import Rendering
@@ -20,7 +20,7 @@ from rmqctl.release import Release
 
 
 @click.command("query-time", cls=SpanArguments)
-@store_options
+@store_options_with_paths
 @click.argument("queue", type=QueueName())
 @click.argument("time", type=TimeOrWord("earliest", "latest", "max-timestamp"))
 @click.option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from commands._app import Output, message
-from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options
+from commands._options import FilterOptions, StoreOptions, filter_options, output_option, store_options_with_paths
 from commands._progress import progress
 from commands._spark import engine_option, is_local, spark_options, started, working
 from commands._types import Size, refuse
@@ -34,7 +34,7 @@ _SHOWN = (
 
 
 @click.command("stats")
-@store_options
+@store_options_with_paths
 @filter_options
 @click.option(
     "--by",

@@ -81,7 +81,7 @@ def all_misses() -> list[Miss]:
     return list(dict.fromkeys([NONE, *declared]))
 
 
-NONE = declare_miss("none", "nothing is missing: {found}", "The query answers what is there.")
+NONE = declare_miss("none", "found: {found}", "The query answers what is there.")
 
 
 def step_lines(steps: Iterable[Mapping[str, Any]], *, title: str = "", apart: bool = False) -> Iterator[str]:

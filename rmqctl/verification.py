@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -61,7 +61,7 @@ def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
         return {"summary": checked.summary(), "findings": findings}
 
     def sections() -> Iterator[Section]:
-        yield Section(rows=answer.rows, columns=FINDING_COLUMNS)
+        yield Section(rows=_folded(answer.rows), columns=FINDING_COLUMNS)
         yield Section(lines=(f"{name}: {remedy}" for name, remedy in remedies.items()), folds=True)
         yield Section(lines=[_sentence(checked.summary())])
 
@@ -69,6 +69,18 @@ def show(answer: Answer, checked: Verification, *, notes: bool) -> Answer:
     answer.columns = FINDING_COLUMNS
     answer.summary = lambda: {"kind": "summary", **checked.summary()}
     return answer
+
+
+def _folded(rows: Iterable[Row | None]) -> Iterator[Row | None]:
+    """Errors and warnings as they come, then notes: of many with one id the first, and how many more there are."""
+    first, more = dict[str, Row](), Counter[str]()
+    for row in rows:
+        if row is None or row["severity"] != Severity.NOTE:
+            yield row
+        elif first.setdefault(row["id"], row) is not row:
+            more[row["id"]] += 1
+    for name, row in first.items():
+        yield {**row, "message": f"{row['message']}; and {more[name]} more like it"} if more[name] else row
 
 
 def _sentence(s: dict[str, Any]) -> str:

@@ -105,7 +105,7 @@ def test_table(rmqctl: Rmqctl) -> None:
     result = rmqctl("query-offset", stores.pristine(STORE), "LabLog/1", 7, "-n", 2, "--explain")
     assert result.exit_code == 0
     assert result.stdout.startswith("FOUND: the queue is [0, 138), a consumer goes on at 9\n")
-    assert result.stdout.splitlines()[-1].startswith("=> nothing is missing: 2 messages")
+    assert result.stdout.splitlines()[-1].startswith("=> found: 2 messages")
 
 
 @pytest.mark.parametrize(

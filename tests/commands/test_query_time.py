@@ -114,7 +114,7 @@ def test_table_and_steps(rmqctl: Rmqctl) -> None:
     )
     assert result.exit_code == 0
     assert "modification time" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("=> nothing is missing")
+    assert result.stdout.splitlines()[-1].startswith("=> found: ")
 
 
 def test_files_out_of_order_are_explained(golden: Callable[[str], Path], rmqctl: Rmqctl) -> None:

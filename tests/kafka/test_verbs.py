@@ -243,9 +243,33 @@ def test_several_log_directories_and_parts_of_one(tmp_path: Path, rmqctl: Rmqctl
     repeated = _rows(rmqctl, "topics", *both)
     assert [row["topic"] for row in repeated] == ["idem", "plain-none", "txn-a"]
     assert repeated == _rows(rmqctl, "topics", ",".join(both))
+    comma = ",".join(both)
+    for command, *words in (
+        ("producers",), ("producers", "txn-a/0"), ("producers", "txn-a"), ("query-offset", "idem/0", "3"),
+        ("query-time", "idem", "earliest"), ("query-key", "idem", "k1"), ("transactions",), ("verify",),
+    ):  # fmt: skip
+        done, wanted = (rmqctl(command, *paths, *words, "-o", "jsonl") for paths in (both, [comma]))
+        assert (done.exit_code, done.stderr) == (wanted.exit_code, wanted.stderr)
+        rows, same = ([json.loads(line) for line in x.stdout.splitlines()] for x in (done, wanted))
+        assert [{**row, "seconds": 0} for row in rows] == [{**row, "seconds": 0} for row in same]
+    assert rmqctl("query-key", *both, "idem", "k1").exit_code == 0
     part = str(tmp_path / "d1" / "idem-0")
     assert [row["topic"] for row in _rows(rmqctl, "topics", part)] == ["idem"]
     assert {row["topic"] for row in _rows(rmqctl, "producers", part)} == {"idem"}
     for command in ("topics", "verify"):
         assert "the whole store" not in rmqctl(command, part).stderr
     assert "the whole store" in rmqctl("lag", part).stderr
+
+
+def test_tables_of_sound_directories_are_short(rmqctl: Rmqctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of notes that say the same of many files the first is shown, with the number of the others; JSON has all."""
+    monkeypatch.setenv("COLUMNS", "80")
+    root = str(golden.pristine("4.3.1-clean"))
+    notes = [row for row in _rows(rmqctl, "verify", root) if row["kind"] == "finding"]
+    lines = rmqctl("verify", root).stdout.splitlines()
+    assert sum(line.startswith("note") for line in lines) == len({row["id"] for row in notes}) < len(notes)
+    most = max(sum(row["id"] == name for row in notes) for name in {row["id"] for row in notes})
+    assert f"and {most - 1} more like it" in " ".join(" ".join(line[50:].split()) for line in lines)
+    info = rmqctl("info", root).stdout.splitlines()
+    assert any(line.split() == ["directories.0.partitions", "39"] for line in info)
+    assert max(map(len, info)) <= 80
