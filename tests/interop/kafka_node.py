@@ -157,7 +157,9 @@ class Brokers:
     def _properties(self, logs: Path) -> Path:
         self._number += 1
         ports = free_port(), free_port()  # of its own: a start that was ended may hold those that it had
-        return write_properties(self.home / f"{self._number}.properties", logs, {1: ports}, **self._settings)
+        text = (logs / "meta.properties").read_text("utf-8") if (logs / "meta.properties").exists() else ""
+        node = next((int(line[8:]) for line in text.splitlines() if line.startswith("node.id=")), 1)
+        return write_properties(self.home / f"{self._number}.properties", logs, {node: ports}, node, **self._settings)
 
 
 class Node:

@@ -132,20 +132,26 @@ def test_random_damage_is_started_as_a_broker_does(release: str, tmp_path: Path,
     assert wrong == []
 
 
+def damage_randomly(release: str, seed: int, room: Path) -> tuple[Path, str, dict[str, list[str]]]:
+    """A golden directory with a dozen partitions damaged: where, which one, and what was done to which partition."""
+    draw, name = random.Random(f"{release} {seed}"), f"{release}-{'crash' if seed % 3 else 'clean'}"
+    root = golden.unpack(name, room)
+    partitions = [path.name for path in sorted(root.iterdir()) if (path / "partition.metadata").exists()]
+    served = [p for p in partitions if not p.startswith("__cluster") and not p.endswith("-delete")]
+    return root, name, {p: done for p in draw.sample(served, 12) if (done := damage_partition(root / p, draw))}
+
+
 def start_with(brokers: Brokers, release: str, seed: int, room: Path) -> tuple[int, list[str]]:
     """Damage a directory, and start it; how many damaged partitions were judged, and where the two differ.
 
     Where the broker does not start, what keeps it from that is made whole, and it is started again.
     """
-    draw, name = random.Random(f"{release} {seed}"), f"{release}-{'crash' if seed % 3 else 'clean'}"
-    root, sound = golden.unpack(name, room / str(seed)), golden.pristine(name)
+    root, name, hit = damage_randomly(release, seed, room / str(seed))
+    sound, draw = golden.pristine(name), random.Random(seed)
     if draw.random() < 0.5:
         move_checkpoints(root, draw)
-    partitions = [path.name for path in sorted(root.iterdir()) if (path / "partition.metadata").exists()]
-    served = [p for p in partitions if not p.startswith("__cluster") and not p.endswith("-delete")]
-    hit = {p: done for p in draw.sample(served, 12) if (done := damage_partition(root / p, draw))}
     judged, wrong = len(hit), list[str]()
-    for attempt in range(len(served)):
+    for attempt in range(len(hit) + 1):
         found = replay(root, release)
         copy, copied = room / f"{seed}-{attempt}", room / f"{seed}-{attempt}-loaded"
         shutil.copytree(root, copy)

@@ -3,12 +3,18 @@
 Compaction leaves a batch without records as its header of 61 bytes. Where more bytes are to be filled a control batch
 takes them: its one record is of a type that nobody knows, which every client passes over, as KIP-98 has it. Both pass a
 broker's recovery, replication and the cleaner, and end where a strict reader expects it.
+
+The metadata log is read by controllers, which take neither: each offset needs a record that they know. A NoOpRecord
+changes nothing (KIP-835), and its tagged fields, which readers skip, fill the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crc32c import crc32c
 
+from formats.kafka.messages import write_unsigned_varint
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, ControlRecordKey
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.engine.batch import BatchHead, build_batch, varint
@@ -19,6 +25,7 @@ UNKNOWN_TYPE = 32767
 """The ``type`` of a control record that stands for nothing."""
 MOST = 1 << 20
 """Bytes of one batch, where there are enough offsets for several: what a consumer fetches at once."""
+_NO_OP, _TAG = 20, 100
 _KEY = ControlRecordKey.build({"version": 0, "type": UNKNOWN_TYPE})
 
 
@@ -72,6 +79,39 @@ def _lengthened(batch: bytes) -> bytes:
         + crc32c(covered).to_bytes(4, "big")
         + covered
     )
+
+
+def metadata_batch(first: int, epoch: int, timestamp: int, size: int, values: Sequence[bytes], count: int) -> bytes:
+    """A batch for the metadata log with these records, and NoOpRecords up to a number of them.
+
+    Returns:
+        As many bytes as are wanted, more where so few do not do.
+    """
+    head, every = BatchHead(first, leader_epoch=epoch), [*values, *[_no_op(0)] * (count - len(values))]
+
+    def made(last: bytes) -> bytes:
+        records = [Record(first + n, timestamp, -1, None, value) for n, value in enumerate([*every[:-1], last])]
+        return build_batch(head, records)
+
+    least = made(every[-1])
+    if len(least) >= size or len(values) == count:
+        return least
+    for wanted, finish in ((size, bytes), (size - 1, _lengthened)):
+        for spare in range(wanted - len(least), max(wanted - len(least) - 16, 0), -1):
+            found = made(_no_op(spare))
+            if len(found) == wanted:
+                return finish(found)
+    return _lengthened(least) if size == len(least) + 1 else least
+
+
+def _no_op(size: int) -> bytes:
+    """The value of a NoOpRecord: frame, type, version, and a tagged field of so many bytes; 0: none."""
+    value = bytearray([1, _NO_OP, 0, 0 if size < 1 else 1])
+    if size > 0:
+        value.append(_TAG)
+        write_unsigned_varint(value, size - 1)
+        value += bytes(size - 1)
+    return bytes(value)
 
 
 def _value_size(room: int) -> int | None:

@@ -18,7 +18,7 @@ from rmqctl.findings import Finding
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
-from rmqctl.kafka.repair.bridge import bridge, empty_batch
+from rmqctl.kafka.repair.bridge import bridge, empty_batch, metadata_batch
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
@@ -86,6 +86,9 @@ class LogMender:
         room: makes a path at which a file can be built.
         compacted: offsets may be missing between batches.
         endings: what is known of transactions that ended in what was destroyed; None: nothing.
+
+    Attributes:
+        metadata: for the metadata log: records that take the place of destroyed ones, as far as they fit in.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class LogMender:
     ) -> None:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
         self.endings = endings
+        self.metadata: Sequence[bytes] = ()
 
     def steps(self, findings: Iterable[Finding], *, keeps_room: bool) -> Iterator[Step]:
         """What to do about every range and every segment that is gone, by segment.
@@ -159,6 +163,8 @@ class LogMender:
 
     def _bridged(self, lost: Range) -> Filling:
         epoch, timestamp = self._epoch(lost), self._timestamp(lost)
+        if self.survey.partition.is_metadata_log:
+            return self._without_changes(lost, epoch, timestamp)
         markers = {} if self.endings is None else self.endings.of(lost)
         data = with_markers(lost, markers, epoch, timestamp) if markers else None
         if data is not None:
@@ -176,6 +182,14 @@ class LogMender:
         what = f"bridge {offsets} with an empty batch at {lost.begin}"
         loses = 0 if self._is_marker(lost) else lost.count
         return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", loses)
+
+    def _without_changes(self, lost: Range, epoch: int, timestamp: int) -> Filling:
+        """Records of the metadata log that change nothing, after those that take the place of destroyed ones."""
+        values, self.metadata = self.metadata[: lost.count], self.metadata[lost.count :]
+        data = metadata_batch(lost.first, epoch, timestamp, lost.size, values, lost.count)
+        what = f"bridge offsets {lost.first} to {lost.beyond - 1} with records that change nothing at {lost.begin}"
+        what += f", {len(values)} of them made again" if values else ""
+        return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", lost.count - len(values))
 
     def _epoch(self, lost: Range) -> int:
         low = lost.before.epoch if lost.before is not None else -1
@@ -324,7 +338,10 @@ class LogMender:
                 what = f"restore {len(found):,} batches from {source.name}"
                 break
         if data is None:
-            data = empty_batch(lost.first, lost.beyond - 1, self._epoch(lost), self._timestamp(lost))
+            if self.survey.partition.is_metadata_log:
+                data = self._without_changes(lost, self._epoch(lost), self._timestamp(lost)).data
+            else:
+                data = empty_batch(lost.first, lost.beyond - 1, self._epoch(lost), self._timestamp(lost))
             what, loses = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch", lost.count
         why = f"{finding.message}; the log goes on at {after.base_offset}"
         if finding.kind is kinds.SEGMENT_EMPTIED:

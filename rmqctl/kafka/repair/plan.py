@@ -11,33 +11,40 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
+from rmqctl.kafka.block import INT_MAX
+from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogDirectory, Partition, read_directory
 from rmqctl.kafka.engine.batch import Ending, end_marker
-from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind
+from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.repair.bridge import empty_batch
 from rmqctl.kafka.repair.files import appended, identity_steps, name_steps, swap_steps, vote_steps
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
 from rmqctl.kafka.repair.transactions import Endings
 from rmqctl.kafka.state.metadata import MetadataImage
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.edited_file import Overlay
-from rmqctl.repair.edits import Edit, Plan, Step
+from rmqctl.repair.edits import Cut, Edit, Plan, Step
 from rmqctl.text import number_of
 
 _ROUNDS = 3
+_READ_AT_START = FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS
+_LEAST_RECORD = 7
+"""Bytes of a record without key and value."""
 ABORT = "transaction.open"
 Advance = Callable[[str], object]
 """Called with the name of each stage as it begins."""
@@ -231,12 +238,72 @@ class _Planner:
         mender = LogMender(
             survey, sources, Path(self.below.root), self._room, compacted=compacted, endings=endings
         )  # fmt: skip
-        for step in mender.steps(findings, keeps_room=keeps_room):
-            if partition.is_metadata_log and "bridge" in step.what:
-                why = "no record of the metadata may be missing; restore it with --from another controller"
-                yield Step(step.id, step.file, f"left as it is: {step.why}", why)
-            else:
-                yield step
+        if partition.is_metadata_log:
+            yield from self._filled_metadata(mender, findings, keeps_room=keeps_room)
+        else:
+            yield from mender.steps(findings, keeps_room=keeps_room)
+
+    def _filled_metadata(self, mender: LogMender, findings: Sequence[Finding], *, keeps_room: bool) -> Iterator[Step]:
+        """Bridge destroyed metadata where nothing that is known depends on it, or what does is made again.
+
+        A controller reads from its newest snapshot on, so what was destroyed before that is no loss. After it, a record
+        about a topic or broker that it does not know makes it end, and a partition that it does not know goes to
+        ``-stray``. Where there are other controllers, they have the records.
+        """
+        steps = list(mender.steps(findings, keeps_room=keeps_room))
+        if any("bridge" in step.what for step in steps):
+            against = self._against(steps)
+            if against:
+                mender.metadata = list(self._topics_again(steps))
+                again = list(mender.steps(findings, keeps_room=keeps_room)) if mender.metadata else steps
+                unmade, mender.metadata = len(mender.metadata), ()
+                steps, against = (steps, against) if unmade or self._against(again) else (again, "")
+            for number, step in enumerate(steps):
+                if against and "bridge" in step.what:
+                    steps[number] = Step(step.id, step.file, f"left as it is: {step.why}", against)
+        yield from steps
+
+    def _after(self, steps: Sequence[Step]) -> Replicas:
+        return Replicas(LogDirectories([overlaid(self.below, [*self.steps, *steps])]))
+
+    def _against(self, steps: Sequence[Step]) -> str:
+        """Why a controller should not read a metadata log as these steps leave it; empty where it may."""
+        replicas = self._after(steps)
+        image = replicas.image
+        assert image is not None
+        snapshot = meaning_of(image.snapshot.rpartition("/")[2]).base if image.snapshot else None
+        beyond = max(offset for name, offset in self._mended.items() if name.startswith(METADATA_TOPIC))
+        restore = "restore it with --from another controller"
+        if snapshot is not None and snapshot >= beyond:
+            return ""
+        if max(len(image.quorum), len(image.voters), len(image.controllers)) > 1:
+            return f"no record of the metadata may be missing; {restore}"
+        if image.problems:
+            return f"later records need those that were destroyed ({image.problems[0].message}); {restore}"
+        unknown = sorted(_unknown(replicas, image))
+        if unknown:
+            return f"the cluster would not know {unknown[0]} any more, which is here; {restore}"
+        return ""
+
+    def _topics_again(self, steps: Sequence[Step]) -> Iterator[bytes]:
+        """Records that make the topics again that are here, and that a bridged metadata log would not know."""
+        replicas = self._after(steps)
+        image, directory = replicas.image, self.directory
+        file = directory.one(FileKind.META_PROPERTIES)
+        identity = parse_meta_properties(b"" if file is None else read_text(file))
+        if image is None or identity.node_id is None:
+            return
+        topics = dict[tuple[str, str], dict[int, int]]()
+        for label, (topic, topic_id, number) in _unknown(replicas, image).items():
+            partition = next(p for p in directory.partitions if p.directory == label)
+            epochs = Survey(partition).columns["partition_leader_epoch"]
+            topics.setdefault((topic, topic_id), {})[number] = int(epochs.max(initial=-1))
+        made = [ClusterTopic(topic, topic_id, epochs) for (topic, topic_id), epochs in sorted(topics.items())]
+        cluster = Cluster(
+            identity.cluster_id or "", identity.node_id, self.options.release, made,
+            identity.directory_id or ZERO_ID, image.features,
+        )  # fmt: skip
+        yield from cluster_records(cluster, features_of(self.options.release, image.features), known=image.topics)
 
     def _sources(self, partition: Partition) -> Iterator[Source]:
         """The same partition in the replicas."""
@@ -249,6 +316,8 @@ class _Planner:
     def _derived(self) -> None:
         """What is derived from the logs, and who the directory is."""
         findings = self._findings("derived")
+        if self._take(self._ends_kept(findings)):
+            findings = self._findings("derived")
         for _ in range(_ROUNDS):
             directory = self.directory
             if not self._take(self._rebuilt(directory, findings)):
@@ -258,6 +327,54 @@ class _Planner:
         directory, log = self.directory, replicas.metadata_log
         self._take(identity_steps(directory, replicas, self.options.replicas, findings))
         self._take(vote_steps(None if log is None else log.partition, replicas.image, findings))
+
+    def _ends_kept(self, findings: Sequence[Finding]) -> Iterator[Step]:
+        """Carry logs that lost their end on to the offset that they had reached, so that none is given twice.
+
+        The other replicas of a partition have the records, so this is only for those that have none.
+        """
+        for label in sorted({f"{f.topic}-{f.partition}" for f in findings if f.kind is kinds.CHECKPOINT_BEYOND_END}):
+            replicas = self.replicas
+            log = next((found for found in replicas.served if found.partition.label == label), None)
+            if log is None or replicas.image is None or not log.segments:
+                continue
+            known = replicas.image.partitions.get((replicas.topic_id(log) or "", log.partition.partition or 0))
+            survey, file = Survey(log.partition), log.segments[-1].log
+            if known is None or len(known["replicas"]) != 1 or file is None or survey.damages:
+                continue
+            last = survey.batch(len(survey) - 1) if len(survey) else None
+            end = max(file.base, last.last_offset + 1 if last is not None else 0)
+            reached = self._reached(log, end)
+            if end < reached <= file.base + INT_MAX:
+                made = empty_batch(
+                    end,
+                    reached - 1,
+                    last.epoch if last is not None else 0,
+                    last.max_timestamp if last is not None else -1,
+                )
+                what = f"end the log at offset {reached} with an empty batch for {end} to {reached - 1}"
+                why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
+                yield Step(
+                    kinds.CHECKPOINT_BEYOND_END.id, file.name, what, why, tuple(appended(file.name, file.size, made))
+                )
+
+    def _reached(self, log: PartitionLog, end: int) -> int:
+        """The offset that a log had certainly reached before it was damaged.
+
+        Two witnesses are enough; one is where the bytes that were cut off can have held so many records.
+        """
+        checked = (log.checkpoints.offset(kind, log.partition) for kind in _READ_AT_START)
+        witnesses = [offset for offset in checked if offset is not None]
+        witnesses = sorted([*witnesses, *(file.base for file in log.partition.snapshots)])
+        cut = sum(
+            edit.from_size - edit.to_size
+            for edit in _edits(self.steps)
+            if isinstance(edit, Cut)
+            and edit.file.startswith(f"{log.partition.directory}/")
+            and edit.file.endswith(".log")
+        )
+        likely = [offset for offset in witnesses if offset - end <= cut // _LEAST_RECORD]
+        return max([*witnesses[-2:-1], *likely, 0])
 
     def _rebuilt(self, directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
         """Derived files that are wrong, as the logs give them."""
@@ -336,6 +453,18 @@ class _Planner:
             lost = number_of(start.lost_records, "record")
             return f"a broker of {start.release} would cut {lost} off the result"
         return ""
+
+
+def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, str, int]]:
+    """Directories of partitions that the metadata does not know: topic, its id, and number."""
+    found = {}
+    for log in replicas.served:
+        topic, topic_id, number = log.partition.topic, log.topic_id, log.partition.partition
+        if topic_id is None or number is None or (topic_id, number) in image.partitions:
+            continue
+        if image.topics.get(topic, topic_id) == topic_id:
+            found[log.partition.directory] = topic, topic_id, number
+    return found
 
 
 def overlaid(directory: LogDirectory, steps: Iterable[Step]) -> LogDirectory:

@@ -17,7 +17,7 @@ import numpy as np
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, Partition, Segment
-from rmqctl.kafka.file_names import DirectoryState
+from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.verify import state
@@ -134,7 +134,12 @@ class Verification:
             return
         partition = log.partition
         compacted = state.is_compacted(partition, log.checkpoints, image)
-        check = LogCheck(partition, self.directory.is_clean and not partition.is_metadata_log, compacted=compacted)
+        check = LogCheck(
+            partition,
+            self.directory.is_clean and not partition.is_metadata_log,
+            compacted=compacted,
+            log_start=log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0,
+        )
         producers = ProducerCheck(partition)
         yield from producers.begin()
         segments = [s for s in partition.segments if s.log is not None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class LogCheck:
         is_clean: the broker was stopped in order.
         segments: what was seen of each segment, in order.
         compacted: the topic is compacted: it is known to be, or batches with fewer records than offsets were met.
+        log_start: offsets below it were deleted on purpose.
         legacy: messages of magic 0 or 1 were met.
         damaged: any damage was met in the log, so state replayed from it is not to be trusted.
         batches, records: counted.
@@ -59,6 +61,7 @@ class LogCheck:
     is_clean: bool
     segments: list[SegmentFacts] = field(default_factory=list)
     compacted: bool = False
+    log_start: int = 0
     legacy: bool = False
     damaged: bool = False
     batches: int = 0
@@ -98,6 +101,9 @@ class LogCheck:
         if self._holes and not self.compacted:
             self.damaged = True
             yield from self._holes
+        for finding in () if self.compacted else self._lost_start():
+            self.damaged = True
+            yield finding
         last = self.partition.segments[-1] if self.partition.segments else None
         if last is not None and last.log is None and self.segments and last.base >= self.end_offset:
             index = last.offset_index or last.time_index or last.txn_index
@@ -106,6 +112,22 @@ class LogCheck:
             name = index.name.rpartition(".")[0] + ".log"
             message = f"it is not there, but {index.name.rpartition('/')[2]} is; the log ends at {self.end_offset}"
             yield Finding(kinds.SEGMENT_MISSING, name, 0, 0, message)
+
+    def _lost_start(self) -> Iterator[Finding]:
+        """Segments before the first batch of which an empty log or an index is left: no broker makes such a thing."""
+        first = min((facts.first_offset for facts in self.segments if facts.first_offset >= 0), default=-1)
+        for segment, following in pairwise(self.partition.segments):
+            begin = max(segment.base, self.log_start)
+            if segment.base >= first or begin >= following.base or (segment.log is not None and segment.log.size):
+                return
+            lost = f"offsets {begin} to {following.base - 1} are missing"
+            if segment.log is not None:
+                yield Finding(kinds.SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty, and {lost}")
+            elif not any(file.is_leftover and file.meaning.base == segment.base for file in self.partition.files):
+                index = segment.offset_index or segment.time_index or segment.txn_index
+                assert index is not None
+                there = f"it is not there, but {index.name.rpartition('/')[2]} is; {lost}"
+                yield Finding(kinds.SEGMENT_MISSING, index.name.rpartition(".")[0] + ".log", 0, 0, there)
 
     # --- one split -----------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ public final class Client {
     static void answer(String server, String[] asked) throws Exception {
         switch (asked[0]) {
             case "read" -> read(server, asked[1], asked[2]);
+            case "everything" -> everything(server, asked[1]);
             case "resume" -> resume(server, asked[1], asked[2]);
             case "write" -> write(server, asked[1], Integer.parseInt(asked[2]), asked.length > 3 ? asked[3] : "");
             case "leave" -> leave(server, asked[1], Integer.parseInt(asked[2]), asked[3]);
@@ -54,23 +55,42 @@ public final class Client {
 
     /** All records of a topic, partition by partition. */
     private static void read(String server, String isolation, String topic) {
+        try (KafkaConsumer<byte[], byte[]> consumer = reader(server, isolation)) {
+            List<TopicPartition> all = new ArrayList<>();
+            consumer.partitionsFor(topic).forEach(p -> all.add(new TopicPartition(topic, p.partition())));
+            read(consumer, all, record -> OUT.printf("[%s]%n", fields(record)));
+        }
+    }
+
+    /** All records of all topics but internal ones; the topic before the other fields. */
+    private static void everything(String server, String isolation) {
+        try (KafkaConsumer<byte[], byte[]> consumer = reader(server, isolation)) {
+            List<TopicPartition> all = new ArrayList<>();
+            consumer.listTopics().forEach((topic, partitions) -> {
+                if (!topic.startsWith("__")) {
+                    partitions.forEach(p -> all.add(new TopicPartition(topic, p.partition())));
+                }
+            });
+            read(consumer, all, record -> OUT.printf("[\"%s\",%s]%n", record.topic(), fields(record)));
+        }
+    }
+
+    private static KafkaConsumer<byte[], byte[]> reader(String server, String isolation) {
         Properties given = new Properties();
         given.put("bootstrap.servers", server);
         given.put("isolation.level", isolation);
         given.put("auto.offset.reset", "earliest");
         given.put("max.poll.records", "5000");
-        try (KafkaConsumer<byte[], byte[]> consumer =
-                new KafkaConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
-            List<TopicPartition> all = new ArrayList<>();
-            consumer.partitionsFor(topic).forEach(p -> all.add(new TopicPartition(topic, p.partition())));
-            consumer.assign(all);
-            consumer.seekToBeginning(all);
-            Map<TopicPartition, Long> ends = consumer.endOffsets(all);
-            while (ends.entrySet().stream().anyMatch(e -> consumer.position(e.getKey()) < e.getValue())) {
-                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
-                    show(record);
-                }
-            }
+        return new KafkaConsumer<>(given, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    private static void read(KafkaConsumer<byte[], byte[]> consumer, List<TopicPartition> all,
+            java.util.function.Consumer<ConsumerRecord<byte[], byte[]>> show) {
+        consumer.assign(all);
+        consumer.seekToBeginning(all);
+        Map<TopicPartition, Long> ends = consumer.endOffsets(all);
+        while (ends.entrySet().stream().anyMatch(e -> consumer.position(e.getKey()) < e.getValue())) {
+            consumer.poll(Duration.ofMillis(500)).forEach(show);
         }
     }
 
@@ -95,13 +115,17 @@ public final class Client {
     }
 
     private static void show(ConsumerRecord<byte[], byte[]> record) {
+        OUT.printf("[%s]%n", fields(record));
+    }
+
+    private static String fields(ConsumerRecord<byte[], byte[]> record) {
         StringBuilder headers = new StringBuilder();
         for (Header header : record.headers()) {
             headers.append(headers.length() > 0 ? "," : "");
             headers.append("[").append(text(header.key().getBytes(StandardCharsets.UTF_8)));
             headers.append(",").append(text(header.value())).append("]");
         }
-        OUT.printf("[%d,%d,%d,%s,%s,[%s]]%n", record.partition(), record.offset(), record.timestamp(),
+        return String.format("%d,%d,%d,%s,%s,[%s]", record.partition(), record.offset(), record.timestamp(),
                 text(record.key()), text(record.value()), headers);
     }
 

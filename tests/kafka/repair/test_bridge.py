@@ -7,9 +7,10 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.kafka.internal_records import CLUSTER_METADATA, decode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.kafka.reference import records_of
-from rmqctl.kafka.repair.bridge import MOST, bridge, empty_batch, filler
+from rmqctl.kafka.repair.bridge import MOST, bridge, empty_batch, filler, metadata_batch
 from rmqctl.kafka.repair.survey import Batch
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import ProducerReplay
@@ -62,3 +63,18 @@ def test_the_producer_goes_on() -> None:
         replay.add(block)
     found = replay.producers[4000]
     assert (found.producer_epoch, found.last_sequence) == (7, 99)
+
+
+@given(st.integers(1, 60), st.integers(0, 1 << 40), st.integers(0, 40_000))
+def test_records_of_the_metadata_log_that_change_nothing(count: int, first: int, more: int) -> None:
+    least = len(metadata_batch(first, 3, 1000, 0, [], count))
+    made = metadata_batch(first, 3, 1000, least + more, [], count)
+    assert len(made) == least + more
+    (block,) = scan(BytesSource(made), Extent("x"))
+    assert block.crc_ok.all()
+    records = list(records_of(made))
+    assert [record.offset for record in records] == list(range(first, first + count))
+    for record in records:
+        found = decode_record(CLUSTER_METADATA, record.key, record.value)
+        assert found is not None
+        assert (found.message.name if found.message else "", found.error) == ("NoOpRecord", "")

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from formats.kafka.messages import encode
+from formats.kafka.metadata_messages import METADATA_RECORDS, frame
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.plan import RepairOptions, plan_repair
+from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from rmqctl.repair import apply, undo
 from tests.conftest import Rmqctl
+from tests.kafka.batches import batch, record
 from tests.kafka.repair.judged import RELEASES, batches, damaged, judge, opened, undamaged, variants
 from tests.repair.stores import state_of
 
@@ -118,7 +122,7 @@ def test_the_bytes_of_a_plan_have_the_names_of_their_fields(rmqctl: Rmqctl, tmp_
     shown = rmqctl("repair", root, "-o", "hex").stdout
     assert "magic: 2" in shown
     assert "position: 16909060 0x4-0x7.4" in shown
-    assert "(offset 62)" in shown
+    assert "position: 476 0x4-0x7.4" in shown
 
 
 def test_a_replica_gives_back_what_was_destroyed(tmp_path: Path) -> None:
@@ -166,3 +170,97 @@ def test_a_hanging_transaction_is_ended_on_request(rmqctl: Rmqctl, tmp_path: Pat
     assert rmqctl("verify", root).exit_code == 0
     assert rmqctl("repair", root, "--abort-transaction", wanted).exit_code == 13, "it is ended already"
     assert rmqctl("repair", root, "--abort-transaction", "txn-a-0").exit_code == 2
+
+
+def ends(root: Path) -> dict[tuple[str, int], int]:
+    return {
+        (log.partition.topic, log.partition.partition or 0): log.replayed.log_end_offset
+        for log in replicas(root).served
+    }
+
+
+def replicas(root: Path) -> Replicas:
+    return Replicas(LogDirectories([opened(root)]))
+
+
+def test_no_offset_is_given_twice_where_the_end_of_a_log_was_lost(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    before = ends(root)
+    last = max((root / "plain-none-0").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-100])  # its last batch is torn
+    for path in (root / "txn-a-0").glob(f"{max((root / 'txn-a-0').glob('*.log')).stem}.*"):
+        path.unlink()  # its last segment is gone, without a trace but the checkpoints
+    rmqctl("repair", root, "--apply")
+    assert ends(root) == before
+    assert recover(replicas(root), Release(4, 3, 1)).is_harmless
+    assert rmqctl("verify", root).exit_code in {0, 1}
+
+
+def test_a_wrong_checkpoint_moves_no_end(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    before, path = ends(root), root / "replication-offset-checkpoint"
+    path.write_text(path.read_text().replace("plain-none 0 ", "plain-none 0 9"))
+    rmqctl("repair", root, "--apply")
+    assert ends(root) == before
+    assert "plain-none 0 9" not in path.read_text()
+
+
+def test_a_first_segment_without_bytes_is_found_and_comes_back_from_a_replica(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    first = min((root / "plain-none-0").glob("*.log"))
+    data = first.read_bytes()
+    first.write_bytes(b"")
+    assert "segment.emptied" in rmqctl("verify", root, "-o", "jsonl").stdout
+    rmqctl("repair", root, "--apply", "--from", golden.pristine("4.3.1-crash"))
+    assert first.read_bytes() == data
+    first.unlink()
+    assert "segment.missing" in rmqctl("verify", root, "-o", "jsonl").stdout
+    rmqctl("repair", root, "--apply")
+    assert ends(root)["plain-none", 0] == ends(golden.pristine("4.3.1-crash"))["plain-none", 0]
+    assert replicas(root).find("plain-none", 0).log_start_offset == 0  # type: ignore[union-attr]
+
+
+def test_destroyed_metadata_is_bridged_and_what_is_here_made_again(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Offsets 96 to 101 make a topic and two partitions, 245 is a heartbeat of the controller."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    for path in (root / "__cluster_metadata-0").glob("*.checkpoint"):
+        path.unlink()
+    before, survey = replicas(root).image, Survey(opened(root).metadata_log)  # type: ignore[arg-type]
+    assert before is not None
+    for lost in (survey.batch(20), survey.batch(56)):
+        _overwrite(root / survey.files[0].name, lost.position, bytes(lost.size))
+    assert rmqctl("repair", root, "--apply").exit_code == 0
+    after = replicas(root).image
+    assert after is not None
+    assert (after.topics, after.partitions.keys(), after.offset) == (
+        before.topics,
+        before.partitions.keys(),
+        before.offset,
+    )
+    assert after.problems == []
+    found = recover(replicas(root), Release(4, 3, 1))
+    assert found.is_harmless
+    assert not any(partition.is_stray for partition in found.partitions)
+
+
+def test_metadata_that_other_controllers_have_is_not_bridged(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root, sound = golden.unpack("4.3.1-clean", tmp_path), golden.pristine("4.3.1-clean")
+    log = root / "__cluster_metadata-0/00000000000000000000.log"
+    for path in log.parent.glob("*.checkpoint"):
+        path.unlink()
+    survey = Survey(opened(root).metadata_log)  # type: ignore[arg-type]
+    message = next(m for m in METADATA_RECORDS.values() if m.name == "RegisterControllerRecord")
+    zero = "AAAAAAAAAAAAAAAAAAAAAA"
+    values = {"controllerId": 2, "incarnationId": zero, "zkMigrationReady": False, "endPoints": [], "features": []}
+    first = survey.batch(20)
+    _overwrite(log, first.position, bytes(first.size))
+    data = log.read_bytes()
+    last = survey.batch(len(survey) - 1)
+    value = frame(message, 0, encode(message, 0, values))
+    log.write_bytes(
+        data[: last.end] + batch(last.last_offset + 1, [record(0, None, value)], partition_leader_epoch=last.epoch)
+    )
+    left = rmqctl("repair", root, "-o", "json").stdout
+    assert "with records that change nothing" not in left
+    assert rmqctl("repair", root, "--apply", "--from", sound).exit_code in {0, 1}
+    assert log.read_bytes()[: last.end] == (sound / log.relative_to(root)).read_bytes()[: last.end]
