@@ -124,3 +124,13 @@ def test_findings_are_those_of_verify(golden: Any, rmqctl: Any) -> None:
 def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(BadOption, match=", ".join(TABLES)):
         RocketMQTables(table_options({"path": "x"})).table("massages")
+
+
+def test_topics_of_a_damaged_store_end_where_the_command_says(tmp_path: Path, rmqctl: Any) -> None:
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    with sorted((root / "commitlog").iterdir())[1].open("r+b") as file:
+        file.seek(5)
+        file.write(b"\0")
+    keys = ("topic", "queue_id", "min_offset", "max_offset", "messages")
+    said = {tuple(row[key] for key in keys) for row in lines(rmqctl, "topics", root)}
+    assert {tuple(row[key] for key in keys) for row in rows("topics", root)} == said

@@ -41,12 +41,15 @@ class QueueEnds:
     error: str | None = None
 
 
-def queue_ends(store: RocketMQStore, release: Release | None = None, *, as_found: bool = False) -> QueueEnds:
+def queue_ends(
+    store: RocketMQStore, release: Release | None = None, *, as_found: bool = False, processes: int | None = None
+) -> QueueEnds:
     """Every queue with its ends, messages, bytes and times.
 
     Args:
         release: whose start is replayed; None: the one that the store shows.
         as_found: take the files as they lie, whatever a start would make of them.
+        processes: that read the log; default: as the machine has cores.
 
     Raises:
         OSError: a file cannot be read.
@@ -55,7 +58,7 @@ def queue_ends(store: RocketMQStore, release: Release | None = None, *, as_found
     rules = release or release_range(store).highest
     if as_found or not can_replay(store):
         return QueueEnds(queue_rows(store, as_found=True), rules)
-    started = recover(store, rules, processes=min(os.cpu_count() or 1, 8))
+    started = recover(store, rules, processes=processes or min(os.cpu_count() or 1, 8))
     if not started.starts:
         return QueueEnds(queue_rows(store, as_found=True), rules, started.error)
     with ExitStack() as opened:

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from rmqctl.arrow import TIME, ArrowTable, in_calendar
 from rmqctl.filters import Filters
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.queues.ranges import log_end
+from rmqctl.rocketmq.recovery.queue_ends import queue_ends
 from rmqctl.rocketmq.state.config import consumer_offsets
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.tables.columns import BodyOption
@@ -97,7 +97,8 @@ class TopicTable:
         return [0]
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        rows = (row.row() for row in queue_rows(self.options.store()) if self._wants(row.topic, row.queue_id))
+        found = queue_ends(self.options.store(), processes=1).rows
+        rows = (row.row() for row in found if self._wants(row.topic, row.queue_id))
         return _batches((_timed(row) for row in rows), TOPIC_SCHEMA)
 
     def _wants(self, topic: str, queue_id: int) -> bool:
