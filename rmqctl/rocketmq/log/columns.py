@@ -18,6 +18,8 @@ import numpy.typing as npt
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_TABLE_BITS = 13
+_TABLE_SHIFT = np.uint64(64 - _TABLE_BITS)
 _PAIR, _END = 1, 2
 _MANY = 16
 _TAKEN = 1024  # texts from which Arrow is quicker than slices; a window of large messages has fewer
@@ -73,24 +75,34 @@ class TextIds:
 
 
 class _Known:
-    """Strings of one length that have a number, as 64-bit words: found by hash, then compared word by word."""
+    """Strings of one length that have a number, as 64-bit words: found by hash, then compared word by word.
+
+    Attributes:
+        places: where a string may stand by the first bits of its hash; of several that share them one.
+    """
 
     def __init__(self, width: int) -> None:
         self.words = np.zeros((width, 0), np.uint64)
         self.hashes = np.zeros(0, np.uint64)
         self.ids = np.zeros(0, np.int64)
+        self.places = np.zeros(1 << _TABLE_BITS, np.int32)
 
     def add(self, words: list[np.uint64], number: int) -> None:
         joined = np.column_stack([self.words, np.array(words, np.uint64)])
         ids, hashes = np.append(self.ids, number), _hash(list(joined))
         order = np.argsort(hashes, kind="stable")
         self.words, self.ids, self.hashes = joined[:, order], ids[order], hashes[order]
+        self.places[self.hashes >> _TABLE_SHIFT] = np.arange(len(order))
 
     def lookup(self, words: list[Words]) -> Ints | None:
         """Numbers of the strings, -1 for those not known, None if nothing is; equal hashes are not trusted."""
         if not len(self.hashes):
             return None
         hashes = _hash(words)
+        place = self.places[hashes >> _TABLE_SHIFT]
+        same = self._same(words, place)
+        if same.all():
+            return self.ids[place]
         place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         same = self._same(words, place)
         if same.all():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from formats.rocketmq.properties import NAME_END, PAIR_END
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq.findings.log import LOG_CRC_ZERO, LOG_PROPERTY_CRC
-from rmqctl.rocketmq.log.block import Block, Ints
+from rmqctl.rocketmq.log.block import Block, Ints, gather
 from rmqctl.rocketmq.log.columns import Texts, cut_out, rows_of
 
 try:
@@ -109,8 +109,8 @@ def _carriers(block: Block) -> Ints:
     rows = np.flatnonzero(block.properties_size >= SIZE)
     if not len(rows):
         return rows
-    names = rows_of(block.data, block.at[rows] + block.total_size[rows] - SIZE, 8)
-    rows = rows[names.view(np.uint64)[:, 0] == _NAME_WORD]
+    ends = block.at + block.total_size
+    rows = rows[gather(block.data, (ends if len(rows) == len(ends) else ends[rows]) - SIZE, "=u8") == _NAME_WORD]
     return rows[block.data[block.at[rows] + block.total_size[rows] - SIZE + 8] == NAME[8]]
 
 

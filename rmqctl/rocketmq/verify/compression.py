@@ -13,8 +13,7 @@ import numpy as np
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_COMPRESSION
-from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.log.columns import rows_of
+from rmqctl.rocketmq.log.block import Block, gather
 from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.log.record import why_not_inflated
 from rmqctl.text import number_of
@@ -76,12 +75,11 @@ class Unflagged:
 def unflagged_bodies(block: Block, limit: int) -> dict[str, Unflagged]:
     """Whole zlib streams in records that name no compression, by topic: a lost flag, or the producer's own work."""
     found: dict[str, Unflagged] = {}
-    plain = np.flatnonzero(((block["sys_flag"] & (_COMPRESSED | _TYPE)) == 0) & (block.body_size >= _ZLIB_LEAST))
-    if not len(plain):
-        return found
-    heads = rows_of(block.data, block.body_at[plain], 2)
-    words = heads[:, 0].astype(np.int64) << 8 | heads[:, 1]
-    for row in plain[(heads[:, 0] == _ZLIB) & (words % _ZLIB_CHECK == 0)].tolist():
+    starts = gather(block.data, block.body_at, ">u2")  # every record has two bytes behind its body's length
+    rows = np.flatnonzero(starts >> 8 == _ZLIB)
+    rows = rows[starts[rows] % _ZLIB_CHECK == 0]
+    rows = rows[(block["sys_flag"][rows] & (_COMPRESSED | _TYPE) == 0) & (block.body_size[rows] >= _ZLIB_LEAST)]
+    for row in rows.tolist():
         if not why_not_inflated(_body(block, row), _COMPRESSED, limit):
             message = "the body is a whole zlib stream, but sys_flag does not say so"
             one = _finding(block, row, message)
