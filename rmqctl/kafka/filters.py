@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from formats.kafka.record_batch import Attributes
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters
 from rmqctl.kafka.block import Block, Flags
@@ -60,6 +61,9 @@ class Wanted:
             wanted &= block["base_offset"] < f.to_offset
         if f.after is not None:  # a record is no later than its batch says; messages of magic 0 have no time
             wanted &= block["max_timestamp"] >= f.after
+        if f.before is not None:  # of other batches no field says how old the oldest record is
+            of_leader = block.flag(Attributes.LOG_APPEND_TIME) & (block["magic"] > 0)
+            wanted &= ~of_leader | (block["max_timestamp"] < f.before)
         return wanted
 
     def records(self, records: Records) -> Flags:

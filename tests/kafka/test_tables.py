@@ -14,6 +14,7 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
+from rmqctl.kafka.filters import Wanted
 from rmqctl.opening import open_store
 from rmqctl.tables import BadOption, tables_of
 
@@ -177,6 +178,20 @@ def test_index_entries_spare_reading(tmp_path: Path) -> None:
     assert size(stretches(toOffset="5")) < whole / 2
     assert size(stretches(toOffset="5", skip="false")) == whole
     assert max(stretch.start for stretch in stretches()) > 0
+
+
+@pytest.mark.parametrize(("name", "topic"), [("4.3.1-clean", "append_time"), ("2.8.2-clean", "v1-append-time")])
+def test_batches_with_append_times_that_are_too_young_are_not_decoded(name: str, topic: str) -> None:
+    root = golden.pristine(name)
+    every = [row for row in rows("records", root) if row["topic"] == topic]
+    times = sorted({row["timestamp"] for row in every})
+    for before in (times[0], times[len(times) // 2], times[-1] + 1):
+        found = rows("records", root, topic=topic, before=str(before))
+        assert found == [row for row in every if row["timestamp"] < before]
+    wanted = Wanted(Filters(before=times[len(times) // 2]))
+    parts = tables_of("kafkalog", {"path": str(root), "topic": topic}).table("batches").parts()
+    blocks = [block for part in parts for stretch in part for block in stretch.blocks()]
+    assert 0 < sum(int(wanted.batches(block).sum()) for block in blocks) < sum(len(block) for block in blocks)
 
 
 def test_read_committed_hides_what_consumers_do_not_get() -> None:

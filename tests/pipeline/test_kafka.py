@@ -69,7 +69,7 @@ def test_both_engines_give_the_same_over_both_families(spark: SparkSession) -> N
 
 
 @pytest.mark.spark
-def test_the_format_by_its_name(spark: SparkSession) -> None:
+def test_the_format_by_its_name(spark: SparkSession, rmqctl: Any, tmp_path: Path) -> None:
     root = golden.pristine(KAFKA)
     true = rows_of("kafkalog", root, "records", columns="topic,partition,offset,value")
     loaded = spark.read.format("kafkalog").option("splitSize", "3000").load(str(root))
@@ -79,6 +79,11 @@ def test_the_format_by_its_name(spark: SparkSession) -> None:
     )
     committed = spark.read.format("kafkalog").options(read_committed="true", columns="offset").load(str(root)).count()
     assert committed == len(rows_of("kafkalog", root, "records", read_committed="true"))
+    disks = [str(tmp_path / name) for name in ("disk1", "disk2")]
+    for number, disk in enumerate(disks):
+        made = ("--format", "kafka", "--topic", f"t{number}", "--count", number + 5)
+        assert rmqctl("produce", disk, *made).exit_code == 0
+    assert spark.read.format("kafkalog").options(topic="t0,t1", columns="offset").load(disks).count() == 11
     few = pipeline.rows(
         spark,
         str(root),
