@@ -35,7 +35,8 @@ class IndexSettings:
     Attributes:
         is_clean: the broker was stopped in order, so that indexes of active segments are trimmed.
         deleted: the directory waits to be removed: padding is normal.
-        interval: bytes between entries that the partition's other indexes show; too many for a file where none does.
+        interval: bytes between entries that the partition's other indexes show, by the one with the most, for the
+            setting may have changed; too many for a file where none does.
     """
 
     is_clean: bool
@@ -132,11 +133,11 @@ class SegmentIndexes:
     def _coverage(self, file: LogFile, index: OffsetIndex, facts: SegmentFacts) -> Iterator[Finding]:
         """An empty index of a segment in which others of the partition would have entries.
 
-        An entry is due for a batch that starts more than the interval after the one before it; the cleaner and
-        followers write many batches at once and so make fewer.
+        An entry is due for a batch that starts more than the interval after the one before it, or after the start of
+        the broker; the cleaner and followers write many batches at once and so make fewer.
         """
         growing = self.is_last and not self.settings.is_closed
-        if not len(index) and not growing and facts.last_start >= self.settings.interval:
+        if not len(index) and not growing and facts.longest_run >= self.settings.interval:
             message = f"it has no entry for {facts.end} bytes of log; others have one each {self.settings.interval}"
             yield Finding(kinds.OFFSET_INDEX_COVERAGE, file.name, 0, 0, message)
 
@@ -253,14 +254,14 @@ def check_txn_index(
 
 
 def interval_shown(segments: Sequence[Segment]) -> int:
-    """The smallest distance between entries of the offset indexes of a partition, bytes; 2^31 without any."""
-    least = 1 << 31
+    """The smallest distance between entries of an offset index, of all of a partition the largest; 2^31 without any."""
+    found = 0
     for segment in segments:
         index = _read(segment.offset_index, read_offset_index)
         if index is not None:
             steps = np.diff(index.positions, prepend=0)
-            least = min(least, int(steps[steps > 0].min(initial=least)))
-    return least
+            found = max(found, int(steps[steps > 0].min(initial=1 << 31)) if (steps > 0).any() else 0)
+    return found or 1 << 31
 
 
 def _told(found: EndedTransaction) -> str:

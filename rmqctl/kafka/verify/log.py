@@ -29,7 +29,9 @@ class SegmentFacts:
         first_offset, last_offset: of its batches, -1 without any.
         max_timestamp: the largest of its sound batches, -1 without any.
         end: bytes from the start of the file to the end of its last batch.
-        last_start: where its last batch starts, bytes.
+        longest_run: bytes from the first to the last batch of those that one leader appended in one epoch, the most
+            of all epochs. A broker counts the bytes to the next index entry from 0 again when it starts, and each start
+            has an epoch of its own; batches without one do not tell.
         damaged: it holds damage, so what is derived from it may rightly differ.
     """
 
@@ -38,8 +40,19 @@ class SegmentFacts:
     last_offset: int = -1
     max_timestamp: int = -1
     end: int = 0
-    last_start: int = 0
+    longest_run: int = 0
     damaged: bool = False
+    _run: tuple[int, int] = (-1, 0)
+
+    def add_runs(self, epochs: Ints, positions: Ints) -> None:
+        """Go on with the leader epochs of batches, and where they start."""
+        begins = np.flatnonzero(np.diff(epochs, prepend=self._run[0]) != 0)
+        starts = [self._run, *zip(epochs[begins].tolist(), positions[begins].tolist(), strict=True)]
+        last = np.append(begins - 1, len(epochs) - 1)
+        for (epoch, start), row in zip(starts, last.tolist(), strict=True):
+            if epoch >= 0 and row >= 0:
+                self.longest_run = max(self.longest_run, int(positions[row]) - start)
+        self._run = starts[-1]
 
 
 @dataclass
@@ -262,8 +275,8 @@ class LogCheck:
             facts.first_offset = int(headers["base_offset"][sound][0])
         facts.last_offset = max(facts.last_offset, int(last.max()))
         facts.max_timestamp = max(facts.max_timestamp, int(headers["max_timestamp"][sound].max()))
-        facts.last_start = int(headers.position[-1])
-        facts.end = facts.last_start + int(headers.size[-1])
+        facts.end = int(headers.position[-1] + headers.size[-1])
+        facts.add_runs(np.where(modern, headers["partition_leader_epoch"], -1)[sound], headers.position[sound])
         epoch = headers["partition_leader_epoch"][sound]
         highest = self.epochs[-1][0] if self.epochs else -1
         reached = np.maximum.accumulate(np.maximum(epoch, highest))

@@ -7,6 +7,7 @@ undamaged directory does not have. They were read through once against what the 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ import pytest
 from fixtures import golden, kafka_damage
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.engine.config import EngineConfig, LogConfig
+from rmqctl.kafka.engine.engine import KafkaEngine
+from rmqctl.kafka.reference import Record
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 
 HERE = Path(__file__).parent
@@ -81,3 +85,23 @@ def test_indexes_of_a_deleted_topic_never_get_their_last_entry(tmp_path: Path) -
     for index in deleted.glob("*.timeindex"):
         index.write_bytes(bytes(len(index.read_bytes())))
     assert {row for row in found(root) if row[0] != "note"} == before
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_broker_that_starts_often_leaves_indexes_without_entries(tmp_path: Path, restarts: bool) -> None:
+    """It counts the bytes to the next entry from 0 again, and each start has a leader epoch of its own."""
+    config = EngineConfig(log=replace(LogConfig(), segment_bytes=20_000))
+    for turn in range(14):
+        with KafkaEngine.open(tmp_path, config) as engine:
+            engine.make_topic("t", 1)
+            log = engine.log("t", 0)
+            if turn > 6:  # before, one start is enough to show the interval
+                log.place = replace(log.place, leader_epoch=turn if restarts else 0)
+                log.active.unindexed = 0
+            for number in range(3):
+                engine.append("t", 0, [Record(0, 1_700_000_000_000 + turn * 10 + number, -1, None, bytes(1000))])
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "t-0").glob("*.index"))]
+    assert sizes[0] > 0
+    assert 0 in sizes[1:-1]
+    ids = {row[1] for row in found(tmp_path) if row[0] != "note"}
+    assert ids == (set() if restarts else {"offset-index.coverage"})
