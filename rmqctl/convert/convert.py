@@ -65,7 +65,7 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
 
 
 def _trees(store: Store) -> list[str]:
-    """The local directories that the store lies in.
+    """Return the local directories that the store lies in.
 
     Raises:
         Refused: its log cannot be converted.
@@ -89,7 +89,7 @@ def _sections(result: Conversion) -> Iterator[Section]:
 
 
 def _by_topic(result: Conversion) -> Iterator[Row]:
-    """A row for each topic that has messages, or offsets without them."""
+    """Yield a row for each topic that has messages, or offsets without them."""
     for topic in dict.fromkeys(queue.topic for queue in result.queues):
         queues = [queue for queue in result.queues if queue.topic == topic]
         if any(queue.end for queue in queues):

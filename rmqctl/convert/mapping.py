@@ -58,7 +58,7 @@ _MOST_PROPERTIES = 32767
 
 
 def record_of(fields: dict[str, Any], offset: int) -> tuple[Record, bool]:
-    """The record for a message, and whether its body had to stay compressed.
+    """Return the record for a message, and whether its body had to stay compressed.
 
     Args:
         fields: of the message's record in the log (`decode_record`).
@@ -87,7 +87,7 @@ def record_of(fields: dict[str, Any], offset: int) -> tuple[Record, bool]:
 
 
 def inner_fields(batch: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
-    """The fields of one message of an inner batch, as if it had been stored alone."""
+    """Return the fields of one message of an inner batch, as if it had been stored alone."""
     flags = int(batch["sys_flag"]) & ~(_BATCH | _COMPRESSION)
     return batch | {
         "sys_flag": flags, "body": item["body"], "flag": item["flag"], "properties": item["properties"],
@@ -123,7 +123,7 @@ class NoTwin(Exception):
 
 
 def message_of(record: Record, topic: str, queue_id: int, release: Release) -> Restored:
-    """The message for a record.
+    """Return the message for a record.
 
     Raises:
         NoTwin: its key and headers take more room than properties have.
@@ -153,7 +153,7 @@ def message_of(record: Record, topic: str, queue_id: int, release: Release) -> R
 
 
 def _pairs(record: Record) -> Pairs:
-    """The properties for a record that was no message before."""
+    """Return the properties for a record that was no message before."""
     pairs: Pairs = []
     if record.key is not None:
         is_text = _is_plain(_KEYS, record.key)
@@ -168,7 +168,7 @@ def _pairs(record: Record) -> Pairs:
 
 
 def _as_it_was(record: Record) -> Record:
-    """The record that a message was made of, by the properties ``kafka-...`` of the message."""
+    """Return the record that a message was made of, by the properties ``kafka-...`` of the message."""
     kept = {name: value or b"" for name, value in record.headers if name in (KEY, VALUE, ALL_HEADERS)}
     key, value = record.key, record.value
     if (text := kept.get(KEY)) is not None:
@@ -223,7 +223,7 @@ def _is_reserved(name: bytes) -> bool:
 
 
 def _own_facts(headers: dict[bytes, bytes | None]) -> tuple[Host, Host, int, dict[bytes, int]] | None:
-    """What RocketMQ knew of the message; None where the headers are somebody else's."""
+    """Return what RocketMQ knew of the message; None where the headers are somebody else's."""
     try:
         born, host = (Host.parse((headers[name] or b"").decode()) for name in (BORN_HOST, STORE_HOST))
         numbers = {name: int(headers.get(name) or b"0") for name in (FLAG, SYS_FLAG, RECONSUMED)}
@@ -239,12 +239,12 @@ _TO_ROCKETMQ = re.compile(r"\.25(?!2E)|\.7C|[^a-zA-Z0-9_-]")
 
 
 def kafka_topic(topic: str) -> str:
-    """A topic's name in Kafka, which knows no ``%`` and ``|``: they are written ``.25`` and ``.7C``."""
+    """Return a topic's name in Kafka, which knows no ``%`` and ``|``: they are written ``.25`` and ``.7C``."""
     return _TO_KAFKA.sub(lambda m: "." if m[0] == "%2E" else f".{ord(m[0]):02X}", topic)
 
 
 def rocketmq_topic(topic: str) -> str:
-    """The way back; other dots are written ``%2E``."""
+    """Turn a topic's name back; other dots are written ``%2E``."""
     return _TO_ROCKETMQ.sub(lambda m: chr(int(m[0][1:], 16)) if len(m[0]) == 3 else f"%{ord(m[0]):02X}", topic)
 
 
@@ -253,13 +253,15 @@ _OF_GROUPS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 
 def rocketmq_group(group: str) -> str:
-    """A consumer group's name in RocketMQ, which knows few characters: others are written ``%2E``, as in URLs."""
+    """Return a consumer group's name in RocketMQ, which knows few characters: others are written ``%2E``, as
+    in URLs.
+    """
     data = group.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte in _OF_GROUPS else f"%{byte:02X}" for byte in data)
 
 
 def kafka_group(group: str) -> str:
-    """The way back."""
+    """Turn a consumer group's name back."""
 
     def meant(match: re.Match[bytes]) -> bytes:
         byte = int(match[1], 16)

@@ -61,7 +61,7 @@ class ConvertedQueue:
     aborted: int = 0
 
     def row(self) -> dict[str, Any]:
-        """The JSON object."""
+        """Return the JSON object."""
         return {
             "kind": "queue", "topic": self.topic, "queue_id": self.number, "target_topic": self.target,
             "from_offset": self.start, "to_offset": self.end, "messages": self.messages, "gaps": self.gaps,
@@ -105,7 +105,7 @@ class Conversion:
         self.lost.append(row)
 
     def without_twin(self) -> Iterator[tuple[str, int, str]]:
-        """What has no twin: its short name, how many, and the sentence that follows the number."""
+        """Yield what has no twin: its short name, how many, and the sentence that follows the number."""
         for what, (count, sentence) in self.no_twin.items():
             yield what, count, _CHOICE.sub(r"\1" if count == 1 else r"\2", sentence)
 
@@ -115,7 +115,7 @@ class Conversion:
         return not self.lost and not self.findings
 
     def rows(self) -> list[dict[str, Any]]:
-        """The queues, what has no twin, what is lost, what was damaged."""
+        """Return the queues, what has no twin, what is lost, what was damaged."""
         notes = [
             {"kind": "no_twin", "what": what, "count": count, "message": sentence}
             for what, count, sentence in self.without_twin()
@@ -123,7 +123,7 @@ class Conversion:
         return [*(q.row() for q in self.queues), *notes, *self.lost, *(finding.row() for finding in self.findings)]
 
     def summary(self) -> dict[str, Any]:
-        """The object that ends the answer."""
+        """Return the object that ends the answer."""
         return {
             "kind": "summary",
             "source": self.source,

@@ -137,7 +137,7 @@ class _Writer:
         partition.finish(self.engine)
 
     def _records(self, row: Any, queue: ConvertedQueue, offset: int) -> Iterator[Record]:
-        """The record of a message, those of an inner batch, or none for what only keeps a place."""
+        """Yield the record of a message, those of an inner batch, or none for what only keeps a place."""
         data = self.reader.read_from(int(row["file"]), int(row["physical"]), int(row["size"]))
         self.advance(len(data))
         fields = decode_record(data)[0]
@@ -228,7 +228,7 @@ class _Partition:
 
 
 def _known_queues(store: RocketMQStore) -> Iterator[tuple[str, int]]:
-    """The queues that the configuration names, those of the brokers' own making left out."""
+    """Yield the queues that the configuration names, those of the brokers' own making left out."""
     topics = table(read_config(store, "topics.json").document, "topicConfigTable")
     if has_stored_config(store):
         topics = topics | stored_topics(store)

@@ -114,7 +114,7 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
 
 
 def _sources(replicas: Replicas, result: Conversion, config: StoreConfig, advance: Advance) -> Iterator[_Source]:
-    """The partitions that become queues: their producers replayed, damage noted."""
+    """Yield the partitions that become queues: their producers replayed, damage noted."""
     for log in replicas.served:
         topic, number = log.partition.topic, log.partition.partition or 0
         if topic in INTERNAL_TOPICS:
@@ -167,7 +167,7 @@ def _blocks(log: PartitionLog, window: int, found: list[Finding] | None = None) 
 
 
 def _records(source: _Source, window: int, result: Conversion) -> Iterator[Record]:
-    """What a consumer of committed records gets, in order of offsets; each offset once."""
+    """Yield what a consumer of committed records gets, in order of offsets; each offset once."""
     queue, aborted = source.queue, Spans(source.replay.aborted)
     following = source.start
     for block in _blocks(source.log, window):
@@ -244,7 +244,7 @@ def _write(
 def _timed(
     source: _Source, number: int, window: int, result: Conversion, now: int
 ) -> Iterator[tuple[int, int, Record]]:
-    """Records with the time at which they come into the log: ascending, and no later than now."""
+    """Yield records with the time at which they come into the log: ascending, and no later than now."""
     reached = 0
     for record in _records(source, window, result):
         own = next((v for n, v in record.headers if n == b"rmq-store-timestamp"), None)

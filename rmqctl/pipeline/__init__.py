@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def session(
     master: str = "local[*]", conf: Mapping[str, str] | None = None, *, remote: str | None = None
 ) -> SparkSession:
-    """A Spark session that knows ``spark.read.format("rocketmq")``; the one that is there, or a new one.
+    """Return a Spark session that knows ``spark.read.format("rocketmq")``; the one that is there, or a new one.
 
     Args:
         master: ``local[*]``, ``spark://host:7077``, ``yarn``, ``k8s://...``.
@@ -54,7 +54,7 @@ def rows(
     columns: Iterable[str] | str | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The main table of a store: the messages of RocketMQ, the records of Kafka, in the order of the log.
+    """Return the main table of a store: the messages of RocketMQ, the records of Kafka, in the order of the log.
 
     Only the columns that are asked for are decoded, and bodies only with them. What ``where`` says of topic, queue or
     partition, offset and time, joined by AND, also spares the reading of stretches in which nothing can match.
@@ -88,12 +88,12 @@ def rows(
 
 
 def messages(spark: SparkSession, path: str, **more: Any) -> DataFrame:
-    """The messages of a RocketMQ store; see :func:`rows`."""
+    """Return the messages of a RocketMQ store; see :func:`rows`."""
     return rows(spark, path, format="rocketmq", **more)
 
 
 def table(spark: SparkSession, path: str, name: str, *, format: str = "rocketmq", **options: Any) -> DataFrame:
-    """A table of a store; planned here, read by the executors. ``findings`` is shared among them."""
+    """Return a table of a store; planned here, read by the executors. ``findings`` is shared among them."""
     from rmqctl.pipeline.jobs import frame
     from rmqctl.pipeline.queries import findings
 

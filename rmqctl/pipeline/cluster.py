@@ -58,7 +58,7 @@ _kept: set[Path] = set()  # logs that a message speaks of
 
 
 def start(cluster: Cluster, waiting: Waiting = bool) -> SparkSession:
-    """A Spark session: the one that is there, or a new one.
+    """Return a Spark session: the one that is there, or a new one.
 
     What the JVM prints goes to a log file (:func:`log_file`).
 
@@ -100,7 +100,7 @@ def log_file() -> Path | None:
 
 
 def tail_of(log: Path, lines: int = _TAIL_LINES) -> list[str]:
-    """The last lines of a log file, none when it cannot be read."""
+    """Return the last lines of a log file, none when it cannot be read."""
     try:
         text = log.read_text("utf-8", "replace")
     except OSError:
@@ -195,7 +195,9 @@ def _at_most(seconds: float, process: Any, late: threading.Event) -> Iterator[No
 
 
 def _submitted(cluster: Cluster) -> SparkSession:
-    """The session of a program that `spark-submit` has started: master, code and log are what was given there."""
+    """Return the session of a program that `spark-submit` has started: master, code and log are what was given
+    there.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 

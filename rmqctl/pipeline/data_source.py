@@ -66,7 +66,7 @@ class Following:
     start: Start
 
     def first(self) -> Places:
-        """The places to begin at.
+        """Return the places to begin at.
 
         Raises:
             BadOption: it was given places that the log does not have.
@@ -96,7 +96,7 @@ class Following:
         return self.log.end(known, most_bytes)
 
     def parts(self, start: Places, end: Places) -> list[Any]:
-        """The parts between two places.
+        """Return the parts between two places.
 
         Raises:
             LostMessages: files below ``start`` that were not read are gone.
@@ -113,7 +113,7 @@ class Following:
         return self.log.parts(start, end)
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """The wanted rows of one part."""
+        """Return the wanted rows of one part."""
         return self.log.read(part)
 
 
@@ -168,19 +168,19 @@ class TableSource(DataSource):
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark's."""
+    """Return an Arrow schema as Spark's."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=False)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same batch with exactly the types that Spark expects; nothing is copied where they are the same."""
+    """Return the same batch with exactly the types that Spark expects; nothing is copied where they are the same."""
     if batch.schema.equals(schema):
         return batch
     return pa.RecordBatch.from_arrays([batch.column(f.name).cast(f.type) for f in schema], schema=schema)
 
 
 def _conformed(batches: Iterable[pa.RecordBatch], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """What a task of a reader gives Spark."""
+    """Yield what a task of a reader gives Spark."""
     settle()
     wanted = to_arrow_schema(schema, timezone="UTC")
     for batch in batches:

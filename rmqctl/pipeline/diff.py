@@ -89,7 +89,9 @@ def _extents(log: Log, size: int) -> list[tuple[Split, list[int]]]:
 
 
 def _without_overlaps(cuts: list[int], files: list[Split]) -> list[int]:
-    """The cuts that no two files of one log lie on both sides of: records there are told apart by their order."""
+    """Return the cuts that no two files of one log lie on both sides of: records there are told apart by their
+    order.
+    """
     begin = end = -1
     for split in files:
         file = split.context.file
@@ -102,7 +104,7 @@ def _without_overlaps(cuts: list[int], files: list[Split]) -> list[int]:
 
 
 def _divided(split: Split, cuts: list[int]) -> Iterator[tuple[int, Split]]:
-    """A file by the stretches it lies in."""
+    """Yield a file by the stretches it lies in."""
     base, size = split.context.file.base, split.context.file.size
     end = base + (size if split.stop is None else split.stop)
     first, last = bisect_right(cuts, base) - 1, bisect_left(cuts, end)
@@ -125,7 +127,7 @@ class _Work:
     buckets: int
 
     def lay(self, part: tuple[int, Stretch]) -> Iterator[pa.RecordBatch]:
-        """What differs in one stretch, and its summary."""
+        """Yield what differs in one stretch, and its summary."""
         number, stretch = part
         laid = lay((_blocks(stretch.a), _blocks(stretch.b)), self.numbers, by_place=self.by_place)
         topics = pa.array(laid.topics, pa.binary())
@@ -138,7 +140,7 @@ class _Work:
 
 
 def _buckets(rows: Columns, topics: list[bytes], count: int) -> npt.NDArray[np.int32]:
-    """Records of one queue offset have one number, of those below ``count``."""
+    """Number records: those of one queue offset have one number, of those below ``count``."""
     hashes = np.array([crc32(topic) for topic in topics], np.uint64)[rows.topic]
     for column in (rows.queue_id, rows.queue_offset):
         hashes = (hashes ^ column.astype(np.uint64)) * _MIX
@@ -160,7 +162,7 @@ def _batch(rows: Columns, topics: pa.Array, buckets: npt.NDArray[np.int32], stre
 
 
 def _match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records of some buckets without those that have an equal on the other side; summaries pass.
+    """Yield records of some buckets without those that have an equal on the other side; summaries pass.
 
     A pair that is left out counts as one of several of its queue offset on both sides, so the rest still
     belongs together as before.
@@ -184,7 +186,7 @@ def _match(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _topics(table: pa.Table) -> tuple[npt.NDArray[np.int64], list[bytes]]:
-    """A number for the topic of each row, -1 for none, and the topics by number."""
+    """Return a number for the topic of each row, -1 for none, and the topics by number."""
     coded = table.column("topic").combine_chunks().dictionary_encode()
     numbers = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers, coded.dictionary.to_pylist()
@@ -217,7 +219,7 @@ class SparkSharing:
         return _added(rows.toArrow(), len(parts))
 
     def queues(self, work: QueueDiff, keys: list[QueueKey], /) -> Iterable[QueuesLaid]:
-        """The queues, some to a task."""
+        """Yield the queues, some to a task."""
 
         def compare(part: tuple[int, list[QueueKey]]) -> Iterator[pa.RecordBatch]:
             result = pickle.dumps(work.compare(part[1]), pickle.HIGHEST_PROTOCOL)
@@ -231,7 +233,7 @@ class SparkSharing:
 
 
 def _added(table: pa.Table, count: int) -> Laid:
-    """What all stretches have shown, as one: records numbered through the whole of each log."""
+    """Return what all stretches have shown, as one: records numbered through the whole of each log."""
     side = table.column("side").to_numpy()
     laid, records = Laid(), np.zeros((2, count + 1), np.int64)
     found = table.filter(pa.array(side == _SUMMARY)).select(["stretch", "summary"])

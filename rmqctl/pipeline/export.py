@@ -97,7 +97,7 @@ class Export:
         return read_manifest(self.output, PENDING)
 
     def plan(self, cores: int) -> Manifest:
-        """What is to be done: from where to where, in which layout. The same, broken off before, keeps its plan.
+        """Return what is to be done: from where to where, in which layout. The same, broken off before, keeps its plan.
 
         Args:
             cores: tasks that run at once.
@@ -122,7 +122,7 @@ class Export:
         return made
 
     def _continued(self, made: Manifest, before: Manifest) -> Manifest:
-        """What has come since an export."""
+        """Return what has come since an export."""
         kept = replace(made.layout, split_size=before.layout.split_size)
         if (before.layout, before.filters) != (kept, made.filters):
             raise Refused(
@@ -183,11 +183,11 @@ class Export:
             raise Refused(f"{self.output.shown()} was changed by another export meanwhile; give the command again")
 
     def parts(self, plan: Manifest) -> list[Any]:
-        """The stretches of the log that a plan covers, each beginning and ending inside its bounds."""
+        """Return the stretches of the log that a plan covers, each beginning and ending inside its bounds."""
         return self.log.parts(plan.start, plan.end, plan.layout.split_size)
 
     def task(self, plan: Manifest) -> ExportTask:
-        """What the tasks of a plan share."""
+        """Return what the tasks of a plan share."""
         asked = self.store.asked(columns_to_read(plan.layout))
         return ExportTask(asked.log(), plan.layout, self.output, plan.directory)
 
@@ -223,12 +223,12 @@ def on_spark(spark: SparkSession) -> Work:
 
 
 def _in_use(manifest: Manifest | None) -> set[str]:
-    """The directories in which the files of an export lie."""
+    """Return the directories in which the files of an export lie."""
     return {file.path.partition("/")[0] for file in manifest.files} | {manifest.directory} if manifest else set()
 
 
 def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
-    """The manifest in an output, None where there is none.
+    """Return the manifest in an output, None where there is none.
 
     Raises:
         Refused: it cannot be read.

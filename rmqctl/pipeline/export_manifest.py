@@ -74,7 +74,7 @@ class Layout:
         return f".{self.format}{packed}"
 
     def directory(self, values: tuple[Any, ...]) -> str:
-        """The directory of a partition, in the way of Hive: ``topic=a/day=2026-11-21``."""
+        """Return the directory of a partition, in the way of Hive: ``topic=a/day=2026-11-21``."""
         return "/".join(f"{name}={_escaped(value)}" for name, value in zip(self.partition_by, values, strict=True))
 
 
@@ -110,7 +110,7 @@ class ExportedFile:
 
     @classmethod
     def of(cls, document: dict[str, Any], place: str, time: str) -> ExportedFile:
-        """What :meth:`document` gave.
+        """Return what :meth:`document` gave.
 
         Raises:
             KeyError: something is missing.
@@ -171,7 +171,7 @@ class Manifest:
 
     @classmethod
     def load(cls, raw: bytes, where: str) -> Manifest:
-        """What :meth:`dump` gave.
+        """Return what :meth:`dump` gave.
 
         Raises:
             Refused: it is no manifest of this release.

@@ -47,7 +47,7 @@ class Writer(Protocol):
 
 
 def writer(layout: Layout, stream: BinaryIO, schema: pa.Schema) -> Writer:
-    """A writer of the layout's format onto a stream."""
+    """Return a writer of the layout's format onto a stream."""
     return _WRITERS[Format(layout.format)](layout, stream, schema)
 
 
@@ -145,7 +145,7 @@ def _cell(value: Any) -> Any:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column as ``dump`` has them in JSON: times in ms, maps as objects, bytes as text."""
+    """Return the values of a column as ``dump`` has them in JSON: times in ms, maps as objects, bytes as text."""
     if pa.types.is_timestamp(column.type):
         return [None if us is None else us // 1000 for us in column.cast(pa.int64()).to_pylist()]
     make = _maker(column.type)
@@ -153,7 +153,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _maker(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes values for JSON of a type's Python values that are not null; None where they need nothing."""
+    """Return what makes values for JSON of a type's Python values that are not null; None where they need nothing."""
     if pa.types.is_map(kind):
         return dict
     if pa.types.is_binary(kind):
@@ -383,7 +383,7 @@ class PartitionOrder:
 
 
 def _partitions(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-    """The rows of a batch in runs of one partition."""
+    """Yield the rows of a batch in runs of one partition."""
     codes, values = _codes(batch, layout)
     bounds = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     for begin, end in pairwise(bounds):
@@ -391,7 +391,7 @@ def _partitions(batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[A
 
 
 def _codes(batch: pa.RecordBatch, layout: Layout) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
-    """The partition of each row as a number, shape (n,), and what the numbers stand for."""
+    """Return the partition of each row as a number, shape (n,), and what the numbers stand for."""
     return group_codes([_partition_column(batch, name, layout.time) for name in layout.partition_by], batch.num_rows)
 
 
@@ -412,5 +412,5 @@ def _named(layout: Layout) -> list[str]:
 
 
 def columns_to_read(layout: Layout) -> tuple[str, ...]:
-    """The columns that a task needs: those written, those in directories, and what is noted of files."""
+    """Return the columns that a task needs: those written, those in directories, and what is noted of files."""
     return tuple(dict.fromkeys([*layout.columns, *_named(layout), layout.place, layout.time]))

@@ -36,7 +36,7 @@ _RESULTS = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 
 def frame(spark: SparkSession, source: Table) -> DataFrame:
-    """The rows of a table.
+    """Return the rows of a table.
 
     Raises:
         OSError: the store cannot be listed.
@@ -45,7 +45,7 @@ def frame(spark: SparkSession, source: Table) -> DataFrame:
 
 
 def tasks(spark: SparkSession, parts: Sequence[Any], read: Callable[[Any], Batches], schema: pa.Schema) -> DataFrame:
-    """What ``read`` gives for each part, one task a part; part and function travel to the executors."""
+    """Return what ``read`` gives for each part, one task a part; part and function travel to the executors."""
     if not parts:
         return spark.createDataFrame([], spark_schema(schema))
 
@@ -109,7 +109,7 @@ _counters: dict[str, Counters] = {}
 
 
 def counters(spark: SparkSession) -> Counters | None:
-    """The accumulators of a session; None with Spark Connect, which has none."""
+    """Return the accumulators of a session; None with Spark Connect, which has none."""
     try:
         context = spark.sparkContext
     except Exception:  # noqa: BLE001 - each release raises something else
@@ -147,7 +147,7 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 @contextmanager
 def running(cluster: Cluster, waiting: Callable[[str], object] = bool) -> Iterator[SparkSession]:
-    """A session for the block; one that was there before stays, one made for it is stopped.
+    """Yield a session for the block; one that was there before stays, one made for it is stopped.
 
     Args:
         waiting: told now and then what is waited for.
@@ -166,7 +166,7 @@ def running(cluster: Cluster, waiting: Callable[[str], object] = bool) -> Iterat
 
 @contextmanager
 def job(spark: SparkSession, what: str, report: Report | None = None) -> Iterator[None]:
-    """What the block runs is one job: it is watched, Ctrl-C cancels it, and its failure becomes a sentence.
+    """Run a block as one job: it is watched, Ctrl-C cancels it, and its failure becomes a sentence.
 
     Args:
         what: what is tried, for messages: ``exporting store``.
@@ -191,7 +191,7 @@ def job(spark: SparkSession, what: str, report: Report | None = None) -> Iterato
 
 
 def failure(what: str, error: Exception) -> RmqctlError:
-    """What became of an exception of PySpark."""
+    """Return what became of an exception of PySpark."""
     from pyspark.errors import AnalysisException, ParseException
 
     if isinstance(error, (AnalysisException, ParseException)):
@@ -200,7 +200,7 @@ def failure(what: str, error: Exception) -> RmqctlError:
 
 
 def sentence(error: Exception) -> str:
-    """The message of an exception of PySpark without plan and traces; of a Python task what it raised."""
+    """Return the message of an exception of PySpark without plan and traces; of a Python task what it raised."""
     text = str(error)
     raised = [
         line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]+(?:Error|Exception|Failure)\b.*: ", line)
@@ -264,7 +264,7 @@ def _cancel(spark: SparkSession, group: str) -> None:
 
 
 def _context(spark: SparkSession) -> Any:
-    """The SparkContext; None with Spark Connect, which has none."""
+    """Return the SparkContext; None with Spark Connect, which has none."""
     try:
         return spark.sparkContext
     except Exception:  # noqa: BLE001 - each release raises something else

@@ -77,7 +77,7 @@ class LocalQueries:
         return list(self._tables)
 
     def rows(self, text: str, *, readable: bool = False) -> Iterator[Row]:
-        """The rows of a query's result as JSON-ready objects.
+        """Yield the rows of a query's result as JSON-ready objects.
 
         Args:
             readable: times as ISO 8601 in UTC, for people, instead of epoch milliseconds.
@@ -106,7 +106,7 @@ class LocalQueries:
 
     @contextmanager
     def _prepared(self, text: str) -> Iterator[tuple[Any, str]]:
-        """A database with what the query needs of each table, and the query as DuckDB has it."""
+        """Yield a database with what the query needs of each table, and the query as DuckDB has it."""
         import duckdb
 
         from rmqctl.pipeline.sql_text import translated, uses
@@ -134,7 +134,9 @@ class LocalQueries:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Exception:
-        """What became of an exception of DuckDB: the error of a reader after which it came, or its first sentence."""
+        """Return what became of an exception of DuckDB: the error of a reader after which it came, or its first
+        sentence.
+        """
         if self._failed:
             return self._failed.pop()
         text = str(error).strip()
@@ -142,7 +144,7 @@ class LocalQueries:
 
 
 def _maker(kind: pa.DataType, readable: bool) -> Callable[[Any], Any]:
-    """What makes JSON-ready values of a type's Python values."""
+    """Return what makes JSON-ready values of a type's Python values."""
     if pa.types.is_map(kind):
         return lambda pairs: None if pairs is None else {str(k): plain(v, readable=readable) for k, v in pairs}
     if pa.types.is_list(kind):

@@ -54,7 +54,7 @@ class Mounted:
 
 
 def prefix_of(name: str) -> str:
-    """The prefix of a store called ``name``: its views are ``name_messages`` and so on.
+    """Return the prefix of a store called ``name``: its views are ``name_messages`` and so on.
 
     Raises:
         ValueError: the name cannot be part of a view's.
@@ -65,7 +65,7 @@ def prefix_of(name: str) -> str:
 
 
 def plain(value: Any, *, readable: bool = False) -> Any:
-    """A value of a row as JSON has it; bytes stay bytes."""
+    """Return a value of a row as JSON has it; bytes stay bytes."""
     for kind, convert in _PLAIN.items():
         if isinstance(value, kind):
             return convert(value, readable)

@@ -29,7 +29,7 @@ class Output(Protocol):
     prefix: str
 
     def shown(self, name: str = "") -> str:
-        """The path of a name, for messages."""
+        """Return the path of a name, for messages."""
         ...
 
     def is_empty(self) -> bool:
@@ -37,11 +37,11 @@ class Output(Protocol):
         ...
 
     def create(self, name: str) -> Any:
-        """A context that gives a stream to write; the file is there when the context ends well, and whole."""
+        """Return a context that gives a stream to write; the file is there when the context ends well, and whole."""
         ...
 
     def read(self, name: str) -> bytes | None:
-        """A small file, None where there is none."""
+        """Return a small file, None where there is none."""
         ...
 
     def names(self, directory: str) -> list[str]:
@@ -69,7 +69,7 @@ class Output(Protocol):
         ...
 
     def kept(self, files: Sequence[ExportedFile], directory: str) -> list[ExportedFile]:
-        """The files of the last export as those of the next one, whose own are in ``directory``."""
+        """Return the files of the last export as those of the next one, whose own are in ``directory``."""
         ...
 
     def publish(self, directory: str, manifest: bytes, files: Collection[str]) -> None:
@@ -82,7 +82,7 @@ class Output(Protocol):
 
 
 def output_at(path: str) -> Output:
-    """The directory at a local path or a URL."""
+    """Return the directory at a local path or a URL."""
     return RemoteOutput(path) if is_url(path) else LocalOutput(os.path.abspath(path))
 
 

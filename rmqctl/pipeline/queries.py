@@ -51,7 +51,7 @@ class SparkQueries:
         return list(self._views)
 
     def query(self, text: str) -> DataFrame:
-        """The result of a query.
+        """Return the result of a query.
 
         Raises:
             AnalysisException, ParseException: Spark does not take the query.
@@ -67,7 +67,7 @@ class SparkQueries:
         return self.spark.sql(text)
 
     def _narrow(self, name: str, use: Use) -> DataFrame | None:
-        """What a query needs of a view, None where that is all of it."""
+        """Return what a query needs of a view, None where that is all of it."""
         store, table = self._views[name]
         if table == "findings":
             if name not in self._checked:
@@ -81,7 +81,7 @@ class SparkQueries:
 
 
 def findings(spark: SparkSession, store: Tables) -> DataFrame:
-    """The table ``findings`` with the log checked by executors; only what was found is held here.
+    """Return the table ``findings`` with the log checked by executors; only what was found is held here.
 
     Raises:
         OSError: the store cannot be listed.
@@ -103,7 +103,7 @@ def plan_of(found: DataFrame) -> str:
 
 
 def rows(found: DataFrame, *, readable: bool = False) -> Iterator[Row]:
-    """The rows of a result as JSON-ready objects, one partition after the other.
+    """Yield the rows of a result as JSON-ready objects, one partition after the other.
 
     Args:
         readable: times as ISO 8601 in UTC, for people, instead of epoch milliseconds.

@@ -83,7 +83,7 @@ class _Work:
     bitmap: Bitmap | None
 
     def dispatch(self, part: tuple[int, Split]) -> Iterator[pa.RecordBatch]:
-        """The units and entries of one split by the bucket they belong to."""
+        """Yield the units and entries of one split by the bucket they belong to."""
         number, split = part
         found, _ = dispatch_split(split, Dispatcher(self.job.rules, self.job.wanted))
         note_read(found.records, (split.stop or split.context.file.size) - split.start)
@@ -102,7 +102,7 @@ class _Work:
         return zlib.crc32(b"%s/%d" % key) % self.buckets
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The files of some buckets, whose pieces come in log order."""
+        """Yield the files of some buckets, whose pieces come in log order."""
         rows = (
             (bucket, piece)
             for batch in batches
@@ -148,7 +148,7 @@ def _series(geometry: Geometry, files: QueueFilesWriter, bitmap: Bitmap | None) 
 
 
 def builder(spark: SparkSession) -> Builder:
-    """A builder for :class:`rmqctl.rocketmq.rebuild.rebuild.Rebuild` that works on Spark."""
+    """Return a builder for :class:`rmqctl.rocketmq.rebuild.rebuild.Rebuild` that works on Spark."""
 
     def build(
         store: RocketMQStore,

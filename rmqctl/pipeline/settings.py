@@ -71,7 +71,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java of :data:`OLDEST` or later.
+    """Return the first Java of :data:`OLDEST` or later.
 
     Raises:
         MissingJava: there is none.
@@ -103,7 +103,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _version(binary: Path, *arguments: str) -> int | None:
-    """The release of a java, None when it does not run, or not with these arguments."""
+    """Return the release of a java, None when it does not run, or not with these arguments."""
     done = _run(binary, *arguments, "-version")
     match = _VERSION.search(done.stderr) if done is not None and done.returncode == 0 else None
     return None if match is None else int(match[1])
@@ -119,7 +119,7 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str] | No
 
 
 def _wrapped(binary: Path) -> Path:
-    """A home of the user's own whose java leaves out the argument that the real one does not take."""
+    """Return a home of the user's own whose java leaves out the argument that the real one does not take."""
     home = own_directory("java") / re.sub(r"\W+", "-", os.fspath(binary)).strip("-")
     keep(home / "bin" / "java", (_WRAPPER % os.fspath(binary)).encode(), 0o755)
     return home
@@ -183,7 +183,7 @@ class Cluster:
 
 
 def settings(cluster: Cluster) -> dict[str, str]:
-    """The settings of Spark for a cluster; those the user gave win."""
+    """Return the settings of Spark for a cluster; those the user gave win."""
     found = dict(DEFAULTS)
     partitions = max((cluster.log_bytes or 0) // _BYTES_OF_PARTITION, _SHUFFLE_PARTITIONS)
     found["spark.sql.shuffle.partitions"] = str(partitions)
@@ -204,7 +204,7 @@ def settings(cluster: Cluster) -> dict[str, str]:
 
 
 def prepare_environment(cluster: Cluster) -> None:
-    """What the child processes of Spark read from the environment."""
+    """Set what the child processes of Spark read from the environment."""
     os.environ["JAVA_HOME"] = os.fspath(find_java().home)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _QUICK_JVM)  # of the JVM that only prints the command line
     if "spark.pyspark.python" not in cluster.conf:

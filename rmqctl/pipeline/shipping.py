@@ -25,7 +25,8 @@ _MINE = 0o700
 
 @cache
 def own_directory(name: str) -> Path:
-    """A directory of this user's alone, below the user's cache; one for this process only where none can be had there.
+    """Return a directory of this user's alone, below the user's cache; one for this process only where none can be had
+    there.
 
     What lies in it is run by Spark's workers, so nobody else may have put it there.
     """
@@ -86,7 +87,8 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def code_zip(directory: Path | None = None) -> Path:
-    """The packages that are installed here as a zip. One that is there is taken only if it is the same, byte for byte.
+    """Return the packages that are installed here as a zip. One that is there is taken only if it is the same, byte for
+    byte.
 
     Args:
         directory: where to put it; default: a directory of the user's own.

@@ -16,7 +16,7 @@ MODULE = "rmqctl.pipeline.spark_daemon"
 
 
 def without_archives(paths: Sequence[str]) -> list[str]:
-    """A path without Spark's archives, if what they hold is found behind them, and belongs to the same Spark."""
+    """Return a path without Spark's archives, if what they hold is found behind them, and belongs to the same Spark."""
     rest = [path for path in paths if not _is_archive(path)]
     spark, py4j = (PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j"))
     if spark is None or spark.origin is None or py4j is None:

@@ -43,7 +43,7 @@ class Use:
 
 
 def parsed(text: str) -> exp.Expr | None:
-    """The syntax tree of a single query, None where this is something else.
+    """Return the syntax tree of a single query, None where this is something else.
 
     Raises:
         BadQuery: it is not understood.
@@ -61,7 +61,7 @@ def parsed(text: str) -> exp.Expr | None:
 
 
 def uses(text: str, tables: Mapping[str, Collection[str]]) -> dict[str, Use]:
-    """What a query needs of each table that it names; all of every table where the text is not understood.
+    """Return what a query needs of each table that it names; all of every table where the text is not understood.
 
     Args:
         tables: the columns of each table.
@@ -106,7 +106,7 @@ def _names_a_row(tree: exp.Expr, places: list[exp.Table]) -> bool:
 
 
 def _conditions(place: exp.Table) -> Iterator[Condition]:
-    """The comparisons that every row of a table has to pass before anything else becomes of it."""
+    """Yield the comparisons that every row of a table has to pass before anything else becomes of it."""
     select = place.parent.parent if isinstance(place.parent, exp.From) else None
     if not isinstance(select, exp.Select) or select.args.get("joins") or select.args.get("laterals"):
         return
@@ -154,14 +154,14 @@ def _comparison(column: exp.Expr, operation: str, value: exp.Expr, table: str) -
 
 
 def _column(one: exp.Expr, table: str) -> str:
-    """The name of a plain column of the table, "" for anything else."""
+    """Return the name of a plain column of the table, "" for anything else."""
     if not isinstance(one, exp.Column) or one.args.get("db") or (one.table and one.table.lower() != table):
         return ""
     return str(one.name).lower()
 
 
 def _literal(one: exp.Expr) -> str | int | None:
-    """A text or a whole number; the text of a time as well. None for anything else."""
+    """Return a text or a whole number; the text of a time as well. None for anything else."""
     if isinstance(one, exp.Cast) and one.to.is_type("timestamptz", "timestamp", "timestampltz", "date"):
         one = one.this
         return str(one.this) if isinstance(one, exp.Literal) and one.is_string else None
@@ -193,7 +193,7 @@ _TRUNCATED = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECO
 
 
 def translated(text: str, tables: Mapping[str, pa.Schema]) -> str:
-    """A query as DuckDB has it, with the names of columns that Spark gives.
+    """Return a query as DuckDB has it, with the names of columns that Spark gives.
 
     Args:
         tables: what a query can name.
@@ -220,7 +220,8 @@ def translated(text: str, tables: Mapping[str, pa.Schema]) -> str:
 
 
 def _check(tree: exp.Expr, tables: Mapping[str, pa.Schema]) -> None:
-    """
+    """Hold every part of a query to what is known to mean the same.
+
     Raises:
         NotForLocalEngine: part of the query is not known to mean the same.
     """
@@ -312,7 +313,7 @@ _REASONS: dict[type[exp.Expr], Callable[[exp.Expr], str | None]] = {
 
 
 def _outer(tree: exp.Expr) -> Iterator[exp.Select]:
-    """The select that gives the result its names; of a union the first."""
+    """Yield the select that gives the result its names; of a union the first."""
     while isinstance(tree, (exp.SetOperation, exp.Subquery)):
         tree = tree.this
     if isinstance(tree, exp.Select):
@@ -326,7 +327,7 @@ def _named(one: exp.Expr) -> exp.Expr:
 
 
 def _name(one: exp.Expr) -> str:
-    """What Spark calls a column that has no name of its own."""
+    """Return what Spark calls a column that has no name of its own."""
     if isinstance(one, exp.Column):
         return str(one.name)
     if isinstance(one, exp.Explode):
@@ -347,7 +348,7 @@ def _name(one: exp.Expr) -> str:
 
 
 def _nonzero(divisor: exp.Expr) -> exp.Expr:
-    """A divisor that is an error where it is zero, as it is to Spark."""
+    """Return a divisor that is an error where it is zero, as it is to Spark."""
     if isinstance(divisor, exp.Literal) and str(divisor.this).strip("0"):
         return divisor
     zero = exp.EQ(this=exp.paren(divisor.copy()), expression=exp.Literal.number(0))

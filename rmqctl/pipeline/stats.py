@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def bucket(values: Ints) -> Ints:
-    """The lowest value of the bucket of each value; what is below zero counts as zero."""
+    """Return the lowest value of the bucket of each value; what is below zero counts as zero."""
     values = np.maximum(values, 0)
     bits = np.frexp(values.astype(np.float64))[1].astype(np.int64)
     drop = np.maximum(bits - _EXACT_BITS, 0)
@@ -70,7 +70,7 @@ class StatsTable:
         self._schema = pa.schema([*kinds, ("measure", pa.string()), ("value", pa.int64()), *sums])
 
     def schema(self) -> pa.Schema:
-        """The groups, ``measure``, ``value``, then :data:`SUMS`."""
+        """Return the groups, ``measure``, ``value``, then :data:`SUMS`."""
         return self._schema
 
     def parts(self) -> Sequence[Any]:
@@ -82,7 +82,7 @@ class StatsTable:
         return self.figures.rows.parts()
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """The figures of one part.
+        """Yield the figures of one part.
 
         Raises:
             OSError: the file cannot be read.
@@ -183,7 +183,7 @@ def collected(
 
 
 def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
-    """The figures of all groups, one row a group; ``mask`` says of which kind."""
+    """Return the figures of all groups, one row a group; ``mask`` says of which kind."""
     quoted = {name: f"`{name}`" for name in source.keys}  # some are words of the language
     sets = ", ".join(f"({', '.join(quoted[name] for name in columns)})" for columns in source.figures.groups.values())
     keys = ", ".join(quoted.values())
@@ -202,7 +202,7 @@ def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
 
 
 def histograms(parts: DataFrame) -> DataFrame:
-    """Records by topic (null: all), measure, and power of two of the value."""
+    """Return records by topic (null: all), measure, and power of two of the value."""
     return parts.sparkSession.sql(
         """
         SELECT topic, measure, power, sum(records) AS records
@@ -239,7 +239,7 @@ def duplicates(messages: DataFrame) -> DataFrame:
 
 
 def top_keys(messages: DataFrame, count: int = TOP_KEYS) -> DataFrame:
-    """The keys with most records, each with its topic."""
+    """Return the keys with most records, each with its topic."""
     return messages.sparkSession.sql(
         """
         SELECT topic, key, count(*) AS records FROM (SELECT topic, explode(keys) AS key FROM {messages})
@@ -280,7 +280,7 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
 
 
 def _mask(keys: Sequence[str], columns: tuple[str, ...]) -> int:
-    """What ``grouping_id`` is for a set of columns: a bit for each that is not in it."""
+    """Return what ``grouping_id`` is for a set of columns: a bit for each that is not in it."""
     return sum(1 << (len(keys) - 1 - i) for i, name in enumerate(keys) if name not in columns)
 
 

@@ -73,7 +73,7 @@ class Driver:
             self._copy_across(index, old, new, is_out=is_out)
 
     def _copy_across(self, index: int, old: str, new: str, *, is_out: bool) -> None:
-        """A rename between file systems.
+        """Rename between file systems.
 
         The copy gets its name only when the original is gone, so that a file is never in both places; the
         journal says before that the copy is whole.
@@ -140,7 +140,7 @@ class Driver:
             opened.sync()
 
     def _settle(self) -> None:
-        """Times of directories, then all names safely on the disk."""
+        """Set the times of directories, then put all names safely on the disk."""
         changes = self._changes
         for name, mtime_ns in changes.times:
             path = changes.path(name)
@@ -160,7 +160,7 @@ class Driver:
 
 
 def outside(journal: Journal, file: FileChange) -> str:
-    """The place of a moving file outside the store."""
+    """Return the place of a moving file outside the store."""
     return os.path.join(journal.base, file.kept_at)
 
 
@@ -250,7 +250,7 @@ def _strange(journal: Journal, file: FileChange) -> Iterator[str]:
 
 
 def _known(file: FileChange, piece: Piece) -> list[bytes]:
-    """What may lie at the place of a piece."""
+    """Return what may lie at the place of a piece."""
     if piece.offset < file.floor:
         return [load(p) for p in (piece.before, piece.after) if p is not None]
     sides = [bytearray(piece.size), bytearray(piece.size)]  # behind the floor pieces of one side overlap the other's

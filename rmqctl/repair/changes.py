@@ -78,7 +78,7 @@ class DraftFile(EditedFile):
         return ranges
 
     def change(self) -> FileChange:
-        """What has become of it."""
+        """Return what has become of it."""
         before = Side(self.was_at, self.first_size, self.first_mtime)
         after = Side(self.is_at, self.size, self.mtime_ns)
         pieces = tuple(sorted(self._pieces(), key=lambda p: p.offset))
@@ -101,7 +101,7 @@ class DraftFile(EditedFile):
         yield from self._lost()
 
     def _lost(self) -> Iterator[Piece]:
-        """What the file held behind the shortest that it was."""
+        """Yield what the file held behind the shortest that it was."""
         end = min(self.first_size, self.base_size)
         if isinstance(self.base, bytes):
             for at in range(self.floor, end, PIECE):
@@ -166,7 +166,7 @@ def _drafted(plan: Plan, journal: str) -> _Draft:
 
 
 def told(problems: list[str]) -> str:
-    """The first few of a list of sentences."""
+    """Return the first few of a list of sentences."""
     more = len(problems) - _SHOWN
     return "; ".join(problems[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
 
@@ -195,7 +195,7 @@ class _Draft:
         self._take[type(edit)](edit)
 
     def changes(self, plan: Plan, lock: str) -> Changes:
-        """What all edits come to; files that end as they began are left out."""
+        """Return what all edits come to; files that end as they began are left out."""
         files = [f.change() for f in self.files if not (f.was_at != STORE and f.is_at == f.was_at)]
         kept = tuple(f for f in files if f.moves or f.is_edited)
         directories = tuple(self._directory_changes())
@@ -282,7 +282,7 @@ class _Draft:
         self._now[name] = None
 
     def _content(self, name: str) -> DraftFile | None:
-        """A regular file whose bytes, size or time are to change, or None with a problem noted."""
+        """Return a regular file whose bytes, size or time are to change, or None with a problem noted."""
         file = self._file(name) if self._is_there(name) else None
         if file is None:
             self.problems.append(f"{name}: is not there")
@@ -325,7 +325,7 @@ class _Draft:
             parent = os.path.dirname(parent)
 
     def _kept(self, kind: str, name: str) -> str:
-        """A place in the journal that tells where the file belongs."""
+        """Return a place in the journal that tells where the file belongs."""
         parts = ["up" if part == ".." else part for part in PurePosixPath(name).parts if part != "/"]
         return "/".join([self.journal, kind, *parts])
 
@@ -350,7 +350,7 @@ class _Draft:
 
 
 def _nearest(path: str) -> str:
-    """The closest directory above a path that is there."""
+    """Return the closest directory above a path that is there."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path

@@ -113,7 +113,7 @@ def _rivals(one: Correction, count: int) -> int:
 
 
 def _in_field(difference: int) -> list[Correction]:
-    """The correction of the CRC field itself."""
+    """Return the correction of the CRC field itself."""
     pattern = difference.to_bytes(4, "big")
     span = span_of(pattern)
     return [Correction(-1, pattern, span)] if span <= LONGEST_BURST else []
@@ -145,7 +145,7 @@ def span_of(pattern: bytes) -> int:
 
 
 def _windows(polynomial: int, syndrome: int, size: int) -> Words:
-    """The four bytes (little-endian) from place ``size - 1 - row`` on that have this syndrome, shape (size,)."""
+    """Return the four bytes (little-endian) from place ``size - 1 - row`` on that have this syndrome, shape (size,)."""
     words = np.empty(size, np.uint32)
     words[0] = _step_back(polynomial, syndrome)
     done = 1
@@ -158,7 +158,7 @@ def _windows(polynomial: int, syndrome: int, size: int) -> Words:
 
 @cache
 def _table(polynomial: int) -> tuple[int, ...]:
-    """The CRC of each byte value, register starting at zero."""
+    """Return the CRC of each byte value, register starting at zero."""
     table = []
     for value in range(256):
         for _ in range(8):
@@ -168,7 +168,7 @@ def _table(polynomial: int) -> tuple[int, ...]:
 
 
 def _step_back(polynomial: int, register: int) -> int:
-    """The register before one zero byte went through it."""
+    """Return the register before one zero byte went through it."""
     table = _table(polynomial)
     low = next(i for i, value in enumerate(table) if value >> 24 == register >> 24)
     return (register ^ table[low]) << 8 & 0xFFFFFFFF | low
@@ -185,6 +185,6 @@ def _back_tables(polynomial: int, power: int) -> Words:
 
 
 def _apply(tables: Words, words: Words) -> Words:
-    """A linear map, given by its tables, on every word."""
+    """Return a linear map, given by its tables, on every word."""
     low: Words = tables[0][words & 0xFF] ^ tables[1][words >> 8 & 0xFF]
     return low ^ tables[2][words >> 16 & 0xFF] ^ tables[3][words >> 24]

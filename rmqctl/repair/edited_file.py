@@ -211,7 +211,7 @@ class Overlay:
         return self._state.open(self._full(path))
 
     def full(self, path: str) -> str | None:
-        """The path on this machine of a directory, of what no edit touches, or of what a new file is made from.
+        """Return the path on this machine of a directory, of what no edit touches, or of what a new file is made from.
 
         None for a remote tree.
         """

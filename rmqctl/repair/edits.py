@@ -117,7 +117,7 @@ PIECE = 1 << 20
 
 
 def changes(file: str, offset: int, before: bytes, after: bytes) -> Iterator[Overwrite]:
-    """Overwrites for the bytes that differ; runs at most 16 bytes apart are one.
+    """Yield overwrites for the bytes that differ; runs at most 16 bytes apart are one.
 
     Args:
         offset: of both in the file; they have one length.
@@ -164,7 +164,7 @@ Payload = bytes | Region
 
 
 def load(payload: Payload) -> bytes:
-    """The bytes of a payload.
+    """Return the bytes of a payload.
 
     Raises:
         OSError: they cannot be read.
@@ -286,7 +286,7 @@ class Changes:
         return os.path.join(self.root, name) if name else self.root
 
     def reversed(self, title: str) -> Changes:
-        """The changes that take these back."""
+        """Return the changes that take these back."""
         return replace(
             self,
             title=title,

@@ -201,7 +201,7 @@ def _never_begun(journal: Journal, error: BaseException, layer: FileLayer, *, is
 
 
 def _finish(journal: Journal, layer: FileLayer) -> None:
-    """What follows when the store is as it should be: the journals' states, the listing, no link any more."""
+    """Close the journals of a store that is as it should be: their states, the listing, the link."""
     keep_listing(journal, layer)
     tell_reversed(journal.path, layer, in_force=True)
     _leave(journal, layer)
@@ -216,7 +216,7 @@ def _leave(journal: Journal, layer: FileLayer) -> None:
 
 
 def _look(journal: Journal, verify: Verify | None) -> tuple[str, ...]:
-    """What is wrong with the store afterwards."""
+    """Return what is wrong with the store afterwards."""
     complaints = [f"not as planned: {what}" for what in differences(journal, after=True)]
     if verify is not None:
         try:
@@ -402,7 +402,7 @@ def undo(
 
 
 def _title(found: Journal) -> str:
-    """What the journal is called that takes one back: by the run that it is all about."""
+    """Return what the journal is called that takes one back: by the run that it is all about."""
     subject, turns = lineage(found.path)
     own = _TURN.sub("", found.title) if turns else found.title
     return f"{'redo' if turns % 2 else 'undo'} of {subject}: {own}"
@@ -421,7 +421,7 @@ def _held(root: Path, lock: str, *, is_left_over: bool = False) -> Iterator[bool
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Journal]:
-    """A journal, read while nobody else can write to its store."""
+    """Yield a journal, read while nobody else can write to its store."""
     found = read_journal(path)
     check_own_files(found)
     root, lock = Path(found.changes.root), found.changes.lock
@@ -430,7 +430,7 @@ def _opened(path: Path) -> Iterator[Journal]:
 
 
 def _base(root: Path, journal_dir: Path | None) -> Path:
-    """The directory of journals."""
+    """Return the directory of journals."""
     if journal_dir is None:
         return default_directory(root)
     base = Path(os.path.realpath(journal_dir))

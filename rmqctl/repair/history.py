@@ -63,7 +63,7 @@ class History:
 
     @classmethod
     def at(cls, path: Path) -> History:
-        """The history of a store, or in a directory of journals.
+        """Return the history of a store, or in a directory of journals.
 
         Raises:
             Refused: the directory has journals of several stores.
@@ -81,16 +81,16 @@ class History:
         return cls(runs)
 
     def last_of(self, subject: str) -> Run | None:
-        """The last journal of a line that changed the store: it says whether the run is in force."""
+        """Return the last journal of a line that changed the store: it says whether the run is in force."""
         line = [r for r in self.runs if r.subject == subject and r.state not in _CHANGED_NOTHING]
         return line[-1] if line else None
 
     def next_undo(self) -> Run | None:
-        """What to take back next: the last run in force."""
+        """Return what to take back next: the last run in force."""
         return max(self._last(is_in_force=True), key=lambda run: run.number, default=None)
 
     def next_redo(self) -> Run | None:
-        """What to take back to bring a run again: the last undo, unless a command has written since."""
+        """Return what to take back to bring a run again: the last undo, unless a command has written since."""
         newest = max((r.number for r in self.runs if not r.turns and r.state not in _CHANGED_NOTHING), default=0)
         undone = (run for run in self._last(is_in_force=False) if run.number > newest)
         return max(undone, key=lambda run: run.number, default=None)
@@ -116,7 +116,7 @@ class History:
 
 
 def choose_journal(path: Path, *, redo: bool = False) -> Path:
-    """The journal to take back: the one at a path, or the next of a store or of a directory of journals.
+    """Return the journal to take back: the one at a path, or the next of a store or of a directory of journals.
 
     Of several it is one that was broken off, else the last run in force, so that repeating walks back.
 
@@ -151,7 +151,7 @@ def choose_journal(path: Path, *, redo: bool = False) -> Path:
 
 
 def lineage(path: Path) -> tuple[str, int]:
-    """The name of the run that a journal carries out, takes back or brings again, and how often that turned."""
+    """Return the name of the run that a journal carries out, takes back or brings again, and how often that turned."""
     turns, names = 0, {path.name}
     while (path / JOURNAL).is_file() and (earlier := header_of(path).get("reverses")):
         if str(earlier) in names or not str(earlier).isdigit():  # nothing that rmqctl wrote
@@ -162,7 +162,7 @@ def lineage(path: Path) -> tuple[str, int]:
 
 
 def _of_journal(path: Path, *, redo: bool) -> Path:
-    """The last journal of a named one's line, where it says the same as the one that was named."""
+    """Return the last journal of a named one's line, where it says the same as the one that was named."""
     if not (path / JOURNAL).exists():
         return path
     real = Path(os.path.realpath(path))
@@ -182,7 +182,7 @@ def _read(base: Path) -> Iterator[Run]:
 
 
 def _root(run: Run) -> str:
-    """The store of a journal, "" where it cannot be told."""
+    """Return the store of a journal, "" where it cannot be told."""
     try:
         return root_of(run.path, run.header)
     except (Refused, KeyError):

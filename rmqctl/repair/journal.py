@@ -37,13 +37,13 @@ from rmqctl.repair.edits import Changes, DirectoryChange, FileChange, Payload, P
 
 
 def line_of(row: dict[str, Any], number: int) -> bytes:
-    """A row as one line; its CRC is the last key."""
+    """Return a row as one line; its CRC is the last key."""
     text = json.dumps({**row, "line": number}, separators=(",", ":"), ensure_ascii=False)
     return f'{text[:-1]},"crc":{zlib.crc32(text.encode())}}}\n'.encode()
 
 
 def rows_of(data: bytes) -> Iterator[dict[str, Any]]:
-    """The rows of all lines up to the first that is cut, changed or out of order."""
+    """Yield the rows of all lines up to the first that is cut, changed or out of order."""
     for number, line in enumerate(data.split(b"\n")):
         row = _row(line)
         if row is None or row.pop("line", None) != number:
@@ -69,7 +69,7 @@ Store = Callable[[bytes], int]
 
 
 def rows_for(changes: Changes, keep: Callable[[Payload], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The lines behind the header, without the end."""
+    """Yield the lines behind the header, without the end."""
     yield from changes.steps
     for name, mtime_ns in changes.times:
         yield {"kind": "times", "name": name, "mtime_ns": mtime_ns}
@@ -101,7 +101,7 @@ def rows_for(changes: Changes, keep: Callable[[Payload], dict[str, Any]]) -> Ite
 
 
 def changes_of(rows: list[dict[str, Any]], root: str, data: str) -> Changes:
-    """The changes that the lines of a journal describe.
+    """Return the changes that the lines of a journal describe.
 
     Args:
         root: where the store lies.
@@ -169,7 +169,7 @@ PART = ".rmqctl-part"
 
 
 def journals_in(base: Path) -> list[Path]:
-    """The journals in a directory, in the order in which they were made."""
+    """Return the journals in a directory, in the order in which they were made."""
     found = [p for p in base.iterdir() if p.name.isdigit() and (p / JOURNAL).is_file()] if base.is_dir() else []
     return sorted(found, key=lambda p: (int(p.name), p.name))
 
@@ -244,7 +244,7 @@ class Journal:
 
 
 def undo_command(path: Path | None, outside: Iterable[str] = (), *, resume: bool = False) -> str:
-    """What to type to take a journal back, or to finish it."""
+    """Return what to type to take a journal back, or to finish it."""
     words = ["rmqctl", "undo", str(path), *(["--resume"] if resume else [])]
     return shlex.join([*words, *(word for one in outside for word in ("--outside", one))])
 
@@ -315,7 +315,7 @@ def read_journal(path: Path) -> Journal:
 
 
 def header_of(path: Path) -> dict[str, Any]:
-    """The first line of a journal, without the rest; empty where it is damaged.
+    """Return the first line of a journal, without the rest; empty where it is damaged.
 
     Raises:
         OSError: it cannot be read.
@@ -336,7 +336,7 @@ def _check_data(path: Path, end: dict[str, Any]) -> None:
 
 
 def root_of(path: Path, header: dict[str, Any]) -> str:
-    """The journal's store: where it was, or beside the journal if both were moved together.
+    """Return the journal's store: where it was, or beside the journal if both were moved together.
 
     Raises:
         Refused: neither is there, or the store beside the journal is another one.

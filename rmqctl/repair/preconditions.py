@@ -75,7 +75,7 @@ def point(journal: Journal, layer: FileLayer) -> None:
 
 
 def _write(path: Path, target: Path, layer: FileLayer) -> None:
-    """The path in a file, which is there whole or not at all."""
+    """Write the path into a file, which is there whole or not at all."""
     part = str(path) + _PART
     if os.path.lexists(part):
         layer.unlink(part)
@@ -96,7 +96,7 @@ def unpoint(journal: Journal, layer: FileLayer) -> None:
 
 
 def pending(root: Path) -> Path | None:
-    """The journal that was begun on a store and neither finished nor taken back, or None.
+    """Return the journal that was begun on a store and neither finished nor taken back, or None.
 
     As long as there is one, no command may write to the store: offer :func:`resume` or :func:`undo`.
 
@@ -150,7 +150,7 @@ def _belongs(path: Path, root: Path) -> bool:
 
 
 def state_of(path: Path) -> str:
-    """The last state of a journal, without reading the journal itself."""
+    """Return the last state of a journal, without reading the journal itself."""
     try:
         rows = list(rows_of((path / STATE).read_bytes()))
     except FileNotFoundError:
@@ -317,7 +317,7 @@ def _is_place(place: str, base: str, *, follows: bool) -> bool:
 
 
 def _entry(path: str) -> str:
-    """A name in its directory, with all links followed but the last."""
+    """Return a name in its directory, with all links followed but the last."""
     head, tail = os.path.split(path.rstrip("/"))
     return os.path.realpath(path) if tail in ("", ".", "..") else os.path.join(os.path.realpath(head), tail)
 

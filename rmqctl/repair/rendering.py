@@ -39,7 +39,7 @@ def step_row(step: Step) -> dict[str, Any]:
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:
-    """A whole plan as one document."""
+    """Return a whole plan as one document."""
     return {
         "kind": "plan",
         "title": plan.title,

@@ -81,7 +81,7 @@ class Reserved:
 
 
 def next_name(base: Path) -> str:
-    """The name of the next journal in a directory: 0001, 0002, ..."""
+    """Return the name of the next journal in a directory: 0001, 0002, ..."""
     names = [p.name.removesuffix(PART) for p in base.iterdir()] if base.is_dir() else []
     return f"{max((int(n) for n in names if n.isascii() and n.isdigit()), default=0) + 1:04}"
 

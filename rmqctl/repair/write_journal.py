@@ -102,7 +102,7 @@ def check_room(changes: Changes, base: Path, layer: FileLayer) -> None:
 
 
 def _devices(changes: Changes, base: Path) -> dict[int, str]:
-    """A directory on each device that is written to."""
+    """Return a directory on each device that is written to."""
     places = [str(_there(Path(changes.path(file.name)).parent)) for file in changes.files]
     return {os.stat(path).st_dev: path for path in (*places, changes.root, str(_there(base)))}
 
@@ -146,7 +146,7 @@ def _moved(file: FileChange, changes: Changes) -> int:
 
 
 def _there(path: Path) -> Path:
-    """A directory, or the nearest above it that is there."""
+    """Return a directory, or the nearest above it that is there."""
     while not path.is_dir():
         path = path.parent
     return path
@@ -220,7 +220,7 @@ def _write_rows(
     reverses: Path | None,
     advance: Callable[[int], None],
 ) -> None:
-    """The lines and the data."""
+    """Write the lines and the data."""
     with ExitStack() as stack:
         data = _Data(stack, path / DATA, layer, reverses, advance)
         lines = _Appender(stack.enter_context(layer.create(str(path / JOURNAL))))
@@ -277,7 +277,7 @@ class _Data:
             self._own = _Appender(stack.enter_context(layer.create(str(path))))
 
     def keep(self, payload: Payload) -> dict[str, Any]:
-        """What a line says of a payload."""
+        """Return what a line says of a payload."""
         if isinstance(payload, Region) and payload.path == self._shared:
             return {"at": payload.offset, "crc": payload.crc}
         data = load(payload)

@@ -35,7 +35,7 @@ Key = tuple[str, int]
 
 
 def config_steps(store: RocketMQStore, findings: Iterable[Finding], last_time: int) -> Iterator[Step]:
-    """Steps for the findings about config/.
+    """Yield steps for the findings about config/.
 
     Args:
         store: with log and queues as they will be.
@@ -63,7 +63,7 @@ def _fallback(store: RocketMQStore, finding: Finding) -> Step:
 
 
 def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
-    """The edits that give a small file another content."""
+    """Yield the edits that give a small file another content."""
     old = read_all(store.tree, path)
     if old is not None and len(old) == len(content) and content:
         if old != content:
@@ -78,7 +78,7 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
 
 
 def _anew(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
-    """A file that neither itself nor its .bak tells: from the queues where those tell it."""
+    """Make a file again that neither itself nor its .bak tells: from the queues where those tell it."""
     document: dict[str, Any] | None = None
     if finding.file == TOPICS:
         document, why = _topics(store), "topics and their number of queues as the queue directories show them"
@@ -130,7 +130,7 @@ def topic_steps(store: RocketMQStore) -> Iterator[Step]:
 
 
 def topic_settings(topic: str, count: int, *, batch: bool = False) -> dict[str, Any]:
-    """The settings of a topic that is known by its queues only."""
+    """Return the settings of a topic that is known by its queues only."""
     attributes = {"attributes": {"queue.type": "BatchCQ"}} if batch else {}
     return {
         **attributes, "order": False, "perm": 6, "readQueueNums": count, "topicFilterType": "SINGLE_TAG",
@@ -195,7 +195,7 @@ def _delays(store: RocketMQStore, findings: list[Finding]) -> Iterator[Step]:
 
 
 def _put(text: str, key: str, number: int, old: int, new: int) -> str:
-    """The text with one offset changed, and nothing else; padded to the old length where that is longer."""
+    """Return the text with one offset changed, and nothing else; padded to the old length where that is longer."""
     quoted = re.escape(json.dumps(key, ensure_ascii=False))
     pattern = re.compile(rf'({quoted}\s*:\s*\{{[^{{}}]*?(?<![\d"])"?{number}"?\s*:\s*){old}(?!\d)')
     return pattern.sub(lambda m: m[1] + str(new).rjust(len(str(old))), text)
@@ -205,7 +205,7 @@ def _put(text: str, key: str, number: int, old: int, new: int) -> str:
 
 
 def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
-    """A checkpoint that promises what log and queues hold, where the one that is there does not.
+    """Yield the step to a checkpoint that promises what log and queues hold, where the one that is there does not.
 
     Args:
         store: with log, queues and index as they will be.

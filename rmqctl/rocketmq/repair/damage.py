@@ -166,7 +166,7 @@ class HoleFinder:
         return frozenset(found)
 
     def strayed(self) -> dict[int, Claim]:
-        """Records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
+        """Return records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
 
         Only single records count: both neighbours in the queue must agree on what is missing.
         """
@@ -190,7 +190,7 @@ class HoleFinder:
         return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
 
     def _at_ends(self) -> Iterator[Claim]:
-        """Records without a unit behind the last of their queue, with the queue offsets that are due there."""
+        """Yield records without a unit behind the last of their queue, with the queue offsets that are due there."""
         runs = {self._name(key): run for key, run in self._runs.items()}
         due = {key: run.next for key, run in runs.items()}
         for lost in self.unqueued:
@@ -349,7 +349,9 @@ class _Survey:
         return self.found
 
     def _sort_late(self, partial: LogPartial) -> None:
-        """What no block judges alone: bodies without the flag of their topic, store times at the ends of the log."""
+        """Sort what no block judges alone: bodies without the flag of their topic, store times at the ends of
+        the log.
+        """
         for topic, bodies in partial.unflagged.items():
             if topic in partial.compressing and bodies.count <= _FEW_UNFLAGGED:
                 for finding in bodies.findings(is_usual=True):
@@ -407,7 +409,7 @@ class _Survey:
 
 
 def setting_of(record: bytes) -> Setting:
-    """What a placeholder takes over from a record."""
+    """Return what a placeholder takes over from a record."""
     from formats.rocketmq.message import decode_record
 
     fields, _ = decode_record(record)

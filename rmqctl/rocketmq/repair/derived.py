@@ -60,7 +60,7 @@ _NOWHERE = (-1).to_bytes(8, "big", signed=True)
 
 
 def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
-    """Steps for the queues in files of every topic that has a finding.
+    """Yield steps for the queues in files of every topic that has a finding.
 
     Where any is built, so is what a killed broker had not dispatched: a queue built to the end of the log beside others
     that lag would make those look as if they lacked units.
@@ -103,7 +103,7 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
 
 
 def _by_topic(findings: Iterable[Finding]) -> dict[str, Finding]:
-    """The first finding of each topic."""
+    """Return the first finding of each topic."""
     first: dict[str, Finding] = {}
     for finding in findings:
         if topic_of(finding):
@@ -112,7 +112,7 @@ def _by_topic(findings: Iterable[Finding]) -> dict[str, Finding]:
 
 
 def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
-    """Steps that make the index anew if anything in it is wrong; arguments as for :func:`queue_steps`.
+    """Yield steps that make the index anew if anything in it is wrong; arguments as for :func:`queue_steps`.
 
     Raises:
         OSError: a file cannot be read or built.
@@ -162,13 +162,13 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[S
 
 
 def topic_of(finding: Finding) -> str:
-    """The topic of a finding about a queue."""
+    """Return the topic of a finding about a queue."""
     parts = finding.file.split("/")
     return finding.topic or (parts[1] if len(parts) > 2 and parts[0] in _KINDS else "")
 
 
 def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
-    """The id of the finding about a file or its directory."""
+    """Return the id of the finding about a file or its directory."""
     return next((f.kind.id for f in findings if f.file == file or file.startswith(f"{f.file}/")), None)
 
 
@@ -215,7 +215,7 @@ def _what(change: FileChange) -> str:
 
 
 def _edits(store: RocketMQStore, change: FileChange) -> Iterator[Edit]:
-    """The edits for one queue file; a file of the right length is changed only where it differs."""
+    """Yield the edits for one queue file; a file of the right length is changed only where it differs."""
     entry = store.tree.stat(change.file)
     same = change.staged is not None and entry is not None and entry.size == change.staged.stat().st_size
     if change.change is Change.REPLACE and change.staged is not None and same:
@@ -235,7 +235,7 @@ def _replaced(change: FileChange) -> Iterator[Edit]:
 
 
 def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwrite]:
-    """Overwrites for the bytes in which a file differs from what was built; units of expired messages stay."""
+    """Yield overwrites for the bytes in which a file differs from what was built; units of expired messages stay."""
     old, new = store.tree.open(name), LocalFile(str(staged))
     begin = store.log_files[0].base if store.log_files else 0
     try:
@@ -250,7 +250,7 @@ def _different(store: RocketMQStore, name: str, staged: Path) -> Iterator[Overwr
 
 
 def _expired_kept(old: bytes, new: bytes, begin: int) -> bytes:
-    """The new units, but the old ones where those point before the log and only filler could be built."""
+    """Return the new units, but the old ones where those point before the log and only filler could be built."""
     a, b = np.frombuffer(old, UNIT), np.frombuffer(new, UNIT).copy()
     past = (a["physical_offset"] < begin) & (a["physical_offset"] >= 0) & (a["size"] > 0) & is_pre_blank(b)
     b[past] = a[past]
@@ -265,7 +265,7 @@ _LONGEST_TOPIC = 127
 
 
 def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
-    """A step for each database that has a finding.
+    """Yield a step for each database that has a finding.
 
     Args:
         store: with the log as it will be.
@@ -290,7 +290,7 @@ def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory:
 
 
 def _database_of(store: RocketMQStore, finding: Finding) -> str | None:
-    """The database that a finding is about."""
+    """Return the database that a finding is about."""
     if finding.kind.id.startswith(_AREA):
         return finding.file
     if finding.kind is QUEUE_DATABASE:
@@ -323,7 +323,7 @@ def _reach(store: RocketMQStore, path: str) -> int:
 
 
 def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
-    """The database as it must be, built in a directory.
+    """Return the database as it must be, built in a directory.
 
     Raises:
         OSError: the log cannot be read, or the database cannot be written.
@@ -345,7 +345,9 @@ def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDat
 
 
 def _topic_row(store: RocketMQStore, path: str, family: str, key: bytes) -> bytes | None:
-    """The row of a topic whose settings are damaged: without one a broker deletes the topic's queues in RocksDB."""
+    """Return the row of a topic whose settings are damaged: without one a broker deletes the topic's queues in
+    RocksDB.
+    """
     name, start = key, b""
     if path == CONFIG_V2 and key.startswith(TOPIC_DATA):
         name, start = key[len(TOPIC_DATA) + 2 :], b"\x01"

@@ -119,7 +119,9 @@ def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
 
 
 def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
-    """An empty file: made whole in the middle of the log, where the bytes of a file are counted; else moved away."""
+    """Plan what becomes of an empty file: made whole in the middle of the log, where the bytes of a file are counted; else moved
+    away.
+    """
     last = store.log_files[-1].name if store.log_files else ""
     if any(f.name == finding.file for f in store.log_files) and finding.file != last:
         size = geometry.commit_log_file_size
@@ -219,7 +221,7 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
 
 
 def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
-    """A log where there is none: the replica's files, else an empty one behind all that queues point to.
+    """Make a log where there is none: the replica's files, else an empty one behind all that queues point to.
 
     With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
     and give their offsets out again.
@@ -383,7 +385,9 @@ def misnamed_queue_steps(store: RocketMQStore, findings: Iterable[Finding]) -> I
 
 
 def _with_topics(store: RocketMQStore, queues: list[str]) -> list[str]:
-    """The directories of queues, or of their topic where it holds nothing else: brokers load an empty one, too."""
+    """Return the directories of queues, or of their topic where it holds nothing else: brokers load an empty
+    one, too.
+    """
     topics = dict.fromkeys(path.rpartition("/")[0] for path in queues)
     whole = [t for t in topics if {e.path for e in store.tree.entries(t, sizes=False)} <= set(queues)]
     return [*whole, *(path for path in queues if path.rpartition("/")[0] not in whole)]
@@ -395,7 +399,7 @@ def _path(file: StoreFile) -> Path:
 
 
 def _id(one: Misplaced) -> str:
-    """What `verify` finds: a name off the grid, or records that lie elsewhere."""
+    """Return what `verify` finds: a name off the grid, or records that lie elsewhere."""
     is_name = one.file.base == STRAY or one.file.base % one.file.size != one.home % one.file.size
     return (LOG_FILE_NAME if is_name else LOG_PHYSICAL_OFFSET).id
 
@@ -407,7 +411,7 @@ _FIRST = 3
 
 
 def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
-    """Steps where the first files of the log are gone and whole queue files still point there.
+    """Yield steps where the first files of the log are gone and whole queue files still point there.
 
     Expiry deletes queue files from the oldest while their last unit points before the log, never the last file,
     which keeps the queue's counter. Units that damage made point elsewhere do not keep a file: where a later file still

@@ -52,7 +52,7 @@ class Loose:
         return len(self._waiting) + len(self._ready)
 
     def first(self, begin: int, end: int) -> Claim | None:
-        """The next message whose place may be the free range; None where no message fits there."""
+        """Return the next message whose place may be the free range; None where no message fits there."""
         while self._waiting and self._waiting[0][0] < begin:
             _, behind, message = self._waiting.popleft()
             self._ready.append((behind, message))
@@ -66,7 +66,7 @@ class Loose:
         return len(self._ready)
 
     def take(self) -> Claim:
-        """The message that :meth:`first` gave: it has a place now."""
+        """Return the message that :meth:`first` gave: it has a place now."""
         return self._ready.popleft()[1]
 
     def unplaced(self) -> list[Claim]:
@@ -164,7 +164,9 @@ def bridge(
 
 
 def _spans(begin: int, end: int, claims: Sequence[Claim], *, at_end: bool) -> list[tuple[int, int, Claim | None]]:
-    """The range divided: claimed records where they are, free stretches between; those too small go to a neighbour."""
+    """Return the range divided: claimed records where they are, free stretches between; those too small go to a
+    neighbour.
+    """
     spans: list[tuple[int, int, Claim | None]] = []
     at = begin
     for claim in claims:
@@ -186,7 +188,7 @@ def _spans(begin: int, end: int, claims: Sequence[Claim], *, at_end: bool) -> li
 
 
 def _free(at: int, end: int, loose: Loose, made: Bridge, setting: Setting, *, is_end: bool) -> bytes | None:
-    """Records for a stretch that nothing points to: placeholders of missing messages, then filler or blank."""
+    """Return records for a stretch that nothing points to: placeholders of missing messages, then filler or blank."""
     pieces: list[bytes] = []
     while (claim := loose.first(at, end)) is not None:
         size = _size_of(claim, end - at, loose.ready, setting, is_end=is_end)
@@ -251,7 +253,7 @@ class GapMender:
         self._placed: set[tuple[str, int, int]] = set()
 
     def steps(self, gap: Gap) -> Iterator[Step]:
-        """What to do about one gap.
+        """Yield what to do about one gap.
 
         Raises:
             OSError: the log cannot be read.
@@ -273,7 +275,7 @@ class GapMender:
             yield from self._cut(gap, cut_at, [p.claim for p in pieces[last + 1 :] if p.claim])
 
     def _pieces(self, gap: Gap) -> list[Piece]:
-        """The gap divided into the records that it held, as far as anything says it."""
+        """Return the gap divided into the records that it held, as far as anything says it."""
         found: list[Piece] = []
         at, limit = gap.begin, gap.file.base + gap.file.size if gap.is_tail else gap.end
         for claim in self.mending.claims.inside(gap.begin, limit):
@@ -283,7 +285,9 @@ class GapMender:
         return found + self._unclaimed(at, gap.end)
 
     def _entries(self, gap: Gap) -> list[Piece]:
-        """The records of DLedger entries whose headers are sound; none if the headers do not lead through the gap."""
+        """Return the records of DLedger entries whose headers are sound; none if the headers do not lead through the
+        gap.
+        """
         found: list[Piece] = []
         at, lead = gap.begin, gap.file.lead
         while at < gap.end:
@@ -298,7 +302,7 @@ class GapMender:
         return found
 
     def _unclaimed(self, begin: int, end: int) -> list[Piece]:
-        """A stretch that no unit points to: divided where a healed record ends."""
+        """Divide a stretch that no unit points to where a healed record ends."""
         found = []
         while begin < end:
             stated = int.from_bytes(self.mending.log.read(begin, 4), "big", signed=True)
@@ -318,14 +322,14 @@ class GapMender:
         return None
 
     def _only_missing(self, gap: Gap, piece: Piece) -> list[Claim]:
-        """The one message that the queue offsets around a gap say is missing, if the gap is one record."""
+        """Return the one message that the queue offsets around a gap say is missing, if the gap is one record."""
         if piece.claim is not None or (piece.begin, piece.end) != (gap.begin, gap.end) or gap.file.lead:
             return []
         found = self._missing_in(gap.begin, gap.end, ())
         return found if len(found) == 1 else []
 
     def _lost(self, gap: Gap, run: Sequence[Piece]) -> Iterator[Step]:
-        """A run of pieces that nothing heals: from a replica, else bridged."""
+        """Fill a run of pieces that nothing heals: from a replica, else bridged."""
         begin, end = run[0].begin, run[-1].end
         restored = self.mending.restored(begin, end)
         if restored is not None:

@@ -117,7 +117,7 @@ def _variants(raw: bytes, topic: bytes | None) -> Iterator[tuple[int, tuple[str,
 
 
 def _body_sizes(raw: bytes, head: int, text: int, topic: bytes | None) -> Iterator[int]:
-    """The stated BODYLEN, those that put the known topic in its place, and those that the other lengths allow."""
+    """Yield the stated BODYLEN, those that put the known topic in its place, and those that the other lengths allow."""
     most = len(raw) - head - text - 2
     stated = int.from_bytes(raw[head - 4 : head], "big", signed=True)
     if 0 <= stated <= most:
@@ -168,7 +168,7 @@ def _texts(raw: bytes, variant: int, body: int, changed: tuple[str, ...], topic:
 
 
 def _topic_sizes(raw: bytes, at: int, stated: int, topic: bytes | None) -> Iterator[int]:
-    """The known length, or the stated one, or any that puts a fitting PROPLEN behind a valid topic."""
+    """Yield the known length, or the stated one, or any that puts a fitting PROPLEN behind a valid topic."""
     if topic is not None:
         yield len(topic)
         return
@@ -240,7 +240,7 @@ def mend_properties(raw: bytes, *, closed: bool) -> Mended | None:
 
 
 def _separated(piece: bytes) -> bytes:
-    """What stands between two ends of pairs, with a zero byte that must have been a separator put right."""
+    """Return what stands between two ends of pairs, with a zero byte that must have been a separator put right."""
     zero, names = piece.find(0), piece.count(NAME_END)
     if piece.count(0) != 1 or zero == 0:
         return piece
@@ -251,18 +251,18 @@ def _separated(piece: bytes) -> bytes:
 
 
 def resealed(record: bytes) -> bytes:
-    """The record with its own CRC computed anew, if it carries one."""
+    """Return the record with its own CRC computed anew, if it carries one."""
     return record[:-SIZE] + _digits(record) if record[-SIZE:].startswith(NAME) else record
 
 
 def _digits(record: bytes) -> bytes:
-    """The CRC property that the record should end with (spec 2.7)."""
+    """Return the CRC property that the record should end with (spec 2.7)."""
     number = crc32(record[:-SIZE]) & MASK
     return NAME + (b"%0*d" % (DIGITS, number))[::-1] + PAIR_END
 
 
 def heal_property_crc(raw: bytes) -> Mended | None:
-    """A record whose body is sound, but not its own CRC: the wrong bits outside the body, or those of the CRC.
+    """Heal a record whose body is sound, but not its own CRC: the wrong bits outside the body, or those of the CRC.
 
     None where neither or both explain it.
     """
@@ -299,7 +299,7 @@ def _in_record(raw: bytes) -> list[Mended]:
 
 
 def with_store_time(raw: bytes, time: int) -> bytes:
-    """The record with another STORETIMESTAMP, in ms."""
+    """Return the record with another STORETIMESTAMP, in ms."""
     at = int(head_offsets("store_timestamp")[likely_variant(raw)])
     return resealed(raw[:at] + struct.pack(">q", time) + raw[at + 8 :])
 
@@ -315,7 +315,8 @@ KNOWN_FLAGS = 0x7FF
 
 
 def mend_compression(raw: bytes, usual: Mapping[int, int] | None = None) -> Mended | None:
-    """A record whose body is not compressed as its flags say: not at all, by another codec, or without a word of it.
+    """Mend a record whose body is not compressed as its flags say: not at all, by another codec, or without a word of
+    it.
 
     A client that cannot decompress a message throws away all that came with it (``MessageDecoder.decodesBatch``).
 
@@ -377,12 +378,12 @@ class Healed:
     proof: str
 
     def what(self, physical: int) -> str:
-        """What was done, for the plan."""
+        """Return what was done, for the plan."""
         return f"heal the record at {physical}: {', '.join(self.fields) or 'nothing to change'}"
 
 
 def heal(raw: bytes, physical: int, claim: Claim | None = None) -> Healed | None:
-    """The record that ``raw`` was, or None if nothing proves what it was.
+    """Return the record that ``raw`` was, or None if nothing proves what it was.
 
     Of the ways to lay out the bytes the one with the fewest corrections counts, if it is the only one with so few.
 
@@ -416,7 +417,7 @@ def _is_plausible(record: bytes) -> bool:
 
 
 def _laid_out(raw: bytes, physical: int, claim: Claim | None, layout: Layout) -> Healed | None:
-    """The record by one layout, if its body proves it."""
+    """Return the record by one layout, if its body proves it."""
     record, fields = bytearray(raw), list(layout.changed)
     _put(record, fields, "TOTALSIZE", 0, struct.pack(">i", len(raw)))
     magic = Magic.MESSAGE_V2 if layout.variant >> 2 else Magic.MESSAGE_V1
@@ -503,7 +504,7 @@ def set_flags(record: bytearray, layout: Layout) -> None:
 
 
 def _compression(stated: int, body: bytes) -> int:
-    """The bits of SYSFLAG about compression that go with a body."""
+    """Return the bits of SYSFLAG about compression that go with a body."""
     codec, compressed = stated >> 8 & 7, bool(stated & SysFlag.COMPRESSED)
     if compressed and codec in _CODECS and body.startswith(_CODECS[codec]):
         return codec << 8 | int(SysFlag.COMPRESSED)

@@ -47,7 +47,7 @@ class Replica:
         self._log = LogReader(store.log_files)
 
     def restore(self, log: LogReader, begin: int, end: int) -> Restored | None:
-        """The range ``[begin, end)``; None if it is not there, not sound, or its neighbours differ.
+        """Return the range ``[begin, end)``; None if it is not there, not sound, or its neighbours differ.
 
         Args:
             log: the log to be mended.
@@ -68,7 +68,7 @@ class Replica:
         )
 
     def file(self, base: int, size: int, *, is_last: bool = False) -> bytes | None:
-        """The whole file that begins at an offset; None if it is not there or has damage.
+        """Return the whole file that begins at an offset; None if it is not there or has damage.
 
         Args:
             is_last: it is the last of its log, and need not be full.
@@ -152,13 +152,13 @@ class Mending:
     body_damage: BodyDamage = BodyDamage.PLACEHOLDER
 
     def edits(self, physical: int, before: bytes, after: bytes) -> tuple[Edit, ...]:
-        """Overwrites from the bytes at an offset of the log to others; ``after`` may be shorter."""
+        """Return overwrites from the bytes at an offset of the log to others; ``after`` may be shorter."""
         file = self.log.file_of(physical)
         assert file is not None
         return tuple(changes(file.name, physical - file.base, before[: len(after)], after))
 
     def restored(self, begin: int, end: int) -> Restored | None:
-        """A range from the replica, if there is one and it has it."""
+        """Return a range from the replica, if there is one and it has it."""
         return self.replica.restore(self.log, begin, end) if self.replica else None
 
     def zeroed(self, file: StoreFile, start: int) -> Iterator[Overwrite]:
@@ -173,5 +173,5 @@ class Mending:
 
 
 def left(finding: Finding, why: str) -> Step:
-    """A step that changes nothing: what is wrong and why it stays."""
+    """Return a step that changes nothing: what is wrong and why it stays."""
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)

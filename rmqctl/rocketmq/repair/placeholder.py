@@ -53,7 +53,8 @@ class Setting:
 
 
 def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim] = ()) -> bytes | None:
-    """A record of ``size`` bytes at ``claim.physical``, in the claimed place of its queue; None if that is too small.
+    """Return a record of ``size`` bytes at ``claim.physical``, in the claimed place of its queue; None if that is too
+    small.
 
     Args:
         light: places in light queues that the destroyed message had as well.
@@ -76,7 +77,7 @@ def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim
 
 
 def filler(physical: int, size: int, setting: Setting) -> bytes | None:
-    """A record of ``size`` bytes that no queue and no index takes up; None if that is too small."""
+    """Return a record of ``size`` bytes that no queue and no index takes up; None if that is too small."""
     for topic, pairs in ((FILLER_TOPIC, [(MARK, b"filler")]), (FILLER_TOPIC, []), (b"R", [])):
         fields = _fields(physical, setting) | {"topic": topic, "sys_flag": _ROLLBACK}
         record = _filled(fields, pairs, size, setting)
@@ -86,13 +87,13 @@ def filler(physical: int, size: int, setting: Setting) -> bytes | None:
 
 
 def blank(size: int) -> bytes:
-    """The eight bytes that end a file ``size`` bytes before its end (spec 2.9)."""
+    """Return the eight bytes that end a file ``size`` bytes before its end (spec 2.9)."""
     data: bytes = BlankRecord.build({"size": size, "magic": int(Magic.BLANK)})
     return data
 
 
 def bodiless(fields: dict[str, object], raw_size: int, properties: bytes, setting: Setting) -> bytes | None:
-    """A record whose body alone is destroyed: everything else as it was, the body replaced, the property added.
+    """Return a record whose body alone is destroyed: everything else as it was, the body replaced, the property added.
 
     The new body has a byte or more: clients of old releases fail on a message without one, and go on no more.
     """
@@ -108,7 +109,7 @@ def bodiless(fields: dict[str, object], raw_size: int, properties: bytes, settin
 
 
 def _without(properties: bytes, names: Collection[bytes]) -> bytes:
-    """A properties text without the pairs of these names."""
+    """Return a properties text without the pairs of these names."""
     pieces = properties.split(PAIR_END)
     return PAIR_END.join(piece for piece in pieces if piece.partition(NAME_END)[0] not in names)
 
@@ -157,7 +158,7 @@ def tags_of(code: int) -> bytes:
 
 
 def _light(light: Sequence[Claim]) -> Pairs:
-    """The properties that dispatch a record to further queues (spec 3.7)."""
+    """Return the properties that dispatch a record to further queues (spec 3.7)."""
     if not light:
         return []
     names = b",".join(c.topic_bytes for c in light)
@@ -170,7 +171,9 @@ def _filled(fields: dict[str, object], pairs: Pairs, size: int, setting: Setting
 
 
 def _sized(fields: dict[str, object], properties: bytes, size: int, setting: Setting, least: int = 0) -> bytes | None:
-    """The record of ``size`` bytes with these properties: the body takes what is left, ``least`` bytes or more."""
+    """Return the record of ``size`` bytes with these properties: the body takes what is left, ``least`` bytes
+    or more.
+    """
     if setting.property_crc:
         properties += _CRC_NAME + b"\x01" + b"0" * 10 + b"\x02"
     room = size - _without_body(fields) - len(properties)
@@ -204,7 +207,9 @@ def _built(fields: dict[str, object], body: bytes, properties: bytes, size: int,
 
 
 def _inner_batch(fields: dict[str, object], claim: Claim, size: int, setting: Setting) -> bytes | None:
-    """An inner batch with as many messages as the destroyed one had, of one byte where there is room (spec 2.11)."""
+    """Return an inner batch with as many messages as the destroyed one had, of one byte where there is room (spec
+    2.11).
+    """
     properties = join_properties([(b"INNER_NUM", b"%d" % claim.batch), (b"INNER_BASE", b"%d" % claim.queue_offset)])
     marked = properties + join_properties([(MARK, b"destroyed")])
     fields = fields | {"sys_flag": _INNER}
@@ -220,6 +225,6 @@ def _inner_batch(fields: dict[str, object], claim: Claim, size: int, setting: Se
 
 
 def _item(body: int) -> bytes:
-    """A message of an inner batch with a body of zeros and no properties."""
+    """Return a message of an inner batch with a body of zeros and no properties."""
     head = (_ITEM + body).to_bytes(4, "big") + bytes(12) + body.to_bytes(4, "big")
     return head + bytes(body) + b"\0\0"

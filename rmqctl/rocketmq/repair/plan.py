@@ -76,7 +76,7 @@ class LogMender:
         self.suspects = suspects
 
     def steps(self) -> Iterator[Step]:
-        """What to do, by offset in the log.
+        """Yield what to do, by offset in the log.
 
         Raises:
             OSError: a file cannot be read.
@@ -234,7 +234,9 @@ class _Planner:
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal)
 
     def _start(self) -> str:
-        """What a broker would refuse or cut that starts on the outcome; topics made from the queues are tried."""
+        """Return what a broker would refuse or cut that starts on the outcome; topics made from the queues are
+        tried.
+        """
         self.advance("a start on the result")
         release = release_range(self.below).highest
         refusal = _refusal(recover(self.store, release, processes=self.options.processes))
@@ -317,7 +319,7 @@ class _Planner:
         return self._known[1]
 
     def _room(self) -> Path:
-        """A new directory to build in."""
+        """Return a new directory to build in."""
         self._built += 1
         room = self.directory / str(self._built)
         room.mkdir()
@@ -335,7 +337,7 @@ def _refusal(start: Recovery) -> str:
 
 
 def _possible(step: Step, tree: Tree) -> Step:
-    """The step, or that it is left where a directory lies in the place of a file to be made or changed.
+    """Return the step, or that it is left where a directory lies in the place of a file to be made or changed.
 
     Args:
         tree: the store as it is on the disk.
@@ -349,7 +351,7 @@ def _possible(step: Step, tree: Tree) -> Step:
 
 
 def _within(step: Step, confines: Confines) -> Step:
-    """The step, or that it is left where it only moves away what a link reaches that leads out of the store."""
+    """Return the step, or that it is left where it only moves away what a link reaches that leads out of the store."""
     if all(isinstance(edit, Quarantine) for edit in step.edits):
         for edit in step.edits:
             if problem := confines.problem(edit.file):
@@ -358,7 +360,7 @@ def _within(step: Step, confines: Confines) -> Step:
 
 
 def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list[str]:
-    """What the store as it is now has wrong that the plan did not foresee, a sentence each.
+    """Return what the store as it is now has wrong that the plan did not foresee, a sentence each.
 
     Args:
         processes: that share the log.
@@ -377,7 +379,7 @@ def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list
 
 
 def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
-    """The store with edits carried out in memory, those of logs outside its root included."""
+    """Return the store with edits carried out in memory, those of logs outside its root included."""
     edits = list(edits)
     tree = Overlay(store.tree, edits)
     logs: list[tuple[str, Tree]] = []
@@ -392,7 +394,7 @@ def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
 
 
 def _inside(edits: Iterable[Edit], directory: str) -> Iterator[Edit]:
-    """The edits of files in a directory, their names relative to it."""
+    """Yield the edits of files in a directory, their names relative to it."""
     for edit in edits:
         if edit.file.startswith(directory):
             yield replace(edit, file=edit.file[len(directory) :])

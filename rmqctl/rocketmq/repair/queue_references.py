@@ -71,7 +71,7 @@ class Claims:
         self._starts = sorted(self._at)
 
     def __len__(self) -> int:
-        """Records that are claimed."""
+        """Return records that are claimed."""
         return len(self._starts)
 
     @property
@@ -89,7 +89,7 @@ class Claims:
         return [claim for claims in self._at.values() for claim in claims]
 
     def without_false(self, missing: Iterable[Missing], doubtful: Container[int]) -> Claims:
-        """The same without units that contradict the log: a record that stands by itself is the truth.
+        """Return the same without units that contradict the log: a record that stands by itself is the truth.
 
         Such a record keeps its place in its queue, so a unit for that place that points elsewhere is wrong; and so are
         units beside one that points to it from another place, for units are moved and exchanged in runs.
@@ -126,13 +126,13 @@ class Claims:
 
 
 def _beside(claim: Claim) -> set[Place]:
-    """The places in the queue in front of a claimed one and behind it."""
+    """Return the places in the queue in front of a claimed one and behind it."""
     topic, queue_id, offset = claim.place
     return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
 
 
 def claims_into(store: RocketMQStore, ranges: Iterable[Range]) -> Claims:
-    """The units of all queues that point into the ranges.
+    """Return the units of all queues that point into the ranges.
 
     Raises:
         OSError: a queue cannot be read.

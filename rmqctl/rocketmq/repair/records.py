@@ -89,7 +89,7 @@ _PLACE = slice(28, 36)
 
 
 def displaced_steps(mending: Mending) -> tuple[list[Step], set[int]]:
-    """Steps that put such records back where they say they were, and the begins of the ranges that these fill.
+    """Return steps that put such records back where they say they were, and the begins of the ranges that these fill.
 
     The bytes of each are sound, and the place that it states lies in a destroyed range: nothing sound is written over.
 
@@ -154,7 +154,7 @@ def _is_sound(raw: bytes) -> bool:
 
 
 def _apart(records: dict[int, bytes]) -> Sequence[tuple[int, bytes]]:
-    """Records by place, without those that overlap the one in front."""
+    """Return records by place, without those that overlap the one in front."""
     kept: list[tuple[int, bytes]] = []
     for place, raw in sorted(records.items()):
         if not kept or kept[-1][0] + len(kept[-1][1]) <= place:
@@ -184,7 +184,7 @@ class RecordMender:
         )
 
     def steps(self) -> Iterator[Step]:
-        """What to do, by offset.
+        """Yield what to do, by offset.
 
         Raises:
             OSError: the log cannot be read.
@@ -198,7 +198,9 @@ class RecordMender:
             yield from self._record(physical, damage.records.get(physical, []), moved.get(physical))
 
     def _moved(self) -> dict[int, Claim]:
-        """Records that the others of their queue do not bear out, and for which their unit says another place."""
+        """Return records that the others of their queue do not bear out, and for which their unit says another
+        place.
+        """
         found = {}
         for physical in sorted(self.mending.damage.doubtful)[:_MOST_CONTRADICTED]:
             raw = self.mending.log.record(physical)
@@ -208,7 +210,7 @@ class RecordMender:
         return found if len(found) <= _MOST_MOVED else {}
 
     def _flagged(self) -> dict[int, Claim]:
-        """Records whose flags say that they get no queue unit, and whose own place in a queue has one."""
+        """Return records whose flags say that they get no queue unit, and whose own place in a queue has one."""
         found = {}
         for record in sorted(self.mending.damage.unqueued, key=_is_first)[:_MOST_CONTRADICTED]:
             unit = next((c for c in self.mending.claims.at(record.physical) if c.place == record.place), None)
@@ -217,7 +219,8 @@ class RecordMender:
         return found
 
     def _own_claim(self, physical: int, raw: bytes) -> Claim | None:
-        """The one unit that points to a record and has its size, if it agrees with the record or may contradict it.
+        """Return the one unit that points to a record and has its size, if it agrees with the record or may contradict
+        it.
 
         It may where the others of its queue do not bear the record out, but do the unit's place. Everything else of the
         log is the truth, and the queue is built anew.
@@ -315,7 +318,9 @@ class RecordMender:
         return beside is not None and is_closed(beside)
 
     def _store_time(self, physical: int, raw: bytes, claim: Claim | None) -> Mended | None:
-        """The true store time where a unit tells it; for a time of zero, which harms recovery, that of a neighbour."""
+        """Return the true store time where a unit tells it; for a time of zero, which harms recovery, that of a
+        neighbour.
+        """
         fields: dict[str, Any] = decode_record(raw)[0]
         if claim is not None and claim.store_timestamp is not None:
             if claim.store_timestamp == fields["store_timestamp"]:
@@ -343,7 +348,7 @@ class RecordMender:
             yield self._given_up(bad, physical, raw)
 
     def _given_up(self, bad: Finding, physical: int, raw: bytes) -> Step:
-        """A body that nothing heals: kept with a new CRC, or replaced."""
+        """Plan what becomes of a body that nothing heals: kept with a new CRC, or replaced."""
         why = f"{bad.message}: no single correction explains it"
         if self.mending.body_damage is BodyDamage.ACCEPT:
             right = (crc32(decode_record(raw)[0]["body"]) & MASK).to_bytes(4, "big")
@@ -364,7 +369,7 @@ def _place_of(raw: bytes) -> Place:
 
 
 def _base_of(raw: bytes) -> int:
-    """The queue offset that the properties of an inner batch say."""
+    """Return the queue offset that the properties of an inner batch say."""
     return inner_batch(dict(split_properties(decode_record(raw)[0]["properties"])))[0]
 
 
@@ -373,7 +378,9 @@ def _is_first(claim: Claim) -> bool:
 
 
 def _bodiless(physical: int, raw: bytes) -> bytes | None:
-    """The record with a body that says that the true one is gone; an inner batch keeps its number of messages."""
+    """Return the record with a body that says that the true one is gone; an inner batch keeps its number of
+    messages.
+    """
     fields: dict[str, Any] = decode_record(raw)[0]
     setting = setting_of(raw)
     properties = fields["properties"][:-SIZE] if setting.property_crc else fields["properties"]

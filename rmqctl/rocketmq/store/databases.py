@@ -63,7 +63,7 @@ class Database:
         }
 
     def family(self, name: str) -> Any:
-        """The library's own object of a column family that is there."""
+        """Return the library's own object of a column family that is there."""
         return self._families[name]
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Database:
             raise DatabaseDamaged(self.path, str(error)) from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key; None where it is not there.
+        """Return the value of a key; None where it is not there.
 
         Raises:
             DatabaseDamaged: a block of the family cannot be read.
@@ -114,7 +114,7 @@ def has_database(store: RocketMQStore, path: str) -> bool:
 
 
 def databases_of(store: RocketMQStore) -> list[str]:
-    """The databases that are there, in the order of :data:`DATABASES`."""
+    """Return the databases that are there, in the order of :data:`DATABASES`."""
     return [path for path in DATABASES if has_database(store, path)]
 
 
@@ -129,7 +129,8 @@ def can_read() -> bool:
 
 @contextmanager
 def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Database]:
-    """A RocksDB database of a store by its path in it, for reading, all column families; keys and values are bytes.
+    """Yield a RocksDB database of a store by its path in it, for reading, all column families; keys and values are
+    bytes.
 
     Args:
         purpose: what is done, for the error without the package.
@@ -174,7 +175,7 @@ class NewDatabase(Database):
 
 @contextmanager
 def new_database(place: Path, families: Iterable[str]) -> Iterator[NewDatabase]:
-    """A new database in an empty directory, in a form that the library of 5.x brokers reads; complete at the end.
+    """Yield a new database in an empty directory, in a form that the library of 5.x brokers reads; complete at the end.
 
     Args:
         families: names of its column families; ``default`` is always one.

@@ -119,7 +119,7 @@ class Asked(ProduceRequest):
         return self.deliver_due or bool(self.damage)
 
     def drafts(self) -> tuple[Iterator[Draft], int | None]:
-        """The messages, and how many there are if that is known."""
+        """Return the messages, and how many there are if that is known."""
         from rmqctl.rocketmq.producer.drafts import Template, counted, from_bodies
         from rmqctl.rocketmq.producer.jsonl import from_jsonl
 
@@ -133,7 +133,7 @@ class Asked(ProduceRequest):
         return (counted(template, count) if template else iter(())), count
 
     def template(self) -> Template | None:
-        """What each message has, None where they come from a file one by one."""
+        """Return what each message has, None where they come from a file one by one."""
         from rmqctl.rocketmq.producer.drafts import Template
 
         if self.lines is not None or self.jsonl is not None:
@@ -203,7 +203,7 @@ class Asked(ProduceRequest):
         )  # fmt: skip
 
     def _log_paths(self, path: str) -> tuple[str, ...]:
-        """The directories of the log, relative to the store where they lie in it."""
+        """Return the directories of the log, relative to the store where they lie in it."""
         given = [os.path.abspath(part) for part in (self.commit_log or "").split(",") if part]
         root = os.path.abspath(path)
         inside = os.path.join(root, "")
@@ -218,7 +218,7 @@ class Asked(ProduceRequest):
         return MadeUpClock(self.start_time, 1 if self.interval is None else self.interval)
 
     def config(self, path: str, clock: Clock) -> StoreConfig:
-        """The engine's settings."""
+        """Return the engine's settings."""
         from rmqctl.rocketmq.engine import FlushMode, Host, StoreConfig
         from rmqctl.rocketmq.engine.putting import NAMES
         from rmqctl.rocketmq.engine.routing import TIMES
@@ -254,7 +254,7 @@ class Asked(ProduceRequest):
 
 
 def _shown_release(path: str) -> Release | None:
-    """The release that a store shows, None where there is none."""
+    """Return the release that a store shows, None where there is none."""
     from rmqctl.rocketmq.engine import StoreConfig
     from rmqctl.rocketmq.engine.opening import existing
     from rmqctl.rocketmq.state.releases import release_range
@@ -316,7 +316,7 @@ def _going_on(clock: ForwardClock | MadeUpClock, last: int) -> Iterator[str]:
 
 
 def damages() -> list[Row]:
-    """The kinds of damage that `produce --damage` knows."""
+    """Return the kinds of damage that `produce --damage` knows."""
     from rmqctl.rocketmq.producer.damage import KINDS
 
     return KINDS.rows()
@@ -359,7 +359,7 @@ class _Work:
         self._say()
 
     def _noted(self) -> Iterator[Draft]:
-        """The drafts as they are; those without a body are counted."""
+        """Yield the drafts as they are; those without a body are counted."""
         for draft in self.drafts:
             self.empty += not draft.body
             yield draft
