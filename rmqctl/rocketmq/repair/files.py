@@ -119,8 +119,8 @@ def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
 
 
 def _empty(store: RocketMQStore, finding: Finding, geometry: Geometry) -> Step:
-    """Plan what becomes of an empty file: made whole in the middle of the log, where the bytes of a file are counted; else moved
-    away.
+    """Plan what becomes of an empty file: made whole in the middle of the log, where the bytes of a file are counted;
+    else moved away.
     """
     last = store.log_files[-1].name if store.log_files else ""
     if any(f.name == finding.file for f in store.log_files) and finding.file != last:
