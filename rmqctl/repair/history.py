@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqctl.errors import Refused
+from rmqctl.errors import NotAStore, Refused
 from rmqctl.repair.journal import (
     DONE,
     JOURNAL,
@@ -124,8 +124,11 @@ def choose_journal(path: Path, *, redo: bool = False) -> Path:
         redo: the journal whose undo brings a run again that was taken back.
 
     Raises:
+        NotAStore: nothing is at the path.
         Refused: there is none.
     """
+    if not path.exists():
+        raise NotAStore(str(path), "nothing of that name is there", "give a store, or a directory of journals")
     if (path / JOURNAL).exists() or not path.is_dir():
         return _of_journal(path, redo=redo)
     if (broken_off := pending(path)) is not None and not redo:

@@ -74,9 +74,13 @@ def check_names(changes: Changes) -> None:
         if file.is_edited and file.before.place == STORE and os.stat(changes.path(file.name)).st_nlink > 1
     ]
     if shared:
-        others = f" and {len(shared) - 1:,} more files" if len(shared) > 1 else ""
+        others = (
+            f" and {len(shared) - 1:,} more files of {changes.root} have"
+            if len(shared) > 1
+            else f" of {changes.root} has"
+        )
         raise Refused(
-            f"{shared[0]}{others} of {changes.root} have further names (hard links, as `cp -al` makes them), and what "
+            f"{shared[0]}{others} further names (hard links, as `cp -al` makes them), and what "
             "they name would change along; nothing was changed; copy the store with `cp -a` and work on the copy, "
             "or give --force to change all of them"
         )

@@ -20,7 +20,7 @@ from commands._guard import exit_code_of
 from commands._options import output_option
 from fixtures import golden
 from rmqctl.answer import Proposal
-from rmqctl.errors import Refused
+from rmqctl.errors import NotAStore, Refused
 from rmqctl.repair import Create, Overwrite, Plan, Step, apply, pending, refuse_pending
 from rmqctl.rocketmq.verbs.planning import annotate
 from tests.repair.faults import CountingLayer, Killed, KillingLayer, QuickLayer
@@ -185,6 +185,7 @@ def test_the_list_of_journals(root: Path) -> None:
 
 
 def test_a_list_of_nothing(root: Path) -> None:
+    assert CliRunner().invoke(guarded, ["undo", str(root / "nowhere")]).exit_code == 11
     missing = CliRunner().invoke(guarded, ["undo", "--list", str(root / "nowhere")])
     assert missing.exit_code == 11 and "nothing of that name is there" in missing.stderr
     result = CliRunner().invoke(guarded, ["undo", "--list", str(root)])
@@ -284,8 +285,9 @@ def test_undo_refuses_changed_files_with_13(root: Path) -> None:
 
 def test_what_is_no_journal(root: Path) -> None:
     with unchanged(root):
-        for path in (root, root / "checkpoint", root / "nothing"):
+        for path in (root, root / "checkpoint"):
             assert isinstance(run("undo", path).exception, Refused)
+        assert isinstance(run("undo", root / "nothing").exception, NotAStore)
 
 
 WRITING = [
