@@ -20,11 +20,12 @@ import numpy as np
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
+from rmqctl.rocketmq.log.columns import properties_of
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.verify.splits import Split, splits_of, unreadable
+from rmqctl.rocketmq.verify.splits import SPLIT_ALONE, SPLIT_SIZE, Split, splits_of, unreadable
 from rmqctl.scan.parallel import Ordered
 
 Find = Callable[[Bytes8, bytes, int], int]
@@ -67,6 +68,7 @@ MANY_PROCESSES_FROM = 256 << 20
 """Bytes of log from which a second process gives more than its start costs."""
 _AHEAD = 3
 """Parts for each process that are worked on, or done, before they are taken."""
+_SMALL_PART = 4
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 
 
@@ -113,9 +115,10 @@ def search_log(
         OSError: a directory of the log cannot be read; a file that cannot be is a finding.
     """
     log = CommitLog(store.log_files, crashed=store.has_abort)
-    splits = [s for s in splits_of(log.contexts()) if _is_wanted(s, search.wanted)]
     size = sum(f.size for f in store.log_files)
     processes = processes or (cores() if size >= MANY_PROCESSES_FROM else 1)
+    parts = splits_of(log.contexts(), SPLIT_SIZE if processes > 1 else SPLIT_ALONE)
+    splits = [s for s in parts if _is_wanted(s, search.wanted)]
     for split, found in zip(splits, _results(splits, search, min(processes, len(splits))), strict=False):
         yield found
         if progress is not None:
@@ -185,11 +188,17 @@ def _matches(block: Block, search: Search) -> list[Record]:
 
 
 def _holding(block: Block, text: bytes) -> Ints:
-    """Rows of the records that hold the bytes anywhere, and of all inner batches; ascending."""
-    data, found = block.data, list[int]()
-    at = find(data, text, 0)
+    """Rows of the records that hold the bytes in their properties, perhaps others, and of all inner batches; ascending.
+
+    Where properties are a small part of the records they are copied out and searched alone.
+    """
+    data, begin, end = block.data, block.at, block.at + block.total_size
+    if int(block.properties_size.sum()) * _SMALL_PART < len(data):
+        texts = properties_of(block)
+        data, begin, end = texts.data, texts.start[:-1], texts.start[1:]
+    found, at = list[int](), find(data, text, 0)
     if at >= 0:
-        begins, ends = block.at.tolist(), (block.at + block.total_size).tolist()
+        begins, ends = begin.tolist(), end.tolist()
         while at >= 0:
             row = bisect_right(begins, at) - 1
             inside = row >= 0 and at < ends[row]

@@ -27,6 +27,7 @@ from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.databases import check_databases
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
+    SPLIT_ALONE,
     SPLIT_SIZE,
     Job,
     Split,
@@ -40,8 +41,6 @@ _HEADER = 8
 Progress = Callable[[int], object]
 """Called with the bytes of log done since its last call."""
 
-_ALONE = 4 * SPLIT_SIZE
-"""Bytes of a split where this process checks all: each opens queues and index, and begins with what lies in front."""
 _AHEAD = 3
 """Parts for each process that are worked on, or done, before they are taken."""
 Share = Callable[[Job, list[Split]], Iterable["SplitResult"]]
@@ -175,7 +174,7 @@ class Verification:
     def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
         """Findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
-        size = SPLIT_SIZE if self.options.processes > 1 or self.share is not None else _ALONE
+        size = SPLIT_SIZE if self.options.processes > 1 or self.share is not None else SPLIT_ALONE
         splits = splits_of(log.contexts(), self.options.split_size or size)
         numbers = {file.name: number for number, file in enumerate(log.files)}
         lost = {file.name: gap for file, gap in files.cut_files(log.files, log.file_size)}

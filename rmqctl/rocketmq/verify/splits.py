@@ -18,6 +18,8 @@ from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, LogChecker, LogParti
 from rmqctl.rocketmq.verify.queues import QueueChecker
 
 SPLIT_SIZE = 64 << 20
+SPLIT_ALONE = 4 * SPLIT_SIZE
+"""Bytes of a split where one process works on all: each opens what it compares with, and looks in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
