@@ -1,13 +1,8 @@
-"""One consume queue in the memory of a recovering broker: files, write positions, and what it appends.
+"""The queues and the index in the memory of a recovering broker: files, write positions, and what it appends.
 
-The files on disk are only read. What the broker would write lies over them as an overlay, so that units which a
-cut leaves behind and later units replace come out as they would (spec 3.4, 3.9, 6.6).
-
-One batch consume queue in the memory of a recovering broker (spec 3.6, 6.6; BatchConsumeQueue).
-
-One queue of a RocksDB store in the memory of a recovering broker (spec 10.1; RocksDBConsumeQueueStore).
-
-The index in the memory of a recovering broker: the last file goes on, new files follow (spec 4.3 to 4.5).
+The files on disk are only read. What the broker would write lies over them, so that units which a cut leaves in their
+places and later units replace come out as they would (spec 3.4, 3.9, 6.6; batch queues 3.6, BatchConsumeQueue). Of
+the index the last file goes on, and new files follow (spec 4.3 to 4.5).
 """
 
 from __future__ import annotations
@@ -20,7 +15,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from formats.rocketmq.rocksdb import LARGEST_OFFSET
 from rmqctl.repair.edited_file import Runs
 from rmqctl.repair.edits import Create, Edit, Extend, changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
@@ -32,9 +26,8 @@ from rmqctl.rocketmq.index.files import IndexFile, next_name
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.queues.ranges import first_live
-from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.rules import Key
-from rmqctl.rocketmq.store.files import INDEX, QUEUES, RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import INDEX, StoreFile
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 
 RECOVERED_FILES = 3
@@ -374,157 +367,6 @@ class BatchQueueImage(QueueImage):
         count = int(np.argmin(old)) if not old.all() else len(units)
         if count:
             self._minimum = int(units["base_offset"][count - 1]) + int(units["batch_size"][count - 1])
-
-
-# --- one queue of a rocksdb store in the memory of a recovering broker ------------------------------
-
-
-_ROW = np.dtype([("queue_offset", np.int64), ("physical_offset", np.int64), ("size", np.int64)])
-_NOTHING = np.zeros(0, _ROW)
-
-
-class RocksQueueImage(QueueImage):
-    """Units of the database, read where they are asked for, and what dispatch puts over them by queue offset.
-
-    Args:
-        database: that holds the queue, open as long as the start is replayed; None for a queue that is not in it.
-    """
-
-    def __init__(self, key: Key, database: QueueDatabase | None = None) -> None:
-        super().__init__(key, [], 0)
-        self._database, self._limit, self._last = database, LARGEST_OFFSET, -1
-        self._added: list[npt.NDArray[np.void]] = []
-        self._minimum = self._maximum = 0
-        self._highest = -1
-        if database is not None:
-            self._load(database)
-
-    def _load(self, database: QueueDatabase) -> None:
-        """Find the ends; units beyond the row that names the end of the queue do not count, without one none do."""
-        end = database.end_of(*self.key[1:])
-        if end is None:
-            return
-        for units in database.windows(*self.key[1:], last=end[1]):
-            self._last = int(units["queue_offset"][-1])
-            self._note_ends(units)
-        self._maximum = self._last + 1
-
-    def _note_ends(self, units: npt.NDArray[np.void]) -> None:
-        self._highest = max(self._highest, int(units["physical_offset"].max()))
-        self.max_physical = max(self.max_physical, int((units["physical_offset"] + units["size"]).max()))
-
-    def leave(self) -> None:
-        """Forget the database, which is about to be closed."""
-        self._database = None
-
-    @property
-    def max_offset(self) -> int:
-        return self._maximum
-
-    @property
-    def min_offset(self) -> int:
-        return self._minimum
-
-    def units(
-        self, database: QueueDatabase | None, first: int = 0, last: int = LARGEST_OFFSET
-    ) -> Iterator[npt.NDArray[np.void]]:
-        """The units that count between two queue offsets, ascending: arrays of queue offset, physical offset and size.
-
-        Args:
-            database: that holds the queue, open.
-        """
-        put = self._merged()
-        put = put[(put["queue_offset"] >= first) & (put["queue_offset"] <= last)]
-        for units in self._stored(database, first, min(last, self._last)):
-            here = put[: int(np.searchsorted(put["queue_offset"], units["queue_offset"][-1], side="right"))]
-            put = put[len(here) :]
-            stays = units[~np.isin(units["queue_offset"], here["queue_offset"])]
-            merged = np.concatenate([stays, here])
-            yield merged[np.argsort(merged["queue_offset"], kind="stable")]
-        if len(put):
-            yield put
-
-    def _stored(self, database: QueueDatabase | None, first: int, last: int) -> Iterator[npt.NDArray[np.void]]:
-        if database is None or last < first:
-            return
-        for units in database.windows(*self.key[1:], first, last):
-            found = np.zeros(len(units), _ROW)
-            for name in _ROW.names or ():
-                found[name] = units[name]
-            found = found[found["physical_offset"] < self._limit]
-            if len(found):
-                yield found
-
-    def _merged(self) -> npt.NDArray[np.void]:
-        """What was put, by queue offset; of two units the later one counts."""
-        if len(self._added) > 1:
-            self._added = [_latest(np.concatenate(self._added))]
-        return self._added[0] if self._added else _NOTHING
-
-    def destroy(self) -> None:
-        self._cut(-1)
-        self.max_physical = -1
-
-    def cuts(self) -> Iterator[CutFile]:
-        return iter(())
-
-    def put_many(self, physical: Ints, size: Ints, tags_code: Ints, queue_offset: Ints) -> None:
-        new = np.zeros(len(physical), _ROW)
-        new["queue_offset"], new["physical_offset"], new["size"] = queue_offset, physical, size
-        if not len(new):
-            return
-        self._note_ends(new)
-        new = _latest(new)
-        offsets = new["queue_offset"]
-        low, high = int(offsets[0]), int(offsets[-1])
-        there = np.zeros(len(offsets), bool)
-        if low < self._maximum:
-            there |= np.isin(offsets, self._merged()["queue_offset"])
-        for units in self._stored(self._database, low, min(high, self._last)):
-            there |= np.isin(offsets, units["queue_offset"])
-        self.appended += int((~there).sum())
-        self._added.append(new)
-        self._maximum = max(self._maximum, high + 1)
-
-    def truncate(self, physical: int) -> None:
-        if self._highest >= physical:
-            self._cut(physical)
-
-    def _cut(self, physical: int) -> None:
-        """Let units of records from a physical offset on count no more."""
-        self._maximum = 0
-        for units in self.units(self._database):
-            gone = units["physical_offset"] >= physical
-            self.lost += zip(units["physical_offset"][gone].tolist(), units["size"][gone].tolist(), strict=True)
-            if not gone.all():
-                self._maximum = int(units["queue_offset"][~gone][-1]) + 1
-        self._limit = physical
-        self._added = [put[put["physical_offset"] < physical] for put in self._added]
-
-    def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
-        """The first unit whose record is in the log; behind all of them where none is."""
-        self._minimum = self._maximum
-        for units in self.units(self._database):
-            live = units["physical_offset"] >= log_begin
-            if live.any():
-                self._minimum = int(units["queue_offset"][live][0])
-                return
-
-
-def _latest(units: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Units by queue offset; of two of one offset the later."""
-    units = units[::-1]
-    return units[np.unique(units["queue_offset"], return_index=True)[1]]
-
-
-def rocksdb_images(store: RocketMQStore, database: QueueDatabase) -> dict[Key, RocksQueueImage]:
-    """Every queue that is read from the open database.
-
-    Raises:
-        DatabaseDamaged: a block of it cannot be read.
-    """
-    keys = ((QUEUES, *key) for key in database.queues() if store.in_database(key[0]))
-    return {key: RocksQueueImage(key, database) for key in keys}
 
 
 # --- the index in the memory of a recovering broker -------------------------------------------------

@@ -20,7 +20,8 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase, open_queues
-from rmqctl.rocketmq.recovery.images import QueueImage, RocksQueueImage
+from rmqctl.rocketmq.recovery.databases import RocksQueueImage
+from rmqctl.rocketmq.recovery.images import QueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.state.releases import release_range

@@ -19,14 +19,20 @@ from rmqctl.rocketmq.dispatch.series import not_yet
 from rmqctl.rocketmq.index.files import IndexFile, files_are_written, index_entries
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.queues.rocksdb import open_queues
-from rmqctl.rocketmq.recovery.databases import SINCE, DatabaseStart, marks_of, message_starts, refused_database
+from rmqctl.rocketmq.recovery.databases import (
+    SINCE,
+    DatabaseStart,
+    RocksQueueImage,
+    marks_of,
+    message_starts,
+    refused_database,
+    rocksdb_images,
+)
 from rmqctl.rocketmq.recovery.images import (
     BatchQueueImage,
     CutFile,
     IndexImage,
     QueueImage,
-    RocksQueueImage,
-    rocksdb_images,
 )
 from rmqctl.rocketmq.recovery.log_replay import Known, LogWalk, Verdict, replay_log, start_index
 from rmqctl.rocketmq.recovery.outcome import Recovery
