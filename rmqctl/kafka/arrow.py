@@ -13,7 +13,8 @@ _INLINE = 12
 
 
 def binary_of(data: Bytes8, at: Ints, size: Ints) -> pa.BinaryArray:
-    """The strings ``data[at:at+size]``, copied; null for a negative size. ``data`` goes on for 12 bytes after the last.
+    """Return the strings ``data[at:at+size]``, copied; null for a negative size. ``data`` goes on for 12 bytes after
+    the last.
 
     They are made as Arrow's views (a length, then the string itself up to 12 bytes, else a prefix that nobody looks
     at, the number of the buffer and the offset), which its cast turns into one run of bytes.

@@ -90,7 +90,7 @@ class Block:
 
     @staticmethod
     def empty(file: str, start: int, gaps: list[Gap]) -> Block:
-        """A block without batches."""
+        """Return a block without batches."""
         none = np.zeros(0, np.int64)
         return Block(file, start, np.zeros(0, np.uint8), none, none, none, none.astype(np.bool_), gaps)
 
@@ -124,7 +124,7 @@ class Block:
         return {}
 
     def __getitem__(self, name: str) -> Ints:
-        """A column by name, shape (n,).
+        """Return a column by name, shape (n,).
 
         Fields of :data:`~formats.kafka.record_batch.RecordBatchHeader`, and ``last_offset``,
         ``last_sequence``, ``codec``. For magic 0 and 1: ``base_offset`` and ``records_count`` are those of the
@@ -175,7 +175,7 @@ class Block:
         return _records(self.data, self.at, message_set.head_plan(0).runs[0].dtype)
 
     def _mixed(self, name: str) -> Ints:
-        """A header field where some batches, or all, are messages of magic 0 or 1."""
+        """Return a header field where some batches, or all, are messages of magic 0 or 1."""
         legacy, modern = self.is_legacy, ~self.is_legacy
         found = np.zeros(len(self), np.int64)
         found[modern] = self._heads[name]
@@ -183,7 +183,7 @@ class Block:
         return found
 
     def _legacy(self, name: str) -> Ints:
-        """A field of messages of magic 0 and 1; what stands in rows of magic 2 means nothing."""
+        """Return a field of messages of magic 0 and 1; what stands in rows of magic 2 means nothing."""
         match name:
             case "base_offset" | "records_count":
                 found = self._inner_range[name == "records_count"]
@@ -217,26 +217,26 @@ class Block:
         return found
 
     def raw(self, index: int) -> bytes:
-        """The bytes of one batch, copied."""
+        """Return the bytes of one batch, copied."""
         at = int(self.at[index])
         return self.data[at : at + int(self.size[index])].tobytes()
 
     def take(self, keep: npt.NDArray[Any] | slice) -> Block:
-        """The same block with only the batches of an index or boolean array, or a slice; gaps stay."""
+        """Return the same block with only the batches of an index or boolean array, or a slice; gaps stay."""
         return Block(
             self.file, self.start, self.data, self.at[keep], self.size[keep], self.magic[keep], self.crc_ok[keep],
             self.gaps, self._padded,
         )  # fmt: skip
 
     def copy(self) -> Block:
-        """The same with a window of its own."""
+        """Return the same with a window of its own."""
         return Block(
             self.file, self.start, self.data.copy(), self.at, self.size, self.magic, self.crc_ok, list(self.gaps)
         )
 
 
 def _records(data: Bytes8, at: Ints, dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """Records of a fixed layout at byte offsets, which must all end inside ``data``."""
+    """Return records of a fixed layout at byte offsets, which must all end inside ``data``."""
     if not len(at):
         return np.zeros(0, dtype)
     rows = np.ndarray((len(data) - dtype.itemsize + 1,), f"V{dtype.itemsize}", data, 0, (1,))  # quicker than fields

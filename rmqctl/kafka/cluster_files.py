@@ -62,7 +62,7 @@ _NO_LEADER = -1
 
 
 def new_id() -> str:
-    """A random id of 16 bytes as its 22 characters; none that is reserved or begins with a dash."""
+    """Return a random id of 16 bytes as its 22 characters; none that is reserved or begins with a dash."""
     while True:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode("ascii")
         if not text.startswith(("-", "A" * 12)):
@@ -136,7 +136,7 @@ def write_cluster(root: Path, cluster: Cluster, now: int | None = None) -> None:
 
 
 def indexes_of(log: bytes) -> Iterator[tuple[str, bytes]]:
-    """A segment of base offset 0, and its indexes as a broker that recovers it makes them; endings and bytes."""
+    """Yield a segment of base offset 0, and its indexes as a broker that recovers it makes them; endings and bytes."""
     builder = IndexBuilder(0, _INDEX_INTERVAL)
     for block in scan(BytesSource(log), Extent("", 0)):
         builder.add(block)
@@ -145,12 +145,12 @@ def indexes_of(log: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def partition_metadata(topic_id: str) -> bytes:
-    """The bytes of a partition's ``partition.metadata``."""
+    """Return the bytes of a partition's ``partition.metadata``."""
     return format_partition_metadata(topic_id)
 
 
 def features_of(release: Release, wanted: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The levels of features for a release, ``metadata.version`` first.
+    """Return the levels of features for a release, ``metadata.version`` first.
 
     Args:
         wanted: levels that another cluster had; no higher ``metadata.version`` than the release knows, no ELR.
@@ -183,7 +183,7 @@ def _series(name: str) -> tuple[int, int]:
 
 
 def cluster_records(cluster: Cluster, features: Mapping[str, int], known: Container[str] = ()) -> Iterator[bytes]:
-    """The records after the features: topics, their settings and partitions, and the first free producer id.
+    """Yield the records after the features: topics, their settings and partitions, and the first free producer id.
 
     Args:
         known: topics that are in the log already and only get more partitions.
@@ -203,7 +203,7 @@ def cluster_records(cluster: Cluster, features: Mapping[str, int], known: Contai
 
 
 def _partition(cluster: Cluster, topic: ClusterTopic, number: int, epoch: int, features: Mapping[str, int]) -> bytes:
-    """A partition with the node as its only replica, and no leader yet."""
+    """Return a partition with the node as its only replica, and no leader yet."""
     here = [cluster.node_id]
     return _record(
         "PartitionRecord",
@@ -236,7 +236,7 @@ def _leader_change(node: int, now: int) -> bytes:
 
 
 def _snapshot(records: Sequence[bytes], now: int) -> bytes:
-    """A snapshot of some records: between a header and a footer, offsets from 0."""
+    """Return a snapshot of some records: between a header and a footer, offsets from 0."""
     head = _control_value("SNAPSHOT_HEADER", {"version": 0, "lastContainedLogTimestamp": 0})
     foot = _control_value("SNAPSHOT_FOOTER", {"version": 0})
     parts = [
@@ -256,7 +256,7 @@ def _control_value(name: str, values: Values) -> bytes:
 
 
 def _batch(base: int, values: Sequence[bytes], now: int, *, epoch: int = _EPOCH, control: str = "") -> bytes:
-    """A batch of records without keys; a control batch where the name of a control record is given."""
+    """Return a batch of records without keys; a control batch where the name of a control record is given."""
     key = b"\0\0" + _control_number(control).to_bytes(2, "big") if control else None
     records = [Record(base + number, now, -1, key, value) for number, value in enumerate(values)]
     return build_batch(BatchHead(base, leader_epoch=epoch, control=bool(control)), records)
@@ -266,7 +266,7 @@ def _batch(base: int, values: Sequence[bytes], now: int, *, epoch: int = _EPOCH,
 
 
 def _quorum_state(node: int) -> bytes:
-    """The vote in the epoch of the log: none given, no leader known."""
+    """Return the vote in the epoch of the log: none given, no leader known."""
     state = {
         "clusterId": "",
         "leaderId": _NO_LEADER,

@@ -31,7 +31,7 @@ LEVELS: dict[int, tuple[int, int]] = {Codec.GZIP: (1, 9), Codec.LZ4: (1, 17), Co
 
 
 def inflate(codec: int, data: Buffer, magic: int = 2, limit: int = INFLATE_LIMIT) -> Buffer:
-    """The records of a batch or of a wrapper message, decompressed; no bytes stay none.
+    """Return the records of a batch or of a wrapper message, decompressed; no bytes stay none.
 
     Args:
         codec: number of the codec, as in the attributes.
@@ -60,7 +60,7 @@ def inflate(codec: int, data: Buffer, magic: int = 2, limit: int = INFLATE_LIMIT
 
 
 def codec_name(codec: int) -> str:
-    """The codec as output shows it; unknown ones by number."""
+    """Return the codec as output shows it; unknown ones by number."""
     return _NAMES.get(codec) or f"unknown-{codec}"
 
 
@@ -149,7 +149,7 @@ def _unlz4(data: Buffer, magic: int, limit: int) -> bytes:
 
 
 def _with_header_checksum(frame: bytes) -> bytes:
-    """The frame with the checksum of its descriptor as the standard wants it."""
+    """Return the frame with the checksum of its descriptor as the standard wants it."""
     flags = frame[4]
     end = 6 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY else 0)
     return frame[:end] + bytes([_xxh32(frame[4:end]) >> 8 & 0xFF]) + frame[end + 1 :]

@@ -57,7 +57,7 @@ class LogFile:
         return bool(self.meaning.leftover)
 
     def open(self) -> ByteSource:
-        """The bytes of the file; opened when first read."""
+        """Return the bytes of the file; opened when first read."""
         return self.tree.open(self.name)
 
 
@@ -132,7 +132,7 @@ class Partition:
         return sorted((f for f in self.files if f.kind is kind and not f.is_leftover), key=lambda f: f.base)
 
     def one(self, kind: FileKind) -> LogFile | None:
-        """The one file of a kind, such as ``leader-epoch-checkpoint``; None where it is not there."""
+        """Return the one file of a kind, such as ``leader-epoch-checkpoint``; None where it is not there."""
         return next(iter(self.of_kind(kind)), None)
 
     @property
@@ -163,7 +163,7 @@ class LogDirectory:
         return self.tree.root
 
     def one(self, kind: FileKind) -> LogFile | None:
-        """The one file of a kind directly in the directory; None where it is not there."""
+        """Return the one file of a kind directly in the directory; None where it is not there."""
         return next((f for f in self.files if f.kind is kind and not f.is_leftover), None)
 
     @property
@@ -187,7 +187,7 @@ class LogDirectory:
         return path is not None and self.one(FileKind.LOCK) is not None and is_locked(path)
 
     def partition(self, topic: str, number: int) -> Partition | None:
-        """The plain partition of a topic and number."""
+        """Return the plain partition of a topic and number."""
         return next((p for p in self.partitions if p.is_plain and (p.topic, p.partition) == (topic, number)), None)
 
     def topics(self) -> list[str]:
@@ -202,7 +202,7 @@ class LogDirectory:
 
 
 def read_directory(tree: Tree) -> LogDirectory:
-    """What lies in a log directory.
+    """Return what lies in a log directory.
 
     Raises:
         OSError: the directory itself cannot be listed; of a partition that cannot, only the name is known.
@@ -222,7 +222,7 @@ def read_directory(tree: Tree) -> LogDirectory:
 
 
 def read_partition(tree: Tree, directory: str, name: PartitionName | None = None) -> Partition:
-    """The segments and files of one directory, whatever it is called.
+    """Return the segments and files of one directory, whatever it is called.
 
     Args:
         directory: its path in the tree; "" for the tree's root.

@@ -32,7 +32,7 @@ _NAMED = frozenset(kind for kind in FileKind if kind is not FileKind.OTHER)
 
 
 def open_at(place: Place) -> Store | LoneFile | None:
-    """The log directory at a path or around it, or the lone file; None where nothing is of Kafka.
+    """Return the log directory at a path or around it, or the lone file; None where nothing is of Kafka.
 
     Raises:
         NotAStore: the user says it is of Kafka, and it is not.
@@ -54,7 +54,7 @@ def open_at(place: Place) -> Store | LoneFile | None:
 
 
 def open_together(places: Sequence[Place]) -> Store | None:
-    """The log directories of one broker; None where one of the places is none."""
+    """Return the log directories of one broker; None where one of the places is none."""
     found = [_directory_at(place) if place.is_directory else None for place in places]
     stores = [store for store in found if store is not None and not store.selection]
     if not stores or len(stores) < len(places):
@@ -65,7 +65,7 @@ def open_together(places: Sequence[Place]) -> Store | None:
 
 
 def _settings(place: Place) -> dict[str, str]:
-    """Settings of a server.properties by name; empty where none was given.
+    """Return settings of a server.properties by name; empty where none was given.
 
     Raises:
         OSError: the file cannot be read.
@@ -103,7 +103,7 @@ def _file_at(place: Place) -> KafkaStore | KafkaFile | None:
 
 
 def _around(path: str, inside: str) -> KafkaStore:
-    """The log directory around a partition's directory, or just that directory where it is none's."""
+    """Return the log directory around a partition's directory, or just that directory where it is none's."""
     parent, name = _split(path)
     parsed = partition_of(name)
     if parsed is None:
@@ -117,7 +117,7 @@ def _around(path: str, inside: str) -> KafkaStore:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """A path's directory and its last name; in the user's own words where they say both."""
+    """Return a path's directory and its last name; in the user's own words where they say both."""
     typed = path.rstrip("/")
     parent, slash, name = typed.rpartition("/")
     if is_url(path) or (slash and name not in {"", ".", ".."}):

@@ -75,7 +75,7 @@ class NameMeaning:
 
 @lru_cache(maxsize=4096)
 def meaning_of(name: str) -> NameMeaning:
-    """The meaning of a file's name, without its directory; never fails."""
+    """Return the meaning of a file's name, without its directory; never fails."""
     leftover = next((end for end in LEFTOVERS if name.endswith(end)), "")
     plain = name.removesuffix(leftover)
     if plain == BOOTSTRAP:
@@ -117,7 +117,7 @@ class PartitionName:
 
 
 def partition_of(name: str) -> PartitionName | None:
-    """What the name of a partition directory says; None where it is no such name.
+    """Return what the name of a partition directory says; None where it is no such name.
 
     The partition stands after the last ``-``, for topics may hold such: ``a-b-0`` is partition 0 of ``a-b``,
     ``x-delete-0`` one of ``x-delete``.

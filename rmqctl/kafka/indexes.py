@@ -52,7 +52,7 @@ class Index:
         return self.count
 
     def __getitem__(self, name: str) -> Ints:
-        """A field of the entries, shape (count,)."""
+        """Return a field of the entries, shape (count,)."""
         return self.slots[name][: self.count].astype(np.int64)
 
 
@@ -86,7 +86,7 @@ class TxnIndex(Index):
 
 
 def read_offset_index(source: ByteSource) -> OffsetIndex:
-    """The entries of a ``.index`` file.
+    """Return the entries of a ``.index`` file.
 
     Raises:
         OSError: the file cannot be read.
@@ -95,7 +95,7 @@ def read_offset_index(source: ByteSource) -> OffsetIndex:
 
 
 def read_time_index(source: ByteSource) -> TimeIndex:
-    """The entries of a ``.timeindex`` file. A first entry of timestamp 0 and offset 0 counts, as it is legal.
+    """Return the entries of a ``.timeindex`` file. A first entry of timestamp 0 and offset 0 counts, as it is legal.
 
     Raises:
         OSError: the file cannot be read.
@@ -104,7 +104,7 @@ def read_time_index(source: ByteSource) -> TimeIndex:
 
 
 def read_txn_index(source: ByteSource) -> TxnIndex:
-    """The entries of a ``.txnindex`` file; zeros count as entries, for this file is never padded.
+    """Return the entries of a ``.txnindex`` file; zeros count as entries, for this file is never padded.
 
     Raises:
         OSError: the file cannot be read.
@@ -156,13 +156,13 @@ class ProducerSnapshot:
         return bool(self.head) and crc32c(self.data[CRC_FROM:]) == self.head["crc"]
 
     def rows(self) -> list[dict[str, int]]:
-        """The producers as mappings, in the order stored."""
+        """Return the producers as mappings, in the order stored."""
         names = self.entries.dtype.names or ()
         return [dict(zip(names, row, strict=True)) for row in self.entries.tolist()]
 
 
 def read_producer_snapshot(source: ByteSource) -> ProducerSnapshot:
-    """The producer state in a ``.snapshot`` file.
+    """Return the producer state in a ``.snapshot`` file.
 
     Raises:
         OSError: the file cannot be read.

@@ -232,7 +232,7 @@ LEAST_ZEROS = 18
 
 
 def kind_of_gap(gap: Gap, *, is_last: bool, growing: bool) -> FindingKind:
-    """What a gap of the scan is called.
+    """Return what a gap of the scan is called.
 
     Args:
         is_last: it lies in the last segment of a log.

@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
 
 def read_message(data: Buffer, position: int, end: int) -> Message:
-    """The message that starts at ``position`` and may use bytes up to ``end``.
+    """Return the message that starts at ``position`` and may use bytes up to ``end``.
 
     Raises:
         DecodeError: it is no message of magic 0 or 1, or its sizes do not fit it.
@@ -76,7 +76,7 @@ def read_message(data: Buffer, position: int, end: int) -> Message:
 
 
 def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> tuple[Buffer, list[Message]]:
-    """The inner messages of a wrapper, offsets absolute and timestamps as readers see them, and their bytes.
+    """Return the inner messages of a wrapper, offsets absolute and timestamps as readers see them, and their bytes.
 
     Raises:
         DecodeError: the value is null or does not inflate, holds no message, or one that is compressed itself.
@@ -102,7 +102,7 @@ def unwrap(data: Buffer, wrapper: Message, limit: int = INFLATE_LIMIT) -> tuple[
 
 
 def _framed(data: Buffer) -> Iterator[Message]:
-    """The messages of a set; a partial one at the end is dropped, as readers do."""
+    """Yield the messages of a set; a partial one at the end is dropped, as readers do."""
     at = 0
     while at + FRAME_HEAD < len(data):
         size = FRAME_HEAD + _INT.unpack_from(data, at + 8)[0]
@@ -118,7 +118,7 @@ def _framed(data: Buffer) -> Iterator[Message]:
 
 
 def _base_offset(wrapper: Message, last: int) -> int:
-    """What to add to inner offsets, by the magic of the wrapper."""
+    """Return what to add to inner offsets, by the magic of the wrapper."""
     if wrapper.magic == 0 or wrapper.offset == 0:  # some librdkafka left the wrapper's offset 0
         return 0
     if wrapper.offset < last:

@@ -72,11 +72,11 @@ class Records:
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.header_count)])
 
     def key(self, index: int) -> bytes | None:
-        """The key of one record."""
+        """Return the key of one record."""
         return self.cut(self.key_at[index], self.key_size[index])
 
     def value(self, index: int) -> bytes | None:
-        """The value of one record."""
+        """Return the value of one record."""
         return self.cut(self.value_at[index], self.value_size[index])
 
     def headers_of(self, index: int) -> list[tuple[bytes, bytes | None]]:
@@ -98,12 +98,12 @@ class Records:
         return Records(self.block, self.data, **columns, header_count=count, headers=headers, failures=self.failures)
 
     def column(self, name: str) -> Ints:
-        """A column of the records' batches, one value a record."""
+        """Return a column of the records' batches, one value a record."""
         return self.block[name][self.batch]
 
 
 def records_of(block: Block, limit: int = INFLATE_LIMIT) -> Iterator[Records]:
-    """The records of all batches of a block, in groups bounded in bytes and records.
+    """Yield the records of all batches of a block, in groups bounded in bytes and records.
 
     Control records and batches whose CRC is wrong are decoded too; filter the block to leave them out.
 
@@ -266,12 +266,12 @@ class _Singles:
 
 
 def _wrapped(value: int) -> int:
-    """A sum as 64 bits hold it; only damage goes over."""
+    """Return a sum as 64 bits hold it; only damage goes over."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _merged(parts: list[Records]) -> Records:
-    """Records of several parts in the order of their batches, over joined bytes."""
+    """Return records of several parts in the order of their batches, over joined bytes."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -321,7 +321,7 @@ def _record_bounds(data: Bytes8, start: Ints, end: Ints, count: Ints) -> tuple[I
 def _checked(
     numbers: Varints, starts: Ints, first: Ints, end: Ints, count: Ints, start: Ints
 ) -> tuple[Ints, Ints, Ints, Flags]:
-    """What :func:`_record_bounds` gives, once each record is seen to end where the next one starts."""
+    """Return what :func:`_record_bounds` gives, once each record is seen to end where the next one starts."""
     batch = np.repeat(np.arange(len(count)), count)
     ends = np.empty(len(starts), np.int64)
     ends[:-1] = starts[1:]
@@ -338,7 +338,9 @@ def _checked(
 
 
 def _walk(data: Bytes8, at: int, limit: int, starts: Ints, place: int, count: int) -> None:
-    """The starts of the records of one batch, record by record, where too few batches are left to go in lockstep."""
+    """Find the starts of the records of one batch, record by record, where too few batches are left to go in
+    lockstep.
+    """
     view = memoryview(data)  # type: ignore[arg-type]
     found = []
     for _ in range(count):
@@ -414,7 +416,7 @@ class _Reader:
         self.wrong = np.zeros(len(at), np.bool_)
 
     def number(self, most: int) -> Ints:
-        """A zig-zag number of at most ``most`` bytes; what takes more is left to the reference."""
+        """Return a zig-zag number of at most ``most`` bytes; what takes more is left to the reference."""
         value, size = self.numbers.read(self.at)
         if size.max(initial=1) > 2 or not size.all():
             self.wrong |= takes_more_than(size, most)
@@ -422,7 +424,7 @@ class _Reader:
         return value
 
     def piece(self) -> tuple[Ints, Ints]:
-        """A size and that many bytes: where they begin, and their size, -1 for null."""
+        """Return a size and that many bytes: where they begin, and their size, -1 for null."""
         size = self.number(4)
         begin = self.at
         self._move(begin + np.maximum(size, 0))
@@ -436,7 +438,7 @@ class _Reader:
         self.at = to
 
     def part(self, rows: Ints) -> _Reader:
-        """The same place in some of the records."""
+        """Return the same place in some of the records."""
         return _Reader(self.numbers, self.at[rows], self.end[rows])
 
 

@@ -41,7 +41,7 @@ class Places(NamedTuple):
 
 
 def records_of(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Record]:
-    """The records of one whole batch of any magic, in order.
+    """Yield the records of one whole batch of any magic, in order.
 
     Raises:
         DecodeError: after the records that could be read, what stopped it.
@@ -79,14 +79,14 @@ def _cut(data: Buffer, at: int, size: int) -> bytes | None:
 
 
 def sequence_of(base: int, delta: int) -> int:
-    """The sequence number ``delta`` records after ``base``; they wrap from ``INT_MAX`` to 0."""
+    """Return the sequence number ``delta`` records after ``base``; they wrap from ``INT_MAX`` to 0."""
     if base < 0:
         return -1
     return base + delta if base + delta <= INT_MAX else base + delta - INT_MAX - 1
 
 
 def places(data: bytes, at: int, end: int, count: int) -> Iterator[Places]:
-    """The records that lie in ``data[at:end]``, which must be exactly ``count``.
+    """Yield the records that lie in ``data[at:end]``, which must be exactly ``count``.
 
     Raises:
         DecodeError: after the records that could be read, what stopped it.
@@ -135,7 +135,7 @@ def _after(at: int, size: int, end: int, field: str) -> int:
 
 
 def varint(data: bytes, at: int, end: int, most: int = 5) -> tuple[int, int]:
-    """A zig-zag number of at most ``most`` bytes, and where the byte after it stands.
+    """Return a zig-zag number of at most ``most`` bytes, and where the byte after it stands.
 
     Raises:
         DecodeError: it is longer, or the data ends in it.

@@ -45,17 +45,17 @@ class Evidence(NamedTuple):
     highest: str = ""
 
     def row(self) -> dict[str, str | None]:
-        """The fact as a row."""
+        """Return the fact as a row."""
         return {"fact": self.fact, "lowest": self.lowest or None, "highest": self.highest or None}
 
 
 def metadata_version_name(level: int) -> str:
-    """The name of a level of ``metadata.version``; the number where it is later than all known."""
+    """Return the name of a level of ``metadata.version``; the number where it is later than all known."""
     return METADATA_VERSIONS[level] if 0 < level < len(METADATA_VERSIONS) else str(level)
 
 
 def evidence(directory: LogDirectory, features: dict[str, int] | None, marker: bytes | None) -> Iterator[Evidence]:
-    """What a directory says about the release that wrote it last.
+    """Yield what a directory says about the release that wrote it last.
 
     Args:
         features: of the metadata image; None where there is none.
@@ -82,7 +82,7 @@ def evidence(directory: LogDirectory, features: dict[str, int] | None, marker: b
 
 
 def release_range(found: list[Evidence]) -> list[str]:
-    """The earliest and the latest release that fit all facts."""
+    """Return the earliest and the latest release that fit all facts."""
     lowest = max((e.lowest for e in found if e.lowest), key=_number, default="0.8.0")
     highest = min((e.highest for e in found if e.highest), key=_number, default=NEWEST)
     return [lowest, highest] if _number(lowest) <= _number(highest) else [lowest, lowest]

@@ -40,19 +40,19 @@ def shown_text(data: bytes) -> Text:
 
 
 def redacted(data: bytes) -> str:
-    """The first digits of a hash: equal values stay equal, the value itself is gone."""
+    """Return the first digits of a hash: equal values stay equal, the value itself is gone."""
     import hashlib
 
     return f"sha256:{hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]}"
 
 
 def text(data: bytes | None, show: Shown = shown_text) -> Text | None:
-    """The same for what may be null."""
+    """Return the same for what may be null."""
     return None if data is None else show(data)
 
 
 def control_name(key: bytes | None) -> str:
-    """What a control record is, by its key."""
+    """Return what a control record is, by its key."""
     number = int.from_bytes(key[2:4], "big", signed=True) if key and len(key) >= 4 else -1
     return _MARKERS.get(number) or CONTROL_NAMES.get(number) or f"UNKNOWN_{number}"
 
@@ -65,7 +65,7 @@ def place_of(partition: Partition | None) -> tuple[str | None, int | None]:
 
 
 def batch_rows(block: Block, partition: Partition | None) -> list[Row]:
-    """A row for each batch of a block, in order."""
+    """Return a row for each batch of a block, in order."""
     topic, number = place_of(partition)
     attributes = block["attributes"]
     horizon = (attributes & int(Attributes.DELETE_HORIZON)) != 0
@@ -116,12 +116,12 @@ def _leave_out_what_messages_lack(row: Row) -> None:
 
 
 def record_row(records: Records, index: int, partition: Partition | None, show: Shown = shown_text) -> Row:
-    """The row of one record; see :func:`record_rows`."""
+    """Return the row of one record; see :func:`record_rows`."""
     return record_rows(records.take(np.array([index])), partition, show)[0]
 
 
 def record_rows(records: Records, partition: Partition | None, show: Shown = shown_text) -> list[Row]:
-    """The rows of records, in order.
+    """Return the rows of records, in order.
 
     Args:
         partition: where they lie.
@@ -203,7 +203,7 @@ def has_decoder(topic: str | None) -> bool:
 
 
 def decoded_row(topic: str | None, key: bytes | None, value: bytes | None, *, is_control: bool) -> Row | None:
-    """A record of an internal topic or a control record taken apart; None for others."""
+    """Return a record of an internal topic or a control record taken apart; None for others."""
     if is_control:
         number = int.from_bytes(key[2:4], "big", signed=True) if key and len(key) >= 4 else -1
         found = decode_control(number, value)

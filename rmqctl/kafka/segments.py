@@ -103,7 +103,7 @@ class _Scan:
         return start
 
     def _first_batch(self, begin: int, end: int) -> int | None:
-        """The first batch in a range that proves itself, as after damage."""
+        """Return the first batch in a range that proves itself, as after damage."""
         chain = Chain(self.size, self.extent.base)
         chain.gap = Gap(begin, begin, GapKind.SIZE, "")
         position, need = begin, _FIRST_LOOK  # a batch is mostly near, and searching is dear
@@ -116,7 +116,7 @@ class _Scan:
         return None
 
     def _read(self, position: int, need: int) -> Bytes8:
-        """A window of up to ``need`` bytes in the buffer that all windows share."""
+        """Return a window of up to ``need`` bytes in the buffer that all windows share."""
         need = min(need, self.size - position)
         if len(self._buffer) < need + SLACK:
             self._buffer = bytearray(need + SLACK)
@@ -144,7 +144,7 @@ class _Scan:
             self._last_data = position + used
 
     def _next_data(self, position: int) -> int:
-        """The first byte from ``position`` that is not zero; the end of the file if there is none."""
+        """Return the first byte from ``position`` that is not zero; the end of the file if there is none."""
         for start, end in self.source.data_ranges(position, self.size):
             while start < end:
                 data = self._read(start, min(self.window, end - start))
@@ -156,7 +156,7 @@ class _Scan:
         return self.size
 
     def _owned(self, found: Found, data: Bytes8, position: int) -> Iterator[Block]:
-        """The batches and gaps that start in this extent, as a block."""
+        """Yield the batches and gaps that start in this extent, as a block."""
         begin, end = self.extent.start, self.stop
         at, size = found.columns()
         crc_ok = np.ones(len(at), np.bool_)
@@ -171,7 +171,7 @@ class _Scan:
             yield block
 
     def _close(self) -> Iterator[Block]:
-        """The gap still open at the end of the file: damage up to the last byte that is not zero, then room."""
+        """Yield the gap still open at the end of the file: damage up to the last byte that is not zero, then room."""
         gap, self.chain.gap = self.chain.gap, None
         if gap is None or not self.extent.start <= gap.position < self.stop:
             return

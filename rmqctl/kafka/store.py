@@ -323,7 +323,7 @@ class KafkaStore(Store):
         )
 
     def _processes(self, wanted: int | None) -> int:
-        """Processes that share the logs."""
+        """Return the number of processes that share the logs."""
         return wanted or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
 
     # --- as tables ----------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ class KafkaFile(LoneFile):
 
 
 def _shown(store: KafkaStore) -> str:
-    """A place as the user named it: a root, and what is inside."""
+    """Return a place as the user named it: a root, and what is inside."""
     return f"{store.root}/{store.selection}" if store.selection else store.root
 
 

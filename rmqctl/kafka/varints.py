@@ -29,7 +29,7 @@ class Varints:
         self.words = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
 
     def read(self, at: Ints) -> tuple[Ints, Ints]:
-        """The number at each place, and how many bytes it takes; 0 bytes: more than 8.
+        """Return the number at each place, and how many bytes it takes; 0 bytes: more than 8.
 
         Numbers of one or two bytes, which most are, come out of a table.
         """

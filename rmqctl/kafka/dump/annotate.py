@@ -38,7 +38,7 @@ _RECORD_FIELDS = ("timestamp_delta", "offset_delta")
 
 
 def annotate(file: LogFile, start: int = 0, stop: int | None = None) -> Iterator[Annotation]:
-    """The fields of a file in order; together they cover it exactly. Nothing raises on bytes.
+    """Yield the fields of a file in order; together they cover it exactly. Nothing raises on bytes.
 
     Args:
         start, stop: show only what overlaps these bytes.
@@ -54,7 +54,7 @@ def annotate(file: LogFile, start: int = 0, stop: int | None = None) -> Iterator
 
 
 def annotate_bytes(source: ByteSource, file: LogFile, start: int, stop: int) -> Iterator[Annotation]:
-    """The same for bytes that a file has, or would have."""
+    """Yield the same for bytes that a file has, or would have."""
     end = min(stop, source.size())
     for note in _of_kind(file, source):
         if note.offset >= end:
@@ -142,7 +142,7 @@ class _Notes:
         return Annotation(self.file, self.offset + at, size, path, raw, value, meaning, wrong, self.group)
 
     def bytes(self, name: str, at: int, end: int, meaning: str = "") -> Annotation:
-        """A field of any length: text where it is such."""
+        """Return a field of any length: text where it is such."""
         data = self.raw[at : min(end, at + RAW_LIMIT)]
         try:
             shown: Value = data.decode()
@@ -179,7 +179,7 @@ def _meaning(name: str, value: int) -> str:
 
 
 def _records(notes: _Notes, count: int) -> Iterator[Annotation]:
-    """The fields of uncompressed records, up to the first that does not add up."""
+    """Yield the fields of uncompressed records, up to the first that does not add up."""
     raw, at = notes.raw, HEADER_SIZE
     for number in range(count):
         found: list[Annotation] = []
@@ -288,7 +288,7 @@ def _producers(name: str, source: ByteSource) -> Iterator[Annotation]:
 
 
 def _lines(name: str, source: ByteSource) -> Iterator[Annotation]:
-    """A text file line by line; what is no text is shown as bytes."""
+    """Yield a text file line by line; what is no text is shown as bytes."""
     at, size = 0, source.size()
     while at < size:
         data = source.read_at(at, _PIECE)

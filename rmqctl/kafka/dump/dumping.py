@@ -102,7 +102,7 @@ def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
 
 
 def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:
-    """What a consumer sees of each partition, found out when it is first asked for."""
+    """Return what a consumer sees of each partition, found out when it is first asked for."""
     from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
     from rmqctl.kafka.state.reading import view_of
 
@@ -148,7 +148,7 @@ def _as_typed(logs: LogDirectories, file: LogFile) -> str:
 
 
 def wanted_files(logs: LogDirectories, wanted: Wanted) -> Iterator[tuple[Partition | None, LogFile]]:
-    """The files to show, in order: the one that was pointed at, or the segments of the chosen partitions."""
+    """Yield the files to show, in order: the one that was pointed at, or the segments of the chosen partitions."""
     if logs.selected_file is not None:
         yield logs.selected_file
         return
@@ -181,7 +181,7 @@ class _Run:
         self._finish()
 
     def following(self) -> Iterator[Row | None]:
-        """What is there and what comes, without end."""
+        """Yield what is there and what comes, without end."""
         from rmqctl.kafka.dump.follow import Follow
 
         wanted = self.segments.wanted
@@ -198,7 +198,9 @@ class _Run:
                     return
 
     def lines(self) -> Iterator[Piece]:
-        """The rows as JSON lines, many in a piece; without a limit, records are not made into objects on the way."""
+        """Yield the rows as JSON lines, many in a piece; without a limit, records are not made into objects on
+        the way.
+        """
         if self.filters.limit is not None:
             yield from (orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self.rows())
             return
@@ -257,7 +259,7 @@ class _Run:
         return filter(self.segments.wanted.includes_row, file_rows(file))
 
     def _unreadable(self, file: LogFile, error: OSError) -> Finding:
-        """A file among many that cannot be read, as a finding.
+        """Return a file among many that cannot be read, as a finding.
 
         Raises:
             OSError: it is the one that was asked for.
@@ -267,7 +269,7 @@ class _Run:
         return Finding(kinds.FILE_UNREADABLE, file.name, 0, 0, f"cannot be read: {error.strerror or error}")
 
     def _limited(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The rows up to the limit, which counts records where they are shown, else everything but findings."""
+        """Yield the rows up to the limit, which counts records where they are shown, else everything but findings."""
         left = self.filters.limit
         counted = "record" if self.segments.with_records else "batch"
         for row in rows:

@@ -39,7 +39,7 @@ _SIZES = {
 
 
 def file_rows(file: LogFile) -> Iterator[Row]:
-    """The rows of a file that is no segment.
+    """Yield the rows of a file that is no segment.
 
     Raises:
         NotAStore: nothing is known about such a file.

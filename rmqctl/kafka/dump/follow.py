@@ -71,7 +71,7 @@ class Follow:
 
 
 def _whole(block: Block, size: int) -> Block:
-    """A block without what may still be written: a bad batch at the very end, and a gap that no batch ends."""
+    """Return a block without what may still be written: a bad batch at the very end, and a gap that no batch ends."""
     found = block
     if len(block) and not block.crc_ok[-1] and block.position[-1] + block.size[-1] >= size:
         found = block.take(slice(0, -1))

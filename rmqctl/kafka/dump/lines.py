@@ -58,7 +58,7 @@ class SegmentLines:
         self.shown = self.damage = 0
 
     def pieces(self, part: Part) -> Iterator[Piece]:
-        """The lines of a part."""
+        """Yield the lines of a part."""
         self.damage += sum(finding.level is not Severity.NOTE for finding in part.findings)
         count = sum(map(len, part.groups)) if self.segments.with_records else len(part.block)
         self.shown += count
@@ -102,7 +102,7 @@ class SegmentLines:
         )
 
     def _lines_and_ends(self, part: Part, records: Records) -> tuple[memoryview, Ints]:
-        """The lines of records end to end, and where each begins and ends."""
+        """Return the lines of records end to end, and where each begins and ends."""
         if self._are_plain(part, records):
             lines = _record_lines(part, records)
             return memoryview(_bytes_of(lines)), _offsets_of(lines)
@@ -129,7 +129,7 @@ class SharedLines:
     _split_size: int = SPLIT_SIZE
 
     def pieces(self) -> Iterator[Piece]:
-        """The lines in the order of the files; a piece is valid until the next is asked for."""
+        """Yield the lines in the order of the files; a piece is valid until the next is asked for."""
         given: deque[_Range] = deque()
         self._split_size = SPLIT_SIZE
         make = partial(_worker, replace(self.segments, advance=bool), self.files)
@@ -177,7 +177,7 @@ class _Made:
 def _worker(
     segments: SegmentDump, files: Sequence[tuple[Partition | None, LogFile]]
 ) -> Callable[[_Range], _Made | OSError | None]:
-    """What makes the lines of a range in a process of its own; None where they are too many to be sent."""
+    """Return what makes the lines of a range in a process of its own; None where they are too many to be sent."""
 
     def work(of: _Range) -> _Made | OSError | None:
         number, start, stop = of
@@ -211,7 +211,7 @@ def _chunks(groups: list[Records]) -> Iterator[Records]:
 
 
 def _before(records: Records, batches: pa.BinaryArray, starts: Ints) -> pa.BinaryArray:
-    """What stands before the line of each record: that of its batch, if it is the first of it, or nothing."""
+    """Return what stands before the line of each record: that of its batch, if it is the first of it, or nothing."""
     if len(starts) == len(records):
         return batches
     index = np.full(len(records), len(batches))
@@ -234,7 +234,7 @@ def _record_lines(part: Part, records: Records, before: Cell = b"") -> pa.Binary
 
 
 def _batch_lines(part: Part) -> pa.BinaryArray:
-    """The line of each batch."""
+    """Return the line of each batch."""
     block = part.block
     if block.has_legacy or not len(block):
         return pa.array(list(map(_line, batch_rows(block, part.partition))), pa.binary())
@@ -341,7 +341,7 @@ def _quoted(strings: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _escaped(strings: pa.BinaryArray, found: Bytes8, offsets: Ints, at: Ints, kinds: Any) -> pa.BinaryArray:
-    """The strings with a backslash before each byte at these places, which becomes the letter of its kind."""
+    """Return the strings with a backslash before each byte at these places, which becomes the letter of its kind."""
     to = at + np.arange(len(at))
     text = np.empty(len(found) + len(at), np.uint8)
     kept = np.ones(len(text), np.bool_)
@@ -355,7 +355,7 @@ def _escaped(strings: pa.BinaryArray, found: Bytes8, offsets: Ints, at: Ints, ki
 
 
 def _rows_of(at: Ints, offsets: Ints) -> Ints:
-    """The strings in which any of the places lies."""
+    """Return the strings in which any of the places lies."""
     return np.flatnonzero(np.diff(np.searchsorted(at, offsets)))
 
 
@@ -383,7 +383,7 @@ def _offsets_of(lines: Any) -> Ints:
 
 
 def _bytes_of(lines: Any) -> memoryview:
-    """The strings of an array end to end."""
+    """Return the strings of an array end to end."""
     data = lines.buffers()[2]
     if data is None or not len(lines):
         return memoryview(b"")

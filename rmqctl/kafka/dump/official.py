@@ -85,7 +85,7 @@ class Options:
         return self.deep_iteration or self.prints
 
     def decoder_for(self, topic: str | None, *, is_alone: bool) -> str | None:
-        """The option whose decoder reads a file's records: the tool's first, or the one for the topic."""
+        """Return the option whose decoder reads a file's records: the tool's first, or the one for the topic."""
         asked = [option for option in TOPICS if option in self.decoders]
         if is_alone:
             return next(iter(asked), None)
@@ -111,7 +111,7 @@ class OfficialDump:
         self.indexes = IndexDump(self.options, self.release)
 
     def lines(self, partition: Partition | None, file: LogFile, shown: str, *, is_alone: bool) -> Iterator[str]:
-        """The lines of one file.
+        """Yield the lines of one file.
 
         Args:
             shown: the file's name as the user knows it.
@@ -130,7 +130,7 @@ class OfficialDump:
             yield from self.indexes.lines(partition, file, shown)
 
     def end(self) -> list[str]:
-        """What is said after the last file, on stderr."""
+        """Return what is said after the last file, on stderr."""
         self.is_damaged = self.is_damaged or self.indexes.is_damaged
         return [*self.indexes.reports(), *self.reports]
 
@@ -225,7 +225,7 @@ class _LogText:
     # --- records ------------------------------------------------------------------------------------
 
     def _records(self, block: Block) -> dict[int, list[str]]:
-        """The lines of the records of a block, by the row of their batch."""
+        """Return the lines of the records of a block, by the row of their batch."""
         found: dict[int, list[str]] = {}
         modern = np.flatnonzero(~block.is_legacy)
         by_row = {}
@@ -293,7 +293,7 @@ class _LogText:
         return _LONG_RECORDS <= self.release < _LOWER_CODECS
 
     def _long_fields(self, block: Block, row: int) -> str:
-        """What 2.8 repeats of the batch in every record."""
+        """Return what 2.8 repeats of the batch in every record."""
         return (
             f"baseOffset: {block['base_offset'][row]} lastOffset: {block['last_offset'][row]} "
             f"baseSequence: {block['base_sequence'][row]} lastSequence: {block['last_sequence'][row]} "

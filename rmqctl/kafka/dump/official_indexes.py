@@ -37,11 +37,11 @@ class IndexDump:
         self._other: list[str] = []
 
     def reports(self) -> list[str]:
-        """What the tool says at its end."""
+        """Return what the tool says at its end."""
         return [*self._mismatches, *self._times["wrong"], *self._times["order"], *self._times["missing"], *self._other]
 
     def lines(self, partition: Partition | None, file: LogFile, shown: str) -> Iterator[str]:
-        """The lines of one file after its name."""
+        """Return the lines of one file after its name."""
         segment = next((s for s in partition.segments if s.base == file.base), None) if partition else None
         match file.kind:
             case FileKind.OFFSET_INDEX:
@@ -215,7 +215,7 @@ class _Maxima:
 
 
 def _largest(block: Block) -> np.ndarray:
-    """The largest timestamp of the records of each batch, -1 where there is none."""
+    """Return the largest timestamp of the records of each batch, -1 where there is none."""
     found = np.full(len(block), -1, np.int64)
     for records in records_of(block):
         np.maximum.at(found, records.batch, records.timestamp)

@@ -51,7 +51,7 @@ _PARTITION_STATES = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DEL
 
 
 def decoder_of(option: str | None, release: Release) -> Decoder:
-    """The decoder that an option chooses; without one, keys and values are text."""
+    """Return the decoder that an option chooses; without one, keys and values are text."""
     if option == "offsets_decoder":
         return _json_of(CONSUMER_OFFSETS) if release >= JSON_OFFSETS else _old_offsets
     if option == "transaction_log_decoder":
@@ -66,7 +66,7 @@ def decoder_of(option: str | None, release: Release) -> Decoder:
 
 
 def to_json(value: Any) -> str:
-    """Decoded values in one line."""
+    """Return decoded values in one line."""
     return orjson.dumps(plain(value)).decode()
 
 
@@ -80,7 +80,7 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _json_of(topic: str) -> Decoder:
-    """The decoder of records of a coordinator: type and fields of the key, version and fields of the value."""
+    """Return the decoder of records of a coordinator: type and fields of the key, version and fields of the value."""
 
     def decode(offset: int, key: bytes | None, value: bytes | None) -> Texts:
         found = decode_record(topic, key, value)

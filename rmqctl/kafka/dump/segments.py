@@ -59,7 +59,7 @@ class SegmentDump:
     advance: Callable[[int], object] = lambda _: None
 
     def rows(self, partition: Partition | None, file: LogFile) -> Iterator[Row]:
-        """The rows of one file.
+        """Yield the rows of one file.
 
         Raises:
             OSError: it cannot be read.
@@ -68,7 +68,7 @@ class SegmentDump:
             yield from self.rows_of(part)
 
     def rows_of(self, part: Part) -> Iterator[Row]:
-        """The rows of a part: findings, batches and records, by place."""
+        """Yield the rows of a part: findings, batches and records, by place."""
         records = _record_rows(part, self.show)
         findings = iter(part.findings)
         finding = next(findings, None)
@@ -88,7 +88,7 @@ class SegmentDump:
     def parts(
         self, partition: Partition | None, file: LogFile, start: int = 0, stop: int | None = None
     ) -> Iterator[Part]:
-        """What is to be shown of one file, window by window.
+        """Yield what is to be shown of one file, window by window.
 
         Args:
             start, stop: the batches and damage that begin among these bytes; ``stop`` None: to the end.
@@ -110,7 +110,7 @@ class SegmentDump:
         self.advance(max(end - done, 0))
 
     def part(self, partition: Partition | None, block: Block) -> Part:
-        """The chosen batches and records of a block, with its findings."""
+        """Return the chosen batches and records of a block, with its findings."""
         findings = self._chosen([*block_findings(block, partition)])
         keep = self.wanted.batches(block)
         view = self.views(partition) if self.views is not None else None
@@ -157,7 +157,9 @@ class SegmentDump:
 
 
 def _pieces(block: Block) -> Iterator[Block]:
-    """A block as smaller ones, so that what is made of them stays in the processor's cache; each with its gaps."""
+    """Yield a block as smaller ones, so that what is made of them stays in the processor's cache; each with
+    its gaps.
+    """
     if len(block) <= _CHUNK:
         yield block
         return
@@ -176,7 +178,7 @@ def extent_of(file: LogFile) -> Extent:
 
 
 def block_findings(block: Block, partition: Partition | None) -> Iterator[Finding]:
-    """What is wrong with the batches of a block and between them, by place."""
+    """Yield what is wrong with the batches of a block and between them, by place."""
     found = [gap_finding(block.file, gap, partition) for gap in block.gaps]
     found += [wrong_crc(block, row, partition) for row in np.flatnonzero(~block.crc_ok).tolist()]
     found += [unknown_magic(block, row, partition) for row in np.flatnonzero(block.magic > 2).tolist()]
@@ -194,7 +196,7 @@ def gap_finding(file: str, gap: Gap, partition: Partition | None) -> Finding:
 
 
 def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
-    """A batch whose CRC does not match, as a finding."""
+    """Return a batch whose CRC does not match, as a finding."""
     from crc32c import crc32c
     from isal.isal_zlib import crc32
 
@@ -207,7 +209,7 @@ def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
 
 
 def unknown_magic(block: Block, row: int, partition: Partition | None) -> Finding:
-    """A batch of a magic above 2, as a finding."""
+    """Return a batch of a magic above 2, as a finding."""
     topic, number = place_of(partition)
     message = f"magic {int(block.magic[row])}, expected 0, 1 or 2"
     return Finding(
@@ -216,14 +218,14 @@ def unknown_magic(block: Block, row: int, partition: Partition | None) -> Findin
 
 
 def unreadable(block: Block, row: int, why: str, partition: Partition | None) -> Finding:
-    """A batch whose records cannot be read, as a finding."""
+    """Return a batch whose records cannot be read, as a finding."""
     topic, number = place_of(partition)
     at, size = int(block.position[row]), int(block.size[row])
     return Finding(kinds.RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
 
 
 def _record_rows(part: Part, show: Shown) -> dict[int, list[Row]]:
-    """The rows of the records by the row of their batch."""
+    """Return the rows of the records by the row of their batch."""
     found: dict[int, list[Row]] = {}
     for records in filter(len, part.groups):
         rows = record_rows(records, part.partition, show)

@@ -189,7 +189,7 @@ class _Cleaning:
             source.close()
 
     def _aborted(self) -> list[tuple[int, EndedTransaction]]:
-        """The aborted transactions of the log, as a heap by first offset."""
+        """Return the aborted transactions of the log, as a heap by first offset."""
         found = []
         for base in [*(segment.base for segment in self.log.closed), self.log.active.base]:
             path = self.log.place.directory / name_of(base, TXN_INDEX)
@@ -209,7 +209,7 @@ class _Cleaning:
         return found
 
     def _map_keys(self, segments: list[ClosedSegment]) -> None:
-        """The last offset of each key in what is dirty, records of aborted transactions left out."""
+        """Note the last offset of each key in what is dirty, records of aborted transactions left out."""
         transactions = _Transactions(self._aborted())
         bases = [*(segment.base for segment in segments[1:]), self.end]
         for segment, next_base in zip(segments, bases, strict=True):
@@ -242,7 +242,7 @@ class _Cleaning:
     # --- what stays -----------------------------------------------------------------------------------
 
     def _kept(self, batch: _Batch, transactions: _Transactions) -> bytes | None:
-        """What is left of a batch; None for nothing."""
+        """Return what is left of a batch; None for nothing."""
         is_control = batch.flag(Attributes.CONTROL)
         can_go = transactions.can_go(batch)
         drops_all = can_go
@@ -327,7 +327,7 @@ class _Cleaning:
         return closed
 
     def _chunks(self, segment: ClosedSegment, transactions: _Transactions) -> Iterator[list[tuple[_Batch, bytes]]]:
-        """What is left of the batches of a segment, as much together as was read together."""
+        """Yield what is left of the batches of a segment, as much together as was read together."""
         found, read = list[tuple[_Batch, bytes]](), 0
         for batch in self._batches(segment):
             if read and read + len(batch.data) > _CHUNK:

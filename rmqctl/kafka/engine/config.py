@@ -21,7 +21,7 @@ Clock = Callable[[], int]
 
 
 def now_ms() -> int:
-    """The time, epoch ms."""
+    """Return the time, epoch ms."""
     return time.time_ns() // 1_000_000
 
 
@@ -74,7 +74,7 @@ class LogConfig:
         return min(self.max_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
 
     def with_settings(self, topic: Mapping[str, str], broker: Mapping[str, str] | None = None) -> LogConfig:
-        """The same with settings of a topic, and of the broker for what the topic does not say."""
+        """Return the same with settings of a topic, and of the broker for what the topic does not say."""
         found: dict[str, int] = {}
         for name, (names, of_broker) in _SETTINGS.items():
             given = [topic[n] for n in names if n in topic] + [
@@ -133,7 +133,8 @@ class EngineConfig:
         return self.release or Release.parse(NEWEST)
 
     def check(self) -> None:
-        """
+        """Hold the settings to the release.
+
         Raises:
             Refused: the release has no batches of magic 2.
         """

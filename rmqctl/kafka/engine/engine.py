@@ -256,7 +256,7 @@ class KafkaEngine:
                 self.logs[topic, number] = self._opened((topic, number))
 
     def _new_id(self, what: str) -> str:
-        """An id that nothing here has; with a seed the same for the same thing."""
+        """Return an id that nothing here has; with a seed the same for the same thing."""
         seed = self.config.seed
         draw = random.SystemRandom() if seed is None else random.Random(f"{seed} {what}")  # noqa: S311 - no secret
         taken = set(self._ids.values())
@@ -266,7 +266,7 @@ class KafkaEngine:
                 return text
 
     def replicas(self) -> Replicas:
-        """The directory as it lies on the disk now, for those who read it."""
+        """Return the directory as it lies on the disk now, for those who read it."""
         return _replicas(self.root)
 
     def log(self, topic: str, partition: int) -> WritableLog:
@@ -445,7 +445,7 @@ class KafkaEngine:
             self._abandon()
 
     def new_producer_id(self) -> int:
-        """An id that no producer here has, and that no broker will give to another."""
+        """Return an id that no producer here has, and that no broker will give to another."""
         with self._lock:
             known = 0 if self._metadata is None else self._metadata.cluster.first_producer_id
             self._producer_ids = max(self._next_producer_id(), known, self._producer_ids + 1)
@@ -511,7 +511,7 @@ def _others_than_here(replicas: Replicas) -> str:
 
 
 def _needed(plan: Plan) -> Plan:
-    """A recovery after an orderly stop, less what needs no way back.
+    """Return a recovery after an orderly stop, less what needs no way back.
 
     That is the indexes of the metadata log, which brokers make again at every start, and snapshots of producers that
     belong to no segment, which :class:`WritableLog` deletes.
@@ -532,7 +532,8 @@ def _first_base(log: WritableLog) -> int:
 
 
 def check_topic(topic: str) -> None:
-    """
+    """Hold the name of a topic to what brokers take.
+
     Raises:
         Refused: brokers know no topic of this name.
     """

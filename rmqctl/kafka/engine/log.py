@@ -121,7 +121,7 @@ class AppendResult:
     is_duplicate: bool = False
 
     def row(self) -> dict[str, Any]:
-        """The result as a row of `produce`."""
+        """Return the result as a row of `produce`."""
         return {
             "topic": self.topic, "partition": self.partition, "base_offset": self.base_offset,
             "last_offset": self.last_offset, "size": self.size, "status": "PUT_OK",
@@ -555,6 +555,6 @@ def _heads(data: bytes) -> Iterator[tuple[int, ...]]:
 
 
 def _end_of(found: Partition) -> int:
-    """The offset after the last record of a log, as a broker finds it."""
+    """Return the offset after the last record of a log, as a broker finds it."""
     view = PartitionFiles(found)
     return BrokerSegment(view, found.logs[-1].base, 0).next_offset()

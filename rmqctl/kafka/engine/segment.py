@@ -50,7 +50,7 @@ class ClosedSegment:
 
 
 def name_of(base: int, ending: str) -> str:
-    """The name of a file of a segment."""
+    """Return the name of a file of a segment."""
     return f"{base:020d}{ending}"
 
 
@@ -123,7 +123,7 @@ class ActiveSegment:
         self._log = -1
 
     def path(self, ending: str) -> Path:
-        """The path of one of its files."""
+        """Return the path of one of its files."""
         return self.directory / f"{name_of(self.base, ending)}{self.suffix}"
 
     @classmethod
@@ -268,7 +268,7 @@ class ActiveSegment:
             self._log = -1
 
     def as_closed(self) -> ClosedSegment:
-        """What is known of it."""
+        """Return what is known of it."""
         return ClosedSegment(self.base, self.size, self.largest[0], (self._offsets.count * 8, self._times.count * 12))
 
     def abandon(self) -> None:

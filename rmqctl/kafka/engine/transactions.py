@@ -140,7 +140,7 @@ class Coordinator:
     # --- the log of the coordinator -------------------------------------------------------------------
 
     def _log_epoch(self, name: str) -> int:
-        """The epoch of the coordinator: that of the leader of its partition."""
+        """Return the epoch of the coordinator: that of the leader of its partition."""
         return self.engine.log(TRANSACTION_STATE, partition_of_name(name, self._partitions)).place.leader_epoch
 
     def _note(self, transaction: Transactional, status: TransactionStatus) -> None:

@@ -105,7 +105,7 @@ def _records_of_batch(template: Template, options: ProduceOptions, number: int, 
 
 
 def _same_width(template: Template, number: int) -> int:
-    """The first number after one that is written with more digits, where that matters."""
+    """Return the first number after one that is written with more digits, where that matters."""
     texts = [template.key, template.text, *(text for header in template.headers for text in header)]
     if any(_PLACE in text for text in texts if text):
         return int(10 ** len(str(number)))
@@ -143,7 +143,7 @@ class _Matrix:
         self._base_time = records[0].timestamp
 
     def rows(self) -> Bytes:
-        """The batches, shape (count, bytes of a batch); base offsets and epochs are not set yet."""
+        """Return the batches, shape (count, bytes of a batch); base offsets and epochs are not set yet."""
         found = np.empty((self.count, len(self._model)), np.uint8)
         found[:] = np.frombuffer(self._model, np.uint8)
         payload = self._model[HEADER_SIZE:]

@@ -61,17 +61,17 @@ class KafkaTarget(Target):
         return found
 
     def batch(self, *, with_records: bool = False) -> Place:
-        """The batch that is meant; by choice one inside the logs, not at their ends."""
+        """Return the batch that is meant; by choice one inside the logs, not at their ends."""
         found = [b for b in self._batches if b.size > HEADER_SIZE] if with_records else self._batches
         return self.chosen(found, "batch", inner=True)
 
     def last_batch(self) -> Place:
-        """The last batch of a partition."""
+        """Return the last batch of a partition."""
         last = {batch.file.parent: batch for batch in self._batches}
         return self.chosen(list(last.values()), "partition with batches")
 
     def file(self, kind: FileKind, *, filled: bool = False, closed: bool = False) -> Path:
-        """A file of a kind.
+        """Return a file of a kind.
 
         Args:
             filled: one with bytes.

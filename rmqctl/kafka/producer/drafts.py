@@ -66,7 +66,7 @@ class Template:
         return Draft(key, self.value_of(number), headers, self.time_of(number))
 
     def time_of(self, number: int) -> int | None:
-        """The timestamp of record ``number``, None for that of the clock."""
+        """Return the timestamp of record ``number``, None for that of the clock."""
         return None if self.start is None else self.start + number * self.step
 
     @property
@@ -77,7 +77,7 @@ class Template:
         return "record {n}" if self.value is None else self.value
 
     def value_of(self, number: int) -> bytes | None:
-        """The value of record ``number``."""
+        """Return the value of record ``number``."""
         text = self.text
         if text is not None:
             return _bytes(text, number)
@@ -116,7 +116,7 @@ def counted(template: Template, count: int) -> Iterator[Draft]:
 
 
 def from_lines(template: Template, lines: Iterable[bytes], name: str) -> Iterator[Draft]:
-    """A record a line, with the template's key, headers and times.
+    """Yield a record a line, with the template's key, headers and times.
 
     Args:
         name: what to call the lines in refusals.
@@ -142,7 +142,8 @@ _PARTIAL = {
 
 
 def from_jsonl(lines: Iterable[bytes], name: str, *, needs_topic: bool = True) -> Iterator[Draft]:
-    """A record an object that ``dump --records -o jsonl`` prints; batches, control records and findings are left out.
+    """Yield a record an object that ``dump --records -o jsonl`` prints; batches, control records and findings are left
+    out.
 
     Args:
         name: what to call the lines in refusals.

@@ -69,7 +69,8 @@ class ProduceOptions:
         return int(Codec[self.codec.upper()])
 
     def check(self, release: Release) -> None:
-        """
+        """Hold the codec and its level to the release.
+
         Raises:
             Refused: brokers of the release do not know the codec, or it has no such level.
         """

@@ -41,7 +41,7 @@ class KeySearch:
     advance: Advance = field(default=bool, repr=False)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The records with the key in order, those of aborted transactions too; each with the number of its log.
+        """Yield the records with the key in order, those of aborted transactions too; each with the number of its log.
 
         Raises:
             OSError: a file cannot be read.
@@ -63,7 +63,7 @@ class KeySearch:
         return Ordered(searcher.worker, min(self.processes, len(parts)), 2 * self.processes).results(parts)
 
     def worker(self) -> Callable[[Part], PartRows]:
-        """What works on a part in a process of its own."""
+        """Return what works on a part in a process of its own."""
         return self._search
 
     def _search(self, part: Part) -> PartRows:
@@ -82,7 +82,7 @@ class KeySearch:
 
 
 def key_rows(log: PartitionLog, key: bytes) -> Iterator[dict[str, Any]]:
-    """The records of one partition with a key, in order."""
+    """Return the records of one partition with a key, in order."""
     return (row for _, row in KeySearch([log], key).rows())
 
 

@@ -52,7 +52,7 @@ class OffsetQuestion:
 
 
 def offset_rows(log: PartitionLog, question: OffsetQuestion) -> list[dict[str, Any]]:
-    """The status, the records, then the steps.
+    """Return the status, the records, then the steps.
 
     Raises:
         OSError: a file cannot be read.
@@ -121,12 +121,12 @@ def _explain(view: View, question: OffsetQuestion, rows: list[dict[str, Any]], s
 
 
 def segment_of(log: PartitionLog, offset: int) -> Segment | None:
-    """The segment that a broker opens for an offset."""
+    """Return the segment that a broker opens for an offset."""
     return max((s for s in log.segments if s.base <= offset), key=lambda s: s.base, default=None)
 
 
 def index_entry(segment: Segment, offset: int, steps: Steps) -> int:
-    """The byte at which a broker begins to read for an offset, by the offset index."""
+    """Return the byte at which a broker begins to read for an offset, by the offset index."""
     if segment.offset_index is None:
         steps.add(segment.log.name if segment.log else "", "offset index", "there is none: read from byte 0")
         return 0

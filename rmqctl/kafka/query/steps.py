@@ -138,5 +138,5 @@ class Steps:
             self._rows.append(last)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The steps as JSON-ready rows."""
+        """Return the steps as JSON-ready rows."""
         return self._rows

@@ -51,7 +51,7 @@ class TimeAnswer:
     steps: tuple[dict[str, Any], ...] = ()
 
     def rows(self, topic: str, partition: int) -> list[dict[str, Any]]:
-        """The answer, its record, then the steps."""
+        """Return the answer, its record, then the steps."""
         place = {"topic": topic, "partition": partition}
         answer = {"kind": "time_answer"} | place
         answer |= {"time": self.time, "offset": self.offset, "timestamp": self.timestamp}
@@ -90,7 +90,7 @@ def offset_for_time(
 
 
 def _at_or_after(log: PartitionLog, time: int, steps: Steps) -> Found | None:
-    """The first record with a timestamp of ``time`` or later in the first segment that should hold one."""
+    """Return the first record with a timestamp of ``time`` or later in the first segment that should hold one."""
     for number, segment in enumerate(log.segments):
         assert segment.log is not None
         index = _time_index(log, number, segment)
@@ -148,7 +148,7 @@ def _compare(log: PartitionLog, time: int, answer: int, steps: Steps) -> None:
 
 
 def _largest(log: PartitionLog, release: Release, steps: Steps) -> Found | None:
-    """The first record with the largest timestamp.
+    """Return the first record with the largest timestamp.
 
     Before 3.8 (KAFKA-16310) a broker answers what it noted when a batch came. That is the last offset of a batch
     which is compressed or has LogAppendTime, and with 3.7 of every batch (``LogValidator``).
@@ -192,7 +192,7 @@ def _is_noted_whole(block: Block, batch: int, release: Release) -> bool:
 
 
 def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:
-    """The batches of one segment."""
+    """Yield the batches of one segment."""
     for owner, block in log.blocks(segment.base):
         if owner is not segment:
             return
@@ -200,7 +200,7 @@ def _blocks(log: PartitionLog, segment: Segment) -> Iterator[Block]:
 
 
 def _time_index(log: PartitionLog, number: int, segment: Segment) -> TimeIndex | None:
-    """The time index that a broker reads; None where it makes it again from the log, or has none."""
+    """Return the time index that a broker reads; None where it makes it again from the log, or has none."""
     if number >= log.recovered_from or segment.time_index is None:
         return None
     source = segment.time_index.open()
@@ -211,7 +211,7 @@ def _time_index(log: PartitionLog, number: int, segment: Segment) -> TimeIndex |
 
 
 def _largest_timestamp(log: PartitionLog, number: int, segment: Segment, index: TimeIndex | None) -> tuple[int, str]:
-    """What a broker takes for the largest timestamp of a segment, and how it knows."""
+    """Return what a broker takes for the largest timestamp of a segment, and how it knows."""
     assert segment.log is not None
     if index is not None and len(index):
         return int(index.timestamps[-1]), "by the last entry of the time index"

@@ -47,7 +47,7 @@ class Built:
     replay: ProducerReplay = field(default_factory=ProducerReplay)
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file that was built."""
+        """Return the bytes of a file that was built."""
         return self.files.read(name)
 
 
@@ -112,7 +112,7 @@ class _Builder:
             self.latest = max(self.latest, recovery.indexes.times[-1][0])
 
     def _snapshot(self, offset: int) -> None:
-        """A snapshot of the producers at an offset, without those that were idle for a day then."""
+        """Make a snapshot of the producers at an offset, without those that were idle for a day then."""
         states, alive = self.producers, self.latest - EXPIRATION_MS
         states.replay.producers = {
             number: producer
@@ -125,7 +125,9 @@ class _Builder:
             self.found.names.append(states.snapshots[offset])
 
     def _leader_epochs(self) -> None:
-        """The epochs of the batches, and those of the file that agree with them: an epoch may have no batch."""
+        """Put down the epochs of the batches, and those of the file that agree with them: an epoch may have no
+        batch.
+        """
         stored = self.log.leader_epochs
         starts = self.epochs.starts
         if not starts and not stored.entries:
@@ -146,7 +148,9 @@ class _Builder:
 
 
 def _with_entry(starts: dict[int, int], entry: LeaderEpoch) -> dict[int, int]:
-    """The chain with one more entry where that fits between its neighbours; an earlier start of a known epoch, too."""
+    """Return the chain with one more entry where that fits between its neighbours; an earlier start of a known epoch,
+    too.
+    """
     epochs = sorted(starts)
     at = bisect_right(epochs, entry.epoch)
     known = entry.epoch in starts

@@ -54,7 +54,7 @@ class Change:
     id: str = "rebuild.file"
 
     def row(self) -> dict[str, object]:
-        """The change as a row."""
+        """Return the change as a row."""
         return {"file": self.name, "change": self.change, "bytes": len(self.content), "why": self.why}
 
 
@@ -78,13 +78,13 @@ class Rebuilt:
     built: dict[str, Built] = field(default_factory=dict)
 
     def summary(self) -> dict[str, object]:
-        """Counts for the end of the answer."""
+        """Return counts for the end of the answer."""
         counts = Counter(change.change for change in self.changes)
         names = ("equal", "keep", "create", "replace", "remove")
         return {"partitions": self.partitions, "files": {name: counts[name] for name in names}, "left": len(self.left)}
 
     def plan(self, directory: LogDirectory) -> Plan:
-        """The edits that put the files in place."""
+        """Return the edits that put the files in place."""
         return Plan(Path(directory.root), f"rebuild {directory.root}", tuple(self.steps(directory)))
 
     def steps(self, directory: LogDirectory) -> Iterator[Step]:
@@ -244,7 +244,7 @@ class _Rebuild:
                 self._add(file.name, "replace", b"", finding)
 
     def _topic_id(self, log: PartitionLog) -> None:
-        """The partition.metadata as the metadata log has it, else as other partitions of the topic do."""
+        """Make the partition.metadata as the metadata log has it, else as other partitions of the topic do."""
         partition = log.partition
         if partition.is_metadata_log or partition.state is not DirectoryState.PLAIN:
             return
@@ -276,7 +276,7 @@ class _Rebuild:
     # --- the directory --------------------------------------------------------------------------------
 
     def _checkpoint(self, kind: FileKind) -> None:
-        """A checkpoint: the lines that can be read and that the logs do not contradict."""
+        """Make a checkpoint of the lines that can be read and that the logs do not contradict."""
         file = self.directory.one(kind)
         findings = [f for f in self.wrong.get(str(kind), ()) if f.kind is not kinds.CHECKPOINT_UNKNOWN]
         is_needed = kind is FileKind.RECOVERY_POINTS and self.directory.is_clean

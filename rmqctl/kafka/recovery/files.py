@@ -40,7 +40,7 @@ class Content:
     size: int
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes in order; the same cuts for contents of one size.
+        """Yield the bytes in order; the same cuts for contents of one size.
 
         Raises:
             OSError: the file on disk cannot be read.
@@ -98,7 +98,9 @@ class PartitionFiles:
         return self._now[name].size
 
     def open(self, name: str) -> ByteSource:
-        """The bytes of a file; those of one on disk go on to its own end, so that :meth:`size` says where to stop."""
+        """Return the bytes of a file; those of one on disk go on to its own end, so that :meth:`size` says where to
+        stop.
+        """
         content = self._now[name]
         if content.stored is not None and content.kept == content.size:
             return content.stored.open()
@@ -130,7 +132,7 @@ class PartitionFiles:
         self._now[to] = self._now.pop(name)
 
     def changes(self) -> Changes:
-        """What differs from the files on disk; names that end with ``.deleted`` are left out."""
+        """Return what differs from the files on disk; names that end with ``.deleted`` are left out."""
         names = [n for n in sorted({*self.before, *self._now}) if not n.endswith(".deleted")]
         return Changes(
             [n for n in names if n not in self._now],

@@ -85,14 +85,14 @@ class IndexBuilder:
             self.times.append((time, offset))
 
     def offset_index(self) -> bytes:
-        """The entries of the ``.index`` file, without padding."""
+        """Return the entries of the ``.index`` file, without padding."""
         found = np.zeros(len(self.offsets), entry_dtype(OffsetIndexEntry))
         found["relative_offset"] = np.array(self.offsets, np.int64) - self.base
         found["position"] = self.positions
         return found.tobytes()
 
     def time_index(self) -> bytes:
-        """The entries of the ``.timeindex`` file, without padding."""
+        """Return the entries of the ``.timeindex`` file, without padding."""
         found = np.zeros(len(self.times), entry_dtype(TimeIndexEntry))
         if self.times:
             times = np.array(self.times, np.int64)

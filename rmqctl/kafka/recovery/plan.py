@@ -18,7 +18,7 @@ _PIECE = 1 << 20
 
 
 def recovery_plan(directories: list[LogDirectory], found: Recovery) -> Plan:
-    """The edits that bring a log directory into the state in which a start leaves it.
+    """Return the edits that bring a log directory into the state in which a start leaves it.
 
     Stray directories are left to the broker, which renames them under a name of its own. After an orderly stop the
     marker stays, and with it the indexes without the room that they have while a broker runs.
@@ -59,14 +59,14 @@ def _steps(partition: RecoveredPartition, found: Recovery) -> Iterator[Step]:
 
 
 def _at_rest(partition: RecoveredPartition, name: str) -> Content:
-    """What a file holds when no broker runs."""
+    """Return what a file holds when no broker runs."""
     content = partition.loaded.files[name]
     has_room = meaning_of(name).kind in {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX}
     return replace(content, size=content.kept) if partition.is_clean and has_room else content
 
 
 def content_edits(name: str, before: Content, after: Content) -> Iterator[Edit]:
-    """A size, then the bytes that differ."""
+    """Yield a size, then the bytes that differ."""
     if after.size < before.size:
         yield Cut(name, before.size, after.size)
     elif after.size > before.size:

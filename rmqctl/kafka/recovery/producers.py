@@ -104,7 +104,7 @@ class ProducerStates:
 
 
 def offset_of(name: str) -> int:
-    """The offset in a file's name, as a broker reads it.
+    """Return the offset in a file's name, as a broker reads it.
 
     Raises:
         StartFails: there is none; a broker does not start then.
@@ -116,7 +116,7 @@ def offset_of(name: str) -> int:
 
 
 def snapshot_bytes(replay: ProducerReplay) -> bytes:
-    """The bytes of a snapshot, producers in the order of the broker's hash table."""
+    """Return the bytes of a snapshot, producers in the order of the broker's hash table."""
     rows = _in_table_order(list(replay.producers.values()))
     found = np.zeros(len(rows), producer_dtype())
     for number, producer in enumerate(rows):

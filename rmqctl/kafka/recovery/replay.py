@@ -242,7 +242,7 @@ class _Directory:
         return setting_of(self.replicas, self.settings, topic, (name, of_broker))
 
     def _room_shown(self, partition: Partition) -> int:
-        """The size of an offset index here that has room left, of most others, of a broker without settings."""
+        """Return the size of an offset index here that has room left, of most others, of a broker without settings."""
         own = _room_of(partition)
         if own is None and self._common_room is None:
             served = (p for p in self._served() if self._setting(p.topic, *_INDEX_ROOM) is None)
@@ -260,7 +260,7 @@ class _Directory:
 def setting_of(
     replicas: Replicas, settings: Mapping[str, str], topic: str, names: tuple[str, str] = _INDEX_INTERVAL
 ) -> int | None:
-    """A number that the metadata log has, of the topic or of all brokers; else of the broker's own settings.
+    """Return a number that the metadata log has, of the topic or of all brokers; else of the broker's own settings.
 
     Args:
         names: what the setting is called for a topic, and for a broker.
@@ -282,7 +282,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _room_of(partition: Partition) -> int | None:
-    """The size of the offset index of a partition's last segment, where zeros are left at its end."""
+    """Return the size of the offset index of a partition's last segment, where zeros are left at its end."""
     file = partition.segments[-1].offset_index if partition.segments else None
     if file is None:
         return None

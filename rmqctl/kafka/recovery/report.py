@@ -22,7 +22,7 @@ def show(found: Recovery, answer: Answer) -> None:
 
 
 def document(found: Recovery) -> Row:
-    """The object of ``recover -o json``."""
+    """Return the object of ``recover -o json``."""
     topics = Counter[str]()
     for partition in found.partitions:
         topics[partition.loaded.partition.topic] += partition.lost.records
@@ -62,7 +62,7 @@ def _partition(partition: RecoveredPartition) -> Row:
 
 
 def lost_rows(found: Recovery) -> Iterator[Row]:
-    """The batches given up, as `dump` shows them.
+    """Yield the batches given up, as `dump` shows them.
 
     Raises:
         OSError: a file cannot be read.
@@ -112,7 +112,7 @@ def _table_row(partition: RecoveredPartition) -> Row:
 
 
 def _sentences(found: Recovery) -> Iterator[str]:
-    """What happens, for people."""
+    """Yield what happens, for people."""
     broker = f"a {found.release} broker"
     if not found.starts:
         yield f"{broker} does not start: {found.error}"

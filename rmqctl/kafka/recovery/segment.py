@@ -39,7 +39,7 @@ class BrokerSegment:
         self._entries: tuple[list[int], list[int]] | None = None
 
     def name(self, ending: str) -> str:
-        """The name of one of its files."""
+        """Return the name of one of its files."""
         return f"{self.base:020d}{ending}{self.suffix}"
 
     @property
@@ -86,7 +86,7 @@ class BrokerSegment:
         return self._entries
 
     def lookup(self, offset: int) -> int:
-        """The position from which to read for an offset, as the index has it."""
+        """Return the position from which to read for an offset, as the index has it."""
         offsets, positions = self.entries
         slot = lower_bound(offsets, offset - self.base, _WARM_BYTES // ENTRY_SIZES[".index"])
         return 0 if slot < 0 else positions[slot]
@@ -94,7 +94,7 @@ class BrokerSegment:
     # --- its log --------------------------------------------------------------------------------------
 
     def frames(self, start: int, stop: int | None = None) -> Iterator[Frame]:
-        """The batches from a position on, by their frames alone.
+        """Yield the batches from a position on, by their frames alone.
 
         Raises:
             StartFails: a size is less than any batch has.
@@ -120,11 +120,11 @@ class BrokerSegment:
             source.close()
 
     def find(self, offset: int) -> Frame | None:
-        """The first batch, from where the index points, that ends at an offset or after it."""
+        """Return the first batch, from where the index points, that ends at an offset or after it."""
         return next((f for f in self.frames(self.lookup(offset)) if f.last_offset >= offset), None)
 
     def next_offset(self) -> int:
-        """The offset after the last batch, found from the last entry of the index; the base offset without any.
+        """Return the offset after the last batch, found from the last entry of the index; the base offset without any.
 
         Raises:
             StartFails: the tail of the log cannot be read.
@@ -138,7 +138,7 @@ class BrokerSegment:
 
 
 def lower_bound(values: list[int], target: int, warm: int) -> int:
-    """The slot of the largest value that is not above a target, by the broker's own search; -1 without one.
+    """Return the slot of the largest value that is not above a target, by the broker's own search; -1 without one.
 
     Args:
         warm: number of entries at the end that are searched first.

@@ -104,7 +104,7 @@ class SegmentRecovery:
 
 
 def up_to_stop(block: Block, partition: Partition) -> tuple[Block, Finding | None]:
-    """The batches of a block before the first place where a broker that checks a log stops, and that place."""
+    """Return the batches of a block before the first place where a broker that checks a log stops, and that place."""
     gap = min(block.gaps, key=lambda gap: gap.position, default=None)
     bad = np.flatnonzero(~block.crc_ok)
     at = int(block.position[bad[0]]) if len(bad) else None

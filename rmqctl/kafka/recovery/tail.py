@@ -11,7 +11,7 @@ LOST = "the last entry of the offset index leads to no batch, so the segment cou
 
 
 def unread_tail(segment: BrokerSegment) -> Finding | None:
-    """The bytes of the last segment after the last batch that a broker finds; None where there are none.
+    """Return the bytes of the last segment after the last batch that a broker finds; None where there are none.
 
     Raises:
         StartFails: a size there is less than any batch has.

@@ -30,7 +30,7 @@ _KEY = ControlRecordKey.build({"version": 0, "type": UNKNOWN_TYPE})
 
 
 def empty_batch(first: int, last: int, epoch: int, timestamp: int, producer: Batch | None = None) -> bytes:
-    """A batch of these offsets without records, as the cleaner leaves it, of 61 bytes.
+    """Return a batch of these offsets without records, as the cleaner leaves it, of 61 bytes.
 
     Args:
         timestamp: its largest one, ms.
@@ -53,7 +53,7 @@ def empty_batch(first: int, last: int, epoch: int, timestamp: int, producer: Bat
 
 
 def filler(first: int, last: int, epoch: int, timestamp: int, size: int) -> bytes | None:
-    """A batch of these offsets and exactly so many bytes that clients pass over; None where so few do not do."""
+    """Return a batch of these offsets and exactly so many bytes that clients pass over; None where so few do not do."""
     if size == HEADER_SIZE:
         return empty_batch(first, last, epoch, timestamp)
     value = _value_size(size - HEADER_SIZE)
@@ -67,7 +67,7 @@ def filler(first: int, last: int, epoch: int, timestamp: int, size: int) -> byte
 
 
 def _lengthened(batch: bytes) -> bytes:
-    """A batch whose first number of a record takes one byte more than it needs, which every reader takes."""
+    """Return a batch whose first number of a record takes one byte more than it needs, which every reader takes."""
     at = next(n for n in range(HEADER_SIZE, len(batch)) if batch[n] < 0x80)
     payload = batch[HEADER_SIZE:at] + bytes([batch[at] | 0x80, 0]) + batch[at + 1 :]
     covered = batch[CRC_FROM:HEADER_SIZE] + payload
@@ -82,7 +82,7 @@ def _lengthened(batch: bytes) -> bytes:
 
 
 def metadata_batch(first: int, epoch: int, timestamp: int, size: int, values: Sequence[bytes], count: int) -> bytes:
-    """A batch for the metadata log with these records, and NoOpRecords up to a number of them.
+    """Return a batch for the metadata log with these records, and NoOpRecords up to a number of them.
 
     Returns:
         As many bytes as are wanted, more where so few do not do.
@@ -105,7 +105,7 @@ def metadata_batch(first: int, epoch: int, timestamp: int, size: int, values: Se
 
 
 def _no_op(size: int) -> bytes:
-    """The value of a NoOpRecord: frame, type, version, and a tagged field of so many bytes; 0: none."""
+    """Return the value of a NoOpRecord: frame, type, version, and a tagged field of so many bytes; 0: none."""
     value = bytearray([1, _NO_OP, 0, 0 if size < 1 else 1])
     if size > 0:
         value.append(_TAG)

@@ -30,7 +30,7 @@ _SWAP = ".swap"
 
 
 def left(finding: Finding, why: str) -> Step:
-    """A step that changes nothing and says why."""
+    """Return a step that changes nothing and says why."""
     return Step(finding.kind.id, finding.file, f"left as it is: {finding.message}", why)
 
 
@@ -142,7 +142,7 @@ def identity_steps(
 
 
 def _id_of(image: MetadataImage) -> str:
-    """An id made from what the metadata log holds, so that a plan is the same each time that it is made."""
+    """Return an id made from what the metadata log holds, so that a plan is the same each time that it is made."""
     seed = "".join(sorted({*image.topics.values(), *(str(v["incarnationId"]) for v in image.brokers.values())}))
     text = base64.urlsafe_b64encode(hashlib.sha256(seed.encode()).digest()[:16]).rstrip(b"=").decode("ascii")
     return "k" + text[1:]
@@ -167,7 +167,7 @@ def _identity(replicas: Replicas) -> MetaProperties | None:
 
 
 def _node(directory: LogDirectory, image: MetadataImage) -> int | None:
-    """The only node that has a replica of every partition here; without partitions, the only node there is."""
+    """Return the only node that has a replica of every partition here; without partitions, the only node there is."""
     nodes = {*image.brokers, *image.controllers}
     for partition in directory.partitions:
         topic = image.topics.get(partition.topic)
@@ -178,7 +178,7 @@ def _node(directory: LogDirectory, image: MetadataImage) -> int | None:
 
 
 def _directory_id(directory: LogDirectory, image: MetadataImage, node: int) -> str | None:
-    """The id of the directory in which the node has the partitions that are here."""
+    """Return the id of the directory in which the node has the partitions that are here."""
     found = set[str]()
     for partition in directory.partitions:
         topic = image.topics.get(partition.topic)

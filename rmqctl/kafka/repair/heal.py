@@ -73,7 +73,7 @@ class Healer:
                 yield Step(damage.kind.id, name, f"heal the batch at {damage.begin}: {healed.what}", healed.why, made)
 
     def heal(self, damage: Damage, raw: bytes) -> Healed | None:
-        """The batch that stood in the place of some damage, where that can be proven."""
+        """Return the batch that stood in the place of some damage, where that can be proven."""
         if damage.frame_ok:
             return None if self._is_double(damage) else self._frame(raw, damage)
         return self._framed(raw, damage) or self._bits(raw, damage)
@@ -86,7 +86,7 @@ class Healer:
     # --- outside the CRC ------------------------------------------------------------------------------
 
     def _framed(self, raw: bytes, damage: Damage) -> Healed | None:
-        """The batch if its CRC matches with these bytes as all of it: then only its frame was damaged."""
+        """Return the batch if its CRC matches with these bytes as all of it: then only its frame was damaged."""
         if len(raw) < HEADER_SIZE:
             return None
         stored = int.from_bytes(raw[CRC_FROM - 4 : CRC_FROM], "big")
@@ -95,7 +95,7 @@ class Healer:
         return self._frame(raw, damage)
 
     def _frame(self, raw: bytes, damage: Damage) -> Healed | None:
-        """A batch whose CRC matches, with a frame that fits between its neighbours."""
+        """Return a batch whose CRC matches, with a frame that fits between its neighbours."""
         offset, length, epoch, magic = _FRAME.unpack_from(raw)
         delta = int(header_plan().unpack_from(raw)[0]["last_offset_delta"])
         right = self._offset(offset, delta, damage)
@@ -115,7 +115,7 @@ class Healer:
         return Healed(healed, ", ".join(found), why)
 
     def _offset(self, stated: int, delta: int, damage: Damage) -> int | None:
-        """The base offset: as stated where that fits and nothing is against it, else the only one that does."""
+        """Return the base offset: as stated where that fits and nothing is against it, else the only one that does."""
         base = self.survey.files[damage.segment].base
         before, after = self.survey.around(damage.segment, damage.begin)
         low = max(base, before.last_offset + 1) if before is not None else base
@@ -137,7 +137,7 @@ class Healer:
         return low if follows else high
 
     def _epoch(self, stated: int, offset: int, damage: Damage) -> int:
-        """The leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""
+        """Return the leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""
         before, after = self.survey.around(damage.segment, damage.begin)
         low = before.epoch if before is not None and before.magic >= MAGIC else -1
         high = after.epoch if after is not None and after.magic >= MAGIC else None
@@ -150,7 +150,7 @@ class Healer:
     # --- under the CRC --------------------------------------------------------------------------------
 
     def _bits(self, raw: bytes, damage: Damage) -> Healed | None:
-        """The batch with the bits put right that its CRC names."""
+        """Return the batch with the bits put right that its CRC names."""
         if damage.stated is None or len(raw) < message_set.OVERHEAD[0]:
             return None
         is_old = raw[MAGIC_AT] in (0, 1)
@@ -198,6 +198,6 @@ def _is_readable(batch: bytes) -> bool:
 
 
 def stored_epochs(partition: Partition, found: tuple[LeaderEpoch, ...]) -> tuple[LeaderEpoch, ...]:
-    """The entries of a leader-epoch-checkpoint if they ascend; none else."""
+    """Return the entries of a leader-epoch-checkpoint if they ascend; none else."""
     ascend = all(a.epoch < b.epoch and a.start_offset <= b.start_offset for a, b in pairwise(found))
     return found if ascend and not partition.is_metadata_log else ()

@@ -106,7 +106,7 @@ class LogMender:
         self.metadata: Sequence[bytes] = ()
 
     def steps(self, findings: Iterable[Finding], *, keeps_room: bool) -> Iterator[Step]:
-        """What to do about every range and every segment that is gone, by segment.
+        """Yield what to do about every range and every segment that is gone, by segment.
 
         Args:
             keeps_room: zeros at the end of the last segment were never written, and may stay.
@@ -184,7 +184,7 @@ class LogMender:
         return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", loses)
 
     def _without_changes(self, lost: Range, epoch: int, timestamp: int) -> Filling:
-        """Records of the metadata log that change nothing, after those that take the place of destroyed ones."""
+        """Return records of the metadata log that change nothing, after those that take the place of destroyed ones."""
         values, self.metadata = self.metadata[: lost.count], self.metadata[lost.count :]
         data = metadata_batch(lost.first, epoch, timestamp, lost.size, values, lost.count)
         what = f"bridge offsets {lost.first} to {lost.beyond - 1} with records that change nothing at {lost.begin}"
@@ -203,7 +203,7 @@ class LogMender:
         return near.max_timestamp if near is not None else -1
 
     def _producer(self, lost: Range) -> Batch | None:
-        """The header of the one batch that was there, where its offsets and its producer can be believed."""
+        """Return the header of the one batch that was there, where its offsets and its producer can be believed."""
         stated = lost.parts[0].stated
         if len(lost.parts) != 1 or stated is None or stated.is_marker:
             return None
@@ -218,7 +218,7 @@ class LogMender:
     # --- from elsewhere -------------------------------------------------------------------------------
 
     def _from(self, source: Source, lost: Range) -> bytes | None:
-        """The bytes of a range as a source has them; None where it does not prove to have them."""
+        """Return the bytes of a range as a source has them; None where it does not prove to have them."""
         if not source.is_leftover and not self._is_same(source, lost):
             return None
         found = self._between(source, lost.first, lost.beyond)
@@ -266,7 +266,7 @@ class LogMender:
         return (*made, SetTimes(name, os.stat(self.root / name).st_mtime_ns)) if made else ()
 
     def _placed(self, segment: int, fillings: Sequence[Filling]) -> Iterator[Step]:
-        """The steps for the ranges of one segment; where bytes move, one that writes the file again."""
+        """Yield the steps for the ranges of one segment; where bytes move, one that writes the file again."""
         file = self.survey.files[segment]
         moves = any(len(f.data) != f.range.size and f.range.end != file.size for f in fillings)
         if moves:
@@ -288,7 +288,7 @@ class LogMender:
         yield from changes(file.name, lost.begin, raw.ljust(size, b"\0"), data)
 
     def _rewritten(self, file: LogFile, fillings: Sequence[Filling]) -> Step:
-        """A file in which the bytes after a range move: built beside the directory, and put in its place."""
+        """Return a file in which the bytes after a range move: built beside the directory, and put in its place."""
         path, at = self.room(), 0
         source = file.open()
         try:
@@ -311,7 +311,7 @@ class LogMender:
         )  # fmt: skip
 
     def _dropped(self, segment: int) -> Iterator[Step]:
-        """The segments after one that is cut, in which nothing is sound."""
+        """Yield the segments after one that is cut, in which nothing is sound."""
         for number in range(segment + 1, len(self.survey.files)):
             file = self.survey.files[number]
             why = "nothing in it is sound, and the log ends before it"
@@ -320,7 +320,7 @@ class LogMender:
     # --- whole segments -------------------------------------------------------------------------------
 
     def _segment(self, finding: Finding) -> Iterator[Step]:
-        """A segment that is gone, or empty: from a replica, else an empty batch of its offsets."""
+        """Make a segment again that is gone, or empty: from a replica, else an empty batch of its offsets."""
         base = int(finding.file.rpartition("/")[2].partition(".")[0])
         number = next((n for n, file in enumerate(self.survey.files) if file.base >= base), len(self.survey.files))
         before, after = self.survey.around(number, 0)

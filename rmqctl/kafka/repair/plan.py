@@ -170,7 +170,7 @@ class _Planner:
         return taken
 
     def _room(self) -> Path:
-        """A path at which a file can be built."""
+        """Return a path at which a file can be built."""
         self._built += 1
         return self.staged / str(self._built)
 
@@ -198,7 +198,7 @@ class _Planner:
                     break
 
     def _partition(self, name: str) -> tuple[Partition, PartitionLog, bool] | None:
-        """A partition whose log may be mended, and whether offsets may be missing in it."""
+        """Return a partition whose log may be mended, and whether offsets may be missing in it."""
         directory = self.directory
         partition = next((p for p in directory.partitions if p.directory == name), None)
         if partition is None or partition.state is not DirectoryState.PLAIN:
@@ -286,7 +286,7 @@ class _Planner:
         return ""
 
     def _topics_again(self, steps: Sequence[Step]) -> Iterator[bytes]:
-        """Records that make the topics again that are here, and that a bridged metadata log would not know."""
+        """Yield records that make the topics again that are here, and that a bridged metadata log would not know."""
         replicas = self._after(steps)
         image, directory = replicas.image, self.directory
         file = directory.one(FileKind.META_PROPERTIES)
@@ -306,7 +306,7 @@ class _Planner:
         yield from cluster_records(cluster, features_of(self.options.release, image.features), known=image.topics)
 
     def _sources(self, partition: Partition) -> Iterator[Source]:
-        """The same partition in the replicas."""
+        """Yield the same partition in the replicas."""
         for replica in self.options.replicas:
             for directory in replica.directories:
                 other = directory.partition(partition.topic, partition.partition or 0)
@@ -314,7 +314,7 @@ class _Planner:
                     yield Source(directory.root, Survey(other))
 
     def _derived(self) -> None:
-        """What is derived from the logs, and who the directory is."""
+        """Plan what is derived from the logs, and who the directory is."""
         findings = self._findings("derived")
         if self._take(self._ends_kept(findings)):
             findings = self._findings("derived")
@@ -359,7 +359,7 @@ class _Planner:
                 )
 
     def _reached(self, log: PartitionLog, end: int) -> int:
-        """The offset that a log had certainly reached before it was damaged.
+        """Return the offset that a log had certainly reached before it was damaged.
 
         Two witnesses are enough; one is where the bytes that were cut off can have held so many records.
         """
@@ -377,7 +377,7 @@ class _Planner:
         return max([*witnesses[-2:-1], *likely, 0])
 
     def _rebuilt(self, directory: LogDirectory, findings: Sequence[Finding]) -> Iterator[Step]:
-        """Derived files that are wrong, as the logs give them."""
+        """Yield steps for derived files that are wrong, as the logs give them."""
         replicas = Replicas(LogDirectories([directory]))
         suspects = {finding.file.partition("/")[0] for finding in findings}
         suspects |= {f"{finding.topic}-{finding.partition}" for finding in findings if finding.topic is not None}
@@ -444,7 +444,7 @@ class _Planner:
     # --- the outcome ------------------------------------------------------------------------------------
 
     def _start(self) -> str:
-        """What a broker would refuse or cut that starts on the outcome."""
+        """Return what a broker would refuse or cut that starts on the outcome."""
         self.advance("a start on the result")
         start = recover(self.replicas, self.options.release, self.options.settings)
         if not start.starts or start.offline:
@@ -468,7 +468,7 @@ def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, s
 
 
 def overlaid(directory: LogDirectory, steps: Iterable[Step]) -> LogDirectory:
-    """The directory with steps carried out in memory."""
+    """Return the directory with steps carried out in memory."""
     return read_directory(Overlay(directory.tree, _edits(steps)))
 
 
@@ -477,7 +477,7 @@ def _edits(steps: Iterable[Step]) -> Iterator[Edit]:
 
 
 def complaints(directory: LogDirectory, repair: Repair) -> list[str]:
-    """What a directory as it is now has wrong that the plan did not foresee, a sentence each.
+    """Return what a directory as it is now has wrong that the plan did not foresee, a sentence each.
 
     Raises:
         OSError: a directory cannot be listed.

@@ -194,11 +194,11 @@ class Survey:
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))
 
     def batch(self, row: int) -> Batch:
-        """A sound batch by its row."""
+        """Return a sound batch by its row."""
         return Batch(*(int(self.columns[name][row]) for name in (*_FIRST, *_REST)))
 
     def around(self, segment: int, position: int) -> tuple[Batch | None, Batch | None]:
-        """The sound batches before and after a place."""
+        """Return the sound batches before and after a place."""
         at = int(np.searchsorted(self._places, _place(segment, position)))
         before = self.batch(at - 1) if at else None
         return before, self.batch(at) if at < len(self) else None
@@ -221,11 +221,11 @@ class Survey:
             source.close()
 
     def bytes_of(self, batch: Batch) -> bytes:
-        """The bytes of a batch."""
+        """Return the bytes of a batch."""
         return self.raw(batch.segment, batch.position, batch.end)
 
     def ranges(self) -> Iterator[Range]:
-        """The damage with what lies around it, in log order."""
+        """Yield the damage with what lies around it, in log order."""
         for parts in self._joined():
             segment, begin, end = parts[0].segment, parts[0].begin, parts[-1].end
             before, after = self.around(segment, begin)
@@ -268,7 +268,7 @@ _REST = ("partition_leader_epoch", "attributes", "max_timestamp", "producer_id",
 
 
 def _batch(segment: int, headers: Headers, row: int) -> Batch:
-    """The header of a row."""
+    """Return the header of a row."""
     return Batch(
         segment,
         int(headers.position[row]),

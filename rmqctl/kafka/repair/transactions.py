@@ -46,7 +46,7 @@ class Endings:
             self.replay.load(self._snapshots[0][1].values())
 
     def of(self, lost: Range) -> dict[int, Ending]:
-        """The markers that a range held, by their offsets, as far as that is known."""
+        """Return the markers that a range held, by their offsets, as far as that is known."""
         self._advance(lost)
         found, unplaced = dict[int, Ending](), list[Ending]()
         is_complete = not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
@@ -86,13 +86,13 @@ class Endings:
         return Ending(producer, epoch, commit, max(coordinator, 0), time)
 
     def _following(self, producer: int, lost: Range) -> Batch | None:
-        """The first sound batch of a producer after a range."""
+        """Return the first sound batch of a producer after a range."""
         columns = self.survey.columns
         rows = np.flatnonzero((columns["producer_id"] == producer) & (columns["base_offset"] >= lost.beyond))
         return self.survey.batch(int(rows[0])) if len(rows) else None
 
     def _next_snapshot(self, producer: int, lost: Range) -> Mapping[str, int] | None:
-        """What the next snapshot after a range says of a producer."""
+        """Return what the next snapshot after a range says of a producer."""
         wanted = (entries for offset, entries in self._snapshots if offset >= lost.beyond)
         return next((entries[producer] for entries in wanted if producer in entries), None)
 
@@ -143,7 +143,7 @@ def _inside(offset: int, lost: Range) -> bool:
 
 
 def _snapshots(partition: Partition) -> Iterator[tuple[int, dict[int, dict[str, int]]]]:
-    """The sound producer snapshots: their offset, and their entries by producer."""
+    """Yield the sound producer snapshots: their offset, and their entries by producer."""
     for file in partition.snapshots:
         source = file.open()
         try:

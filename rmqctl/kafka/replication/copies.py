@@ -63,7 +63,7 @@ class Batches:
         return len(self.base)
 
     def take(self, rows: np.ndarray | slice) -> Batches:
-        """The rows of an index, of flags or of a slice."""
+        """Return the rows of an index, of flags or of a slice."""
         return Batches(*(getattr(self, name)[rows] for name in Batches.__slots__))
 
     @property
@@ -76,7 +76,7 @@ class Batches:
         return int(self.size.sum())
 
     def keys(self) -> np.ndarray:
-        """What tells a batch from all others of the partition, as a record array."""
+        """Return what tells a batch from all others of the partition, as a record array."""
         found = np.empty(len(self), [(name, "i8") for name in ("base", "last", "epoch", "crc")])
         for name in found.dtype.names or ():
             found[name] = getattr(self, name)
@@ -145,7 +145,7 @@ class EpochChain:
         return self.entries[-1][0] if self.entries else -1
 
     def at(self, offsets: Ints) -> Ints:
-        """The epoch that each offset belongs to, -1 before the first, shape (n,)."""
+        """Return the epoch that each offset belongs to, -1 before the first, shape (n,)."""
         if not self.entries:
             return np.full(len(offsets), -1, np.int64)
         epochs, starts = (np.array(column, np.int64) for column in zip(*self.entries, strict=True))
@@ -153,7 +153,8 @@ class EpochChain:
         return np.where(rows < 0, -1, epochs[np.maximum(rows, 0)])
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """What a leader answers to OffsetsForLeaderEpoch: the largest epoch not above, and where it ends (KIP-101).
+        """Return what a leader answers to OffsetsForLeaderEpoch: the largest epoch not above, and where it ends
+        (KIP-101).
 
         -1 and -1 for an epoch above all that it knows; the epoch itself where it knows none that is not above.
         """
@@ -171,7 +172,7 @@ class EpochChain:
 
 
 def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
-    """A partition of a log directory, with what a broker started on it would make of it.
+    """Return a partition of a log directory, with what a broker started on it would make of it.
 
     Raises:
         OSError: a file cannot be read.
@@ -202,7 +203,8 @@ def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> 
 
 
 def copy_at(place: LogDirectories, log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
-    """A partition, as far as the user pointed at it: one file, or all of it; loose files where there is nothing else.
+    """Return a partition, as far as the user pointed at it: one file, or all of it; loose files where there is nothing
+    else.
 
     Raises:
         OSError: a file cannot be read.
@@ -224,7 +226,7 @@ def copy_of_files(
     is_clean: bool = False,
     advance: Advance = lambda _: None,
 ) -> Copy:
-    """The batches of some files of one partition, whatever stands between them.
+    """Return the batches of some files of one partition, whatever stands between them.
 
     Args:
         partition: for its checkpoint of leader epochs.
@@ -356,7 +358,7 @@ def _settle_epochs(copy: Copy, partition: Partition | None) -> None:
 
 
 def _settled(epoch: Ints, listed: set[int]) -> Ints:
-    """The epochs of batches in an order that can be."""
+    """Return the epochs of batches in an order that can be."""
     is_ordered = not (np.diff(epoch, prepend=0) < 0).any()
     doubtful = listed and len(epoch) and int(epoch[-1]) > max(listed) and int((epoch == epoch[-1]).sum()) == 1
     if is_ordered and not doubtful:
@@ -394,7 +396,7 @@ def _heaviest(values: Ints, weights: Ints) -> list[int]:
 
 
 def _trusted(listed: list[LeaderEpoch], b: Batches) -> list[tuple[int, int]]:
-    """The entries of a checkpoint, where they agree with the batches of the same copy."""
+    """Return the entries of a checkpoint, where they agree with the batches of the same copy."""
     entries = [(entry.epoch, entry.start_offset) for entry in listed]
     if any(one[0] >= two[0] or one[1] > two[1] for one, two in pairwise(entries)):
         return []

@@ -86,7 +86,7 @@ class Side:
 
     @classmethod
     def of(cls, place: LogDirectories, name: str) -> Side:
-        """What of a place is compared: the plain partitions that the user pointed at."""
+        """Return what of a place is compared: the plain partitions that the user pointed at."""
         found = cls(name, Replicas(place))
         selected = {id(partition) for partition in place.selected}
         for log in found.replicas.all:
@@ -175,7 +175,7 @@ class Diff:
         yield from self._images()
 
     def _copies(self, pairs: list[tuple[PartitionLog, PartitionLog]]) -> Iterable[Copy]:
-        """The copy of A, then that of B, of one partition after the other."""
+        """Return the copy of A, then that of B, of one partition after the other."""
         places = self.a.replicas.place, self.b.replicas.place
         wanted = [(place, log) for pair in pairs for place, log in zip(places, pair, strict=True)]
         if self.share is not None:
@@ -207,7 +207,7 @@ class Diff:
         self.tally["partitions_equal"] += sum(self.counts.values()) == before
 
     def _images(self) -> Iterator[Finding]:
-        """What two metadata logs say at the last offset that both have."""
+        """Yield what two metadata logs say at the last offset that both have."""
         logs = [side.by_label.get(side.replicas.metadata_log.partition.label) if side.replicas.metadata_log else None
                 for side in (self.a, self.b)]  # fmt: skip
         if logs[0] is None or logs[1] is None:
@@ -228,7 +228,7 @@ class Diff:
 
 
 def _by_itself(place: LogDirectories, log: PartitionLog) -> tuple[LogDirectories, PartitionLog]:
-    """A partition without the others of its directory, so that little travels."""
+    """Return a partition without the others of its directory, so that little travels."""
     home = LogDirectory(log.directory.tree, [log.partition], log.directory.files)
     return LogDirectories([home], place.selection), PartitionLog(home, log.partition, Checkpoints(home))
 
@@ -287,7 +287,7 @@ class _Pair:
         self.diff, self.label, self.log, self.a, self.b = diff, label, log, a, b
 
     def findings(self) -> Iterator[Finding]:
-        """What differs, by offset."""
+        """Yield what differs, by offset."""
         x, y = self.a.batches, self.b.batches
         equal = np.isin(x.keys(), y.keys())
         self.diff.tally["equal"] += x.take(equal).records
@@ -302,7 +302,7 @@ class _Pair:
             yield finding
 
     def _only(self, letter: str, mine: Copy, other: Copy, rest: Ints) -> Iterator[tuple[int, Finding]]:
-        """Runs of batches where the other copy has nothing at all."""
+        """Yield runs of batches where the other copy has nothing at all."""
         batches = mine.batches
         alone = rest[~_overlapped(batches.take(rest), other.batches)]
         kind = DIFF_ONLY_A if letter == "a" else DIFF_ONLY_B
@@ -372,7 +372,7 @@ class _Pair:
         return self._finding(first.kind, self.a, joined([one.mine for one in run]), text)
 
     def _records(self, copy: Copy, batches: Batches) -> dict[int, Record]:
-        """The records of some batches by offset, as far as they can be decoded."""
+        """Return the records of some batches by offset, as far as they can be decoded."""
         found = dict[int, Record]()
         for row in range(len(batches)):
             source = copy.files[int(batches.file[row])].open()
@@ -426,7 +426,7 @@ def _listed(epochs: tuple[int, ...]) -> str:
 
 
 def _first_difference(one: Record, two: Record) -> str:
-    """What differs in two records of one offset."""
+    """Return what differs in two records of one offset."""
     fields = [
         name
         for name in ("timestamp", "key", "value", "headers", "sequence")

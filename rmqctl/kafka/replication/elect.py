@@ -41,7 +41,7 @@ def contests(
 
 
 def _refusal(name: str, broker: Replicas, release: Release) -> Callable[[PartitionLog], str | None]:
-    """What keeps a broker from serving each partition of a disk, None where nothing does."""
+    """Return what keeps a broker from serving each partition of a disk, None where nothing does."""
     if broker.place.selection:
         return lambda _: None  # not a disk: one partition, or one file
     start = recover(broker, release)
@@ -116,7 +116,7 @@ def relation(union: Union, a: int, b: int) -> Relation:
 
 
 def common_end(one: Copy, two: Copy) -> int:
-    """The offset up to which two copies have the same leader epochs, as far as both reach."""
+    """Return the offset up to which two copies have the same leader epochs, as far as both reach."""
     end = min(one.end, two.end)
     starts = sorted({start for copy in (one, two) for _, start in copy.chain.entries} | {max(one.start, two.start)})
     for start in starts:
@@ -127,7 +127,7 @@ def common_end(one: Copy, two: Copy) -> int:
 
 
 def _together(brokers: Sequence[Replicas]) -> Iterator[tuple[str, list[tuple[int, PartitionLog]]]]:
-    """The replicas of each partition, with the number of the broker of each."""
+    """Yield the replicas of each partition, with the number of the broker of each."""
     found: dict[tuple[str, int], list[tuple[int, PartitionLog]]] = {}
     for number, broker in enumerate(brokers):
         selected = {id(partition) for partition in broker.place.selected}
@@ -177,7 +177,7 @@ class Following:
 
 
 def follow(copy: Copy, leader: Copy) -> Following:
-    """What a copy does when its broker starts and the other one is elected: it cuts its log where the two part.
+    """Return what a copy does when its broker starts and the other one is elected: it cuts its log where the two part.
 
     The leader begins a new epoch at its end. A copy without epochs cuts to its high watermark, as does one whose leader
     does not know its epoch; one that lies wholly before the leader's first offset begins there, with nothing.
@@ -212,7 +212,7 @@ def follow(copy: Copy, leader: Copy) -> Following:
 def each_following(
     brokers: tuple[Replicas, Replicas], advance: Advance = lambda _: None
 ) -> Iterator[tuple[str, Following]]:
-    """What the partitions of one broker give up when those of the other one lead; partitions that both have.
+    """Yield what the partitions of one broker give up when those of the other one lead; partitions that both have.
 
     Raises:
         OSError: a file cannot be read.

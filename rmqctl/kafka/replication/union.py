@@ -60,7 +60,7 @@ class Union:
         return (batches.epoch < 0) | (self.chain.at(batches.base) == batches.epoch)
 
     def superseded(self, number: int) -> Batches:
-        """The batches of a copy that a leader of a later epoch has overwritten."""
+        """Return the batches of a copy that a leader of a later epoch has overwritten."""
         return self.copies[number].batches.take(~self.valid[number])
 
     @cached_property
@@ -69,7 +69,7 @@ class Union:
         return max((copy.high_watermark for copy in self.copies), default=0)
 
     def lacking(self, number: int) -> Batches:
-        """The batches of the union that a broker does not serve after it started on a copy.
+        """Return the batches of the union that a broker does not serve after it started on a copy.
 
         Offsets that were deleted or compacted there on purpose are none, nor those that were overwritten.
         """

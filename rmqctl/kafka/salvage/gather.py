@@ -67,7 +67,7 @@ class Source:
 
     @classmethod
     def of(cls, name: str, logs: LogDirectories) -> Source:
-        """The same with nothing that stops a reader: pages of local files that cannot be read are zeros."""
+        """Return the same with nothing that stops a reader: pages of local files that cannot be read are zeros."""
         refusals: Refusals = {}
         directories = [_forgiving(directory, refusals) for directory in logs.directories]
         return cls(name, Replicas(LogDirectories(directories, logs.selection)), refusals)
@@ -91,7 +91,7 @@ class Source:
         return None, None
 
     def unreadable(self) -> Iterator[Finding]:
-        """What the system refused to read."""
+        """Yield what the system refused to read."""
         for partition in self.replicas.place.partitions:
             if partition.problem:
                 yield Finding(FILE_UNREADABLE, partition.directory, 0, 0, partition.problem)
@@ -127,7 +127,7 @@ def gather(sources: Sequence[Source], wanted: Wanted, advance: Advance = lambda 
 
 
 def _partitions(source: Source, wanted: Wanted) -> Iterator[tuple[LogDirectory, Partition]]:
-    """The directories to take, those that brokers serve first."""
+    """Yield the directories to take, those that brokers serve first."""
     states = [DirectoryState.PLAIN, DirectoryState.FUTURE]
     states += [DirectoryState.DELETE] if wanted.deleted else []
     states += [DirectoryState.STRAY] if wanted.stray else []
@@ -176,7 +176,7 @@ class _Names:
 
 
 def _forgiving(directory: LogDirectory, refusals: Refusals) -> LogDirectory:
-    """A log directory whose local files never stop a reader."""
+    """Return a log directory whose local files never stop a reader."""
     tree = directory.tree
     if not isinstance(tree, LocalTree):
         return directory
@@ -196,7 +196,7 @@ def _forgiving(directory: LogDirectory, refusals: Refusals) -> LogDirectory:
 
 
 def settings_of(sources: Sequence[Source], one: Found) -> dict[str, str]:
-    """The settings that a topic had, as the first source that knows it says; else whether it was compacted."""
+    """Return the settings that a topic had, as the first source that knows it says; else whether it was compacted."""
     for source in sources:
         if source.image is not None and one.topic in source.image.topics:
             return dict(source.image.configs.get(("topic", one.topic), {}))

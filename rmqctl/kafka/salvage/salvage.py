@@ -143,7 +143,7 @@ class Saved:
         ]
 
     def summary(self) -> dict[str, Any]:
-        """The JSON object that the command prints at the end."""
+        """Return the JSON object that the command prints at the end."""
         cluster = self.cluster
         return {
             "kind": "summary",
@@ -297,7 +297,7 @@ class _Salvage:
         ]
 
     def _whole(self, topic: ClusterTopic) -> ClusterTopic:
-        """The topic with all its partitions: those that no source has are made, empty."""
+        """Return the topic with all its partitions: those that no source has are made, empty."""
         if self.options.as_topic_files:
             return topic
         counts = [source.replicas.image.partitions_of(topic.name) for source in self.sources if source.replicas.image]
@@ -315,7 +315,7 @@ class _Salvage:
         return ClusterTopic(topic.name, topic.topic_id, dict(sorted(epochs.items())), topic.configs)
 
     def _topic_id(self, topic: ClusterTopic, number: int, known: set[str]) -> None:
-        """A partition says whose it is; for a cluster that is there only what a source knew counts."""
+        """Say whose a partition is; for a cluster that is there only what a source knew counts."""
         if not self.options.as_topic_files or topic.name in known:
             path = self.into / f"{topic.name}-{number}" / PARTITION_METADATA
             path.write_bytes(partition_metadata(topic.topic_id))
@@ -362,7 +362,9 @@ class _Salvage:
 
 
 def _bases(union: Union) -> list[int]:
-    """Base offsets of the new segments, ascending: those of the copy that gives most, and where one would grow over."""
+    """Return base offsets of the new segments, ascending: those of the copy that gives most, and where one would grow
+    over.
+    """
     batches = union.batches
     given = np.bincount(union.copy, minlength=len(union.copies)) if len(batches) else np.zeros(len(union.copies))
     most = union.copies[int(np.argmax(given))]
@@ -397,7 +399,7 @@ def _bases(union: Union) -> list[int]:
 
 
 def _reached(copy: Any) -> int:
-    """The end offset that a copy is known to have had; 0 where its end is not damaged."""
+    """Return the end offset that a copy is known to have had; 0 where its end is not damaged."""
     b = copy.batches
     last = copy.files[-1] if copy.files else None
     is_damaged = last is not None and any(
@@ -446,7 +448,7 @@ class _Sources:
             source.close()
 
     def run(self, copy: int, batches: Batches) -> Iterator[bytes]:
-        """The bytes of neighbouring batches, with fields that were set right."""
+        """Yield the bytes of neighbouring batches, with fields that were set right."""
         key = copy, int(batches.file[0])
         source = self.open.get(key)
         if source is None:
@@ -462,7 +464,7 @@ class _Sources:
 
 
 def _mended(data: bytes, batches: Batches, row: int) -> bytes:
-    """A batch with its base offset and leader epoch as they count; no CRC covers them."""
+    """Return a batch with its base offset and leader epoch as they count; no CRC covers them."""
     if batches.magic[row] < 2:
         return data
     _, size, _, magic = _FRAME.unpack_from(data)

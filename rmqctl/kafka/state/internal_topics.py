@@ -175,7 +175,7 @@ def share_states(logs: Iterable[PartitionLog]) -> dict[SharePartition, ShareStat
 
 
 def _table(log: PartitionLog, topic: str) -> Iterator[TableRecord]:
-    """The records of an internal topic that can be taken apart, and the markers, in order."""
+    """Yield the records of an internal topic that can be taken apart, and the markers, in order."""
     for _, block in log.blocks():
         for records in records_of(block):
             control = (block["attributes"] & int(Attributes.CONTROL)) != 0

@@ -95,7 +95,7 @@ class MetadataImage:
         return {topic_id: name for name, topic_id in self.topics.items()}
 
     def partitions_of(self, topic: str) -> dict[int, Values]:
-        """The partitions of a topic by number; empty for one that is not there."""
+        """Return the partitions of a topic by number; empty for one that is not there."""
         topic_id = self.topics.get(topic)
         return {number: values for (owner, number), values in sorted(self.partitions.items()) if owner == topic_id}
 
@@ -120,7 +120,7 @@ def metadata_image(log: PartitionLog, at: int | None = None) -> MetadataImage:
 
 
 def image_of_snapshot(file: LogFile) -> MetadataImage:
-    """The image that one snapshot gives.
+    """Return the image that one snapshot gives.
 
     Raises:
         OSError: the file cannot be read.
@@ -162,7 +162,7 @@ def topic_names_ever(log: PartitionLog) -> dict[str, str]:
 
 
 def snapshots(partition: Partition) -> list[LogFile]:
-    """The snapshots of a metadata log, by end offset and epoch."""
+    """Return the snapshots of a metadata log, by end offset and epoch."""
     files = partition.of_kind(FileKind.KRAFT_SNAPSHOT)
     return sorted(files, key=lambda file: (file.base, file.meaning.epoch or 0))
 
@@ -365,7 +365,7 @@ class _Replay:
 
 
 def _records(block: Block) -> Iterator[MetadataRecord]:
-    """The records of a block taken apart, control records too."""
+    """Yield the records of a block taken apart, control records too."""
     control = block.flag(Attributes.CONTROL)
     for records in records_of(block):
         epochs = records.column("partition_leader_epoch").tolist()

@@ -33,7 +33,7 @@ def image_rows(image: MetadataImage) -> Iterator[dict[str, Any]]:
 
 
 def image_document(image: MetadataImage) -> dict[str, Any]:
-    """The image as one object: a list for each kind of thing."""
+    """Return the image as one object: a list for each kind of thing."""
     document = {**_head(image), **_parts(image)}
     document["problems"] = [problem._asdict() for problem in image.problems]
     return document

@@ -39,7 +39,7 @@ class Checkpoints:
         self._read: dict[FileKind, OffsetCheckpoint] = {}
 
     def of(self, kind: FileKind) -> OffsetCheckpoint:
-        """A checkpoint as far as it can be read; empty where the file is not there."""
+        """Return a checkpoint as far as it can be read; empty where the file is not there."""
         found = self._read.get(kind)
         if found is None:
             file = self.directory.one(kind)
@@ -47,7 +47,7 @@ class Checkpoints:
         return found
 
     def offset(self, kind: FileKind, partition: Partition) -> int | None:
-        """What a broker takes from a checkpoint for a partition; it takes nothing from one with a bad line."""
+        """Return what a broker takes from a checkpoint for a partition; it takes nothing from one with a bad line."""
         found = self.of(kind)
         if partition.partition is None or found.problems:
             return None
@@ -97,7 +97,7 @@ class PartitionLog:
         return max((number for number, segment in enumerate(segments) if segment.base <= point), default=0)
 
     def blocks(self, start: int = 0) -> Iterator[tuple[Segment, Block]]:
-        """The batches that a broker keeps, in order; those of a block live until the next.
+        """Yield the batches that a broker keeps, in order; those of a block live until the next.
 
         Args:
             start: offset; segments that end before it are left out.
@@ -115,7 +115,7 @@ class PartitionLog:
                 yield segment, block
 
     def blocks_of(self, number: int) -> Iterator[Block]:
-        """The batches of one segment, by its number, up to where a broker cuts it.
+        """Yield the batches of one segment, by its number, up to where a broker cuts it.
 
         Raises:
             OSError: the file cannot be read.
@@ -217,7 +217,7 @@ class PartitionState:
 
 
 def read_text(file: LogFile) -> bytes:
-    """The bytes of a small file.
+    """Return the bytes of a small file.
 
     Raises:
         OSError: it cannot be read.
@@ -230,7 +230,7 @@ def read_text(file: LogFile) -> bytes:
 
 
 def _first_stop(block: Block, trusted: int) -> Gap | None:
-    """The first place of a block, from ``trusted`` on, where a broker that starts stops to read."""
+    """Return the first place of a block, from ``trusted`` on, where a broker that starts stops to read."""
     found = [gap for gap in block.gaps if gap.position >= trusted]
     bad = np.flatnonzero(~block.crc_ok & (block.position >= trusted))
     if len(bad):
@@ -296,7 +296,9 @@ def _add_epochs(block: Block, epochs: list[tuple[int, int]]) -> None:
 
 
 def _beyond(log: PartitionLog, segment: Segment, block: Block) -> int:
-    """The largest offset that no index of the segment can hold, -1 for none: recovery makes a last segment of it."""
+    """Return the largest offset that no index of the segment can hold, -1 for none: recovery makes a last segment of
+    it.
+    """
     if segment.base < (log.segments[log.recovered_from].base if log.recovered_from < len(log.segments) else 1 << 63):
         return -1
     largest = int(block["last_offset"].max())
@@ -304,7 +306,7 @@ def _beyond(log: PartitionLog, segment: Segment, block: Block) -> int:
 
 
 def _log_end(log: PartitionLog, last_offset: int) -> int:
-    """The next offset: after the last batch, at least the base offset of the last segment that is kept."""
+    """Return the next offset: after the last batch, at least the base offset of the last segment that is kept."""
     kept = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
     return max(last_offset + 1, kept, log.log_start_offset)
 

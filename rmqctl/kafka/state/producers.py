@@ -32,7 +32,7 @@ class Producer:
     current_txn_first_offset: int = -1
 
     def row(self) -> dict[str, int]:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
     def take_epoch(self, epoch: int) -> None:
@@ -198,16 +198,16 @@ class ProducerReplay:
         return [transaction for transaction in self.ended if not transaction.committed]
 
     def stable_offset(self, end: int) -> int:
-        """The first offset that is not decided: of the earliest open transaction, else ``end``."""
+        """Return the first offset that is not decided: of the earliest open transaction, else ``end``."""
         return min(self.open.values(), default=end)
 
     def rows(self) -> list[dict[str, int]]:
-        """The producers as rows, by id."""
+        """Return the producers as rows, by id."""
         return [self.producers[number].row() for number in sorted(self.producers)]
 
 
 def marker_of(batch: bytes) -> Marker | None:
-    """What the marker in a control batch says; None for an emptied batch, and for one that is no marker."""
+    """Return what the marker in a control batch says; None for an emptied batch, and for one that is no marker."""
     try:
         record = next(records_of(batch), None)
     except DecodeError:

@@ -60,7 +60,7 @@ class View(Visible):
     log: PartitionLog
 
     def records(self, start: int) -> Iterator[Records]:
-        """Groups of records from an offset on, in order."""
+        """Yield groups of records from an offset on, in order."""
         for _, block in self.log.blocks(start):
             kept = block.take(self.wanted(block) & (block["last_offset"] >= start))
             for records in records_of(kept):
@@ -68,7 +68,7 @@ class View(Visible):
 
 
 def view_of(log: PartitionLog, *, read_committed: bool) -> View:
-    """What a consumer of the partition's only replica sees."""
+    """Return what a consumer of the partition's only replica sees."""
     state = log.replayed
     if not read_committed:
         return View(state.log_end_offset, None, log)

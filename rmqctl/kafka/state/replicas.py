@@ -47,7 +47,7 @@ class Replicas:
         return [log for log in (self.served if topic is None else self.of(topic)) if id(log.partition) in named]
 
     def of(self, topic: str) -> list[PartitionLog]:
-        """The partitions of a topic, by number."""
+        """Return the partitions of a topic, by number."""
         return [log for log in self.all if log.partition.topic == topic]
 
     def find(self, topic: str, number: int) -> PartitionLog | None:
@@ -76,7 +76,7 @@ class Replicas:
         return names | (self.image.topic_names if self.image else {})
 
     def topic_id(self, log: PartitionLog) -> str | None:
-        """The id of a partition's topic, as the partition says, else as the metadata does."""
+        """Return the id of a partition's topic, as the partition says, else as the metadata does."""
         if log.topic_id is not None:
             return log.topic_id
         return self.image.topics.get(log.partition.topic) if self.image else None

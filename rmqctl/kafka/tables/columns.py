@@ -89,7 +89,7 @@ _KINDS_OF_TIME = ("CreateTime", "LogAppendTime", "NoTimestampType")
 
 
 def chosen_schema(schema: pa.Schema, columns: Collection[str] | None, without: Collection[str] = ()) -> pa.Schema:
-    """The wanted columns of a table, in its order.
+    """Return the wanted columns of a table, in its order.
 
     Args:
         without: those that are not there to be chosen.
@@ -123,7 +123,7 @@ class _OfBatches:
         return len(self.block) if self._rows is None else len(self._rows)
 
     def of(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A value a batch, for each row."""
+        """Return a value a batch, for each row."""
         found: npt.NDArray[Any] = values if self._rows is None else values[self._rows]
         return found
 
@@ -133,7 +133,7 @@ class _OfBatches:
         return self.of(self.block.is_legacy) if self.block.has_legacy else None
 
     def number(self, name: str, kind: pa.DataType, *, lacking: bool = False) -> Any:
-        """A header field; null where ``lacking`` and the batch is of magic 0 or 1."""
+        """Return a header field; null where ``lacking`` and the batch is of magic 0 or 1."""
         values = self.of(self.block[name]).astype(kind.to_pandas_dtype())
         return pa.array(values, kind, mask=self.legacy if lacking else None)
 
@@ -172,7 +172,7 @@ def _nulls(found: Any) -> Flags:
 
 
 def batches_of(block: Block, place: Place, schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each batch of a block, in order."""
+    """Return a row for each batch of a block, in order."""
     made = _OfBatches(block, place)
     return pa.RecordBatch.from_arrays([_BATCHES[name](made) for name in schema.names], schema=schema)
 
@@ -222,7 +222,7 @@ _BATCHES: dict[str, Callable[[_OfBatches], Any]] = {
 
 
 def rows_of(records: Records, place: Place, schema: pa.Schema) -> pa.RecordBatch:
-    """A row for each record, in order; keys, values and headers are copied, so that they outlive the window."""
+    """Return a row for each record, in order; keys, values and headers are copied, so that they outlive the window."""
     made = _OfRecords(records, place)
     return pa.RecordBatch.from_arrays([_RECORDS[name](made) for name in schema.names], schema=schema)
 

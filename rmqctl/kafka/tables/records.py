@@ -50,7 +50,7 @@ class KafkaOptions:
     cores: int | None = None
 
     def replicas(self) -> Replicas:
-        """The partitions as they are now.
+        """Return the partitions as they are now.
 
         Raises:
             NotAStore: there is no log directory at the path.
@@ -61,13 +61,13 @@ class KafkaOptions:
         return replicas
 
     def logs(self) -> list[PartitionLog]:
-        """The partitions with wanted records, by topic and number."""
+        """Return the partitions with wanted records, by topic and number."""
         replicas = self.replicas()
         chosen = set(map(id, replicas.place.selected))
         return [log for log in replicas.all if id(log.partition) in chosen and self.wanted.includes(log)]
 
     def visible(self, log: PartitionLog) -> Visible | None:
-        """What of a partition is read; None for all of it."""
+        """Return what of a partition is read; None for all of it."""
         if not self.read_committed:
             return None
         view = view_of(log, read_committed=True)
@@ -142,7 +142,7 @@ class RecordTable(_OfSegments):
     """Every record of the partitions, in the order of the logs: what ``dump --records`` shows."""
 
     def schema(self) -> pa.Schema:
-        """The wanted columns.
+        """Return the wanted columns.
 
         Raises:
             BadOption: there is no such column.
@@ -151,7 +151,7 @@ class RecordTable(_OfSegments):
         return chosen_schema(RECORD_SCHEMA, self.options.columns, without)
 
     def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
-        """The wanted records of some stretches; a file that cannot be read is a finding, and no end of the work.
+        """Yield the wanted records of some stretches; a file that cannot be read is a finding, and no end of the work.
 
         Raises:
             OSError: the directory is not there.
@@ -166,11 +166,11 @@ class BatchTable(_OfSegments):
     """Every batch of the partitions, in the order of the logs: what ``dump`` shows."""
 
     def schema(self) -> pa.Schema:
-        """The columns, see :data:`~rmqctl.kafka.tables.columns.BATCH_SCHEMA`."""
+        """Return the columns, see :data:`~rmqctl.kafka.tables.columns.BATCH_SCHEMA`."""
         return BATCH_SCHEMA
 
     def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
-        """The batches of some stretches that may hold wanted records.
+        """Yield the batches of some stretches that may hold wanted records.
 
         Raises:
             OSError: the directory is not there.
@@ -182,7 +182,8 @@ class BatchTable(_OfSegments):
 
 
 def limited(options: KafkaOptions, count: int) -> KafkaOptions:
-    """The same with only the first ``count`` records, where they lie in one partition: then their last offset tells.
+    """Return the same with only the first ``count`` records, where they lie in one partition: then their last offset
+    tells.
 
     Raises:
         WrongUsage: they lie in several.
@@ -281,12 +282,12 @@ class RecordLog:
 
 
 def _begin(log: PartitionLog) -> int:
-    """The first offset whose segment is there."""
+    """Return the first offset whose segment is there."""
     return log.segments[0].base if log.segments else 0
 
 
 def _end(log: PartitionLog, known: int | None, *, growing: bool) -> int:
-    """The offset after the last batch that has arrived in full.
+    """Return the offset after the last batch that has arrived in full.
 
     Args:
         known: an offset that was the end before; the last segment is read from there on.
@@ -305,7 +306,7 @@ def _end(log: PartitionLog, known: int | None, *, growing: bool) -> int:
 
 
 def _within(log: PartitionLog, low: int, high: int, most_bytes: int) -> int:
-    """The offset after the batches from one on that are of so many bytes, at least one batch."""
+    """Return the offset after the batches from one on that are of so many bytes, at least one batch."""
     left, end = most_bytes, low
     for number, segment in enumerate(segments_of(log)):
         following = log.segments[number + 1].base if number + 1 < len(log.segments) else NO_END

@@ -59,7 +59,7 @@ class KafkaFilter:
 
     @classmethod
     def of(cls, filters: Filters) -> KafkaFilter:
-        """What a user asks for, without the limit."""
+        """Return what a user asks for, without the limit."""
         rest = replace(
             filters, topic=None, queue=None, limit=None, after=None, before=None, from_offset=None, to_offset=None
         )
@@ -73,7 +73,7 @@ class KafkaFilter:
         return (not self.topics or topic in self.topics) and self.queue_id in {None, number}
 
     def within(self, low: int, high: int) -> Wanted:
-        """The tests for batches and records between two offsets, the upper one exclusive."""
+        """Return the tests for batches and records between two offsets, the upper one exclusive."""
         low, high = max(low, self.from_offset or 0), min(high, NO_END if self.to_offset is None else self.to_offset)
         return Wanted(
             replace(
@@ -107,7 +107,7 @@ class Stretch:
     visible: Visible | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """The batches that start in it; those of a block live until the next.
+        """Yield the batches that start in it; those of a block live until the next.
 
         Raises:
             OSError: the file cannot be read.
@@ -120,7 +120,7 @@ class Stretch:
             source.close()
 
     def readable(self, found: Iterator[T]) -> Iterator[T]:
-        """What was found up to where the file cannot be read: that is a finding, and no end of the work.
+        """Yield what was found up to where the file cannot be read: that is a finding, and no end of the work.
 
         Raises:
             IOFailure: the directory is not there.
@@ -131,7 +131,7 @@ class Stretch:
             check_reachable(self.tree)
 
     def batches(self, wanted: Wanted, *, doubtful: bool = False) -> Iterator[Block]:
-        """The batches that may hold wanted records.
+        """Yield the batches that may hold wanted records.
 
         Args:
             doubtful: those with a wrong CRC whatever their headers say: the records tell.
@@ -149,7 +149,7 @@ class Stretch:
         note(0, self.stop - self.start)
 
     def records(self, wanted: Wanted) -> Iterator[Records]:
-        """The wanted records, each batch decoded once.
+        """Yield the wanted records, each batch decoded once.
 
         Raises:
             OSError: the file cannot be read.
@@ -200,7 +200,9 @@ class Division:
     def stretches(
         self, log: PartitionLog, low: int = 0, high: int = NO_END, visible: Visible | None = None
     ) -> list[Stretch]:
-        """The stretches of a partition, in order, that may hold wanted records with offsets in ``[low, high)``."""
+        """Return the stretches of a partition, in order, that may hold wanted records with offsets in ``[low,
+        high)``.
+        """
         low, after = max(low, self.wanted.from_offset or 0), self.wanted.after
         high = min(high, NO_END if self.wanted.to_offset is None else self.wanted.to_offset)
         segments = segments_of(log)
@@ -228,7 +230,7 @@ class Division:
 
 
 def segments_of(log: PartitionLog) -> list[IndexedSegment]:
-    """The segments of a partition, ascending."""
+    """Return the segments of a partition, ascending."""
     return [IndexedSegment(log.directory.tree, segment) for segment in log.segments]
 
 
@@ -241,7 +243,9 @@ class IndexedSegment:
         self.base, self.size = segment.base, max(segment.log.size, 0)
 
     def divided(self, begin: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-        """A range of bytes in ranges of about a size each, that begin at entries of the index where it has any."""
+        """Yield a range of bytes in ranges of about a size each, that begin at entries of the index where it
+        has any.
+        """
         if end - begin <= size + size // 2:
             if begin < end:
                 yield begin, end
@@ -274,7 +278,7 @@ class IndexedSegment:
         return first is not None and int(first["base_offset"][0]) >= self.base
 
     def between(self, following: IndexedSegment | None, low: int, high: int, after: int | None) -> tuple[int, int]:
-        """The bytes in which wanted records may lie; equal ones where none does."""
+        """Return the bytes in which wanted records may lie; equal ones where none does."""
         if low <= self.base and high == NO_END and after is None:
             return 0, self.size
         if not self.size or not self.begins_right:
@@ -289,7 +293,7 @@ class IndexedSegment:
         return self.position(low), self._end_position(high)
 
     def _first_since(self, time: int) -> int:
-        """An offset below which every batch is older, by the time index; 0 where it does not tell."""
+        """Return an offset below which every batch is older, by the time index; 0 where it does not tell."""
         index = self._time_index
         if index is None or not len(index):
             return 0
@@ -336,7 +340,7 @@ class IndexedSegment:
         return batch is not None and int(batch["last_offset"][0]) == int(entries[0][entry])
 
     def scanned(self, start: int) -> Iterator[Block]:
-        """The batches from a place on where one should start.
+        """Yield the batches from a place on where one should start.
 
         Raises:
             OSError: the file cannot be read.
@@ -348,12 +352,12 @@ class IndexedSegment:
             source.close()
 
     def _batch_at(self, position: int) -> Block | None:
-        """The sound batch at a position; None where there is none."""
+        """Return the sound batch at a position; None where there is none."""
         found = next(self._batches(position, position + 1, 4 * HEADER_SIZE), None)
         return found if found is not None and int(found.position[0]) == position else None
 
     def _batch_with(self, offset: int) -> Block | None:
-        """The sound batch that an offset lies in, looked for from the index entry before it on."""
+        """Return the sound batch that an offset lies in, looked for from the index entry before it on."""
         for block in self._batches(self.position(offset), self.size, _WINDOW):
             rows = np.flatnonzero(block["last_offset"] >= offset)
             if len(rows):
@@ -377,7 +381,7 @@ class IndexedSegment:
 
 
 def _read(file: LogFile | None, read: Callable[[ByteSource], T]) -> T | None:
-    """What a derived file holds; None where it is not there or cannot be read."""
+    """Return what a derived file holds; None where it is not there or cannot be read."""
     if file is None:
         return None
     try:

@@ -167,7 +167,7 @@ TABLES: dict[str, Callable[[KafkaOptions], Table]] = {
 
 
 def tables_of(given: Mapping[str, str]) -> KafkaTables:
-    """The tables of log directories by the options of the data source.
+    """Return the tables of log directories by the options of the data source.
 
     Raises:
         BadOption: one is not known, or its value is no such thing.
@@ -201,7 +201,7 @@ class KafkaTables(OptionTables[KafkaOptions]):
 
 
 def as_tables(path: str, filters: Filters, split_size: int | None, body: str) -> KafkaTables:
-    """The tables of log directories, to be read part by part; with a limit the log is walked here up to it.
+    """Return the tables of log directories, to be read part by part; with a limit the log is walked here up to it.
 
     Raises:
         WrongUsage: a filter or a choice means nothing for Kafka.
@@ -216,7 +216,7 @@ def as_tables(path: str, filters: Filters, split_size: int | None, body: str) ->
 def stream(
     path: str, name: str, topics: tuple[str, ...], filters: Filters, columns: Sequence[str] | None
 ) -> ArrowTable:
-    """A table with the wanted rows and columns, read while it is consumed.
+    """Return a table with the wanted rows and columns, read while it is consumed.
 
     Raises:
         WrongUsage: there is no such table, or a filter means nothing for Kafka.
@@ -303,7 +303,7 @@ def _span(options: KafkaOptions) -> int | None:
 
 
 def _times(segment: IndexedSegment, start: int, name: str) -> list[int]:
-    """Times of batches from a place on, as far as the first that has one for the start of a segment."""
+    """Return times of batches from a place on, as far as the first that has one for the start of a segment."""
     found: list[int] = []
     for block in segment.scanned(start):
         times = block[name]

@@ -47,7 +47,7 @@ class Verifications:
                 yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
 
     def summary(self) -> dict[str, Any]:
-        """The sums over all directories."""
+        """Return the sums over all directories."""
         parts = [checked.summary() for checked in self.each]
         return {
             **{name: sum(part[name] for part in parts) for name in ("files", "messages", "bytes")},

@@ -46,7 +46,7 @@ def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
 
 
 def facts(replicas: Replicas) -> list[Evidence]:
-    """What the directories say about the release that wrote them last."""
+    """Return what the directories say about the release that wrote them last."""
     image = replicas.image
     found: dict[str, Evidence] = {}
     for directory in replicas.directories:
@@ -63,13 +63,13 @@ def facts(replicas: Replicas) -> list[Evidence]:
 
 
 def meta_properties(directory: LogDirectory) -> MetaProperties | None:
-    """The meta.properties of a directory, as far as it can be read; None where it is not there."""
+    """Return the meta.properties of a directory, as far as it can be read; None where it is not there."""
     file = directory.one(FileKind.META_PROPERTIES)
     return None if file is None else parse_meta_properties(read_text(file))
 
 
 def clean_shutdown(directory: LogDirectory) -> JsonFile | None:
-    """The clean shutdown marker of a directory; None where it is not there."""
+    """Return the clean shutdown marker of a directory; None where it is not there."""
     file = directory.one(FileKind.CLEAN_SHUTDOWN)
     return None if file is None else parse_clean_shutdown(read_text(file))
 
@@ -156,7 +156,7 @@ def _image(replicas: Replicas, at: int | None) -> MetadataImage:
 
 
 def _voted_leader(log: PartitionLog) -> int | None:
-    """The leader that quorum-state names."""
+    """Return the leader that quorum-state names."""
     file = log.partition.one(FileKind.QUORUM_STATE)
     leader = parse_quorum_state(read_text(file)).values.get("leaderId") if file else None
     return leader if isinstance(leader, int) and leader >= 0 else None
@@ -173,7 +173,7 @@ def _sections(image: MetadataImage) -> Iterator[Section]:
 
 
 def release_shown(replicas: Replicas) -> Release:
-    """The release that wrote the directories last, as far as they show it.
+    """Return the release that wrote the directories last, as far as they show it.
 
     With KRaft it is the newest known patch of the series of ``metadata.version``. A directory of the time of
     ZooKeeper counts as one of 3.x where every partition has leader epochs, which releases before did without.

@@ -185,7 +185,9 @@ def _open_transactions(replicas: Replicas) -> dict[int, dict[tuple[str, int], in
 def _transaction_row(
     transaction: Transaction, open_in: dict[tuple[str, int], int], now: int, answer: Answer
 ) -> dict[str, Any]:
-    """The row of a transactional id. It hangs where it is open beyond its time, or in a partition it does not name."""
+    """Return the row of a transactional id. It hangs where it is open beyond its time, or in a partition it does not
+    name.
+    """
     unnamed = set(open_in) - (set(transaction.partitions) if transaction.is_open else set())
     late = transaction.is_open and now > transaction.start_timestamp + transaction.timeout_ms
     if unnamed or late:
@@ -206,7 +208,7 @@ def _transaction_row(
 def _orphan_row(
     replicas: Replicas, producer: int, open_in: dict[tuple[str, int], int], answer: Answer
 ) -> dict[str, Any]:
-    """The row of a transaction that is open here and that no transactional id here has.
+    """Return the row of a transaction that is open here and that no transactional id here has.
 
     It hangs when all of ``__transaction_state`` is here; else another broker may know it.
     """
@@ -301,7 +303,7 @@ def _lag_row(replicas: Replicas, group: str, topic: str, partition: int, offset:
 
 
 def _anomaly(replicas: Replicas, topic: str, log: PartitionLog | None, offset: int | None) -> str | None:
-    """What is odd about a committed offset; a partition on another broker is not."""
+    """Return what is odd about a committed offset; a partition on another broker is not."""
     if log is None:
         known = replicas.image is not None and topic not in replicas.image.topics
         return "unknown-topic" if known or (replicas.image is None and not replicas.of(topic)) else None

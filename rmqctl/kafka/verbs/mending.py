@@ -27,7 +27,7 @@ _WORDS = {"equal": "equal", "keep": "answer alike", "create": "missing", "replac
 
 
 def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
-    """The one local log directory that is to be changed.
+    """Return the one local log directory that is to be changed.
 
     Raises:
         Refused: there are several, or it is elsewhere.
@@ -41,7 +41,7 @@ def only_directory(replicas: Replicas, verb: str) -> LogDirectory:
 
 
 def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
-    """The meaning of the bytes of a file as it is, or as a plan would make it."""
+    """Return the meaning of the bytes of a file as it is, or as a plan would make it."""
     from rmqctl.kafka.dump.annotate import annotate_bytes
 
     file = LogFile(LocalTree(""), name, meaning_of(name.rpartition("/")[2]), source.size())
@@ -68,7 +68,7 @@ class RebuildQuestion:
                 raise WrongUsage(f"--{part}", "is for RocketMQ: a log directory has --index and --checkpoint.")
 
     def options(self) -> RebuildOptions:
-        """The same for the library."""
+        """Return the same for the library."""
         fresh = self.into is not None
         return RebuildOptions(self.parts, self.topics, self.settings, fresh=fresh, processes=self.processes)
 
@@ -105,14 +105,14 @@ def _rebuild_in_place(replicas: Replicas, directory: LogDirectory, asked: Rebuil
 
 
 def _unlike(before: LogDirectory, asked: RebuildQuestion) -> list[str]:
-    """What a second rebuild would still change."""
+    """Return what a second rebuild would still change."""
     replicas = opened_again(before)
     again = rebuild(replicas, replicas.directories[0], asked.options())
     return [f"{step.file}: {step.why}" for step in again.steps(replicas.directories[0])]
 
 
 def opened_again(before: LogDirectory) -> Replicas:
-    """A directory as it is now, without what the run that asks has put there."""
+    """Return a directory as it is now, without what the run that asks has put there."""
     directory = read_directory(before.tree)
     directory.others = [name for name in directory.others if name != POINTER]
     return Replicas(LogDirectories([directory]))
@@ -180,7 +180,7 @@ class RepairQuestion:
     processes: int = 1
 
     def transactions(self) -> tuple[tuple[str, int], ...]:
-        """The transactions to be ended: partition and producer id.
+        """Return the transactions to be ended: partition and producer id.
 
         Raises:
             WrongUsage: one is not written as a partition and a number.

@@ -100,7 +100,7 @@ class Asked(ProduceRequest):
         self.options(config.wanted).check(config.wanted)
 
     def config(self) -> EngineConfig:
-        """The settings of the engine; where times are made up, all else that is drawn is the seed's."""
+        """Return the settings of the engine; where times are made up, all else that is drawn is the seed's."""
         log = replace(LogConfig(), flush_messages=1) if self.flush == "sync" else LogConfig()
         start = self.start_time
         clock: Clock = now_ms if start is None else lambda: start
@@ -115,7 +115,7 @@ class Asked(ProduceRequest):
         )  # fmt: skip
 
     def _settings(self, release: Release) -> dict[str, str]:
-        """Settings of topics that are made."""
+        """Return settings of topics that are made."""
         found = {"cleanup.policy": "compact"} if self.compact else {}
         size = self.log_file_size or (_SMALL.segment_bytes if self.small else None)
         if size is not None:
@@ -141,7 +141,7 @@ class Asked(ProduceRequest):
         return self.lines is None and self.jsonl is None
 
     def template(self) -> Template:
-        """What each record has."""
+        """Return what each record has."""
         body = self.body
         if self.body_file is not None:
             body = self.body_file.read().decode("utf-8", "surrogateescape")
@@ -151,7 +151,7 @@ class Asked(ProduceRequest):
         )  # fmt: skip
 
     def drafts(self, template: Template) -> Iterator[Draft]:
-        """The records."""
+        """Return the records."""
         if self.jsonl is not None:
             found = from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics)
         elif self.lines is not None:
@@ -198,7 +198,7 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
 
 
 def damages() -> list[Row]:
-    """The kinds of damage that `produce --format kafka --damage` knows."""
+    """Return the kinds of damage that `produce --format kafka --damage` knows."""
     return KINDS.rows()
 
 

@@ -117,7 +117,7 @@ def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
 
 
 def _complaints(before: Replicas, release: Release, settings: Mapping[str, str]) -> list[str]:
-    """What a second start would still change."""
+    """Return what a second start would still change."""
     from rmqctl.kafka.recovery.plan import recovery_plan
     from rmqctl.repair.preconditions import POINTER
 

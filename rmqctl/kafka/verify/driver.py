@@ -84,7 +84,7 @@ class Verification:
         self._seconds = time.monotonic() - began
 
     def summary(self) -> dict[str, Any]:
-        """The summary object of the contract."""
+        """Return the summary object of the contract."""
         return {
             "files": self.files,
             "messages": self.records,
@@ -204,7 +204,7 @@ class Verification:
     # --- reading --------------------------------------------------------------------------------------
 
     def _read(self, partitions: Iterable[Partition]) -> Iterable[tuple[Split, Headers | OSError]]:
-        """The splits of all logs with what they give, in order."""
+        """Return the splits of all logs with what they give, in order."""
         if self.options.level == "quick":
             return ()
         records = self.options.level == "full"
@@ -233,7 +233,7 @@ def _worker() -> Callable[[Split], Headers | OSError]:
 
 
 def _try(split: Split) -> Headers | OSError:
-    """A split, or why it cannot be read."""
+    """Return a split, or why it cannot be read."""
     try:
         return read_split(split)
     except OSError as error:
@@ -241,7 +241,7 @@ def _try(split: Split) -> Headers | OSError:
 
 
 def _noted(split: Split) -> Headers | OSError:
-    """The same by a task somewhere else."""
+    """Return the same by a task somewhere else."""
     found = _try(split)
     if not isinstance(found, OSError):
         note(int(np.clip(found["records_count"], 0, None).sum()), split.stop - split.start)

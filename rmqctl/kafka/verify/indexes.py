@@ -75,7 +75,7 @@ class SegmentIndexes:
         self._last_before, self._max_before = int(last[-1]), int(largest[-1])
 
     def finish(self, facts: SegmentFacts, *, one_by_one: bool) -> Iterator[Finding]:
-        """What is wrong with both indexes, once all batches of the segment are known.
+        """Yield what is wrong with both indexes, once all batches of the segment are known.
 
         Args:
             one_by_one: batches were appended one by one, so that entries are due at known places.
@@ -131,7 +131,7 @@ class SegmentIndexes:
             yield from self._coverage(file, index, facts)
 
     def _coverage(self, file: LogFile, index: OffsetIndex, facts: SegmentFacts) -> Iterator[Finding]:
-        """An empty index of a segment in which others of the partition would have entries.
+        """Find an empty index of a segment in which others of the partition would have entries.
 
         An entry is due for a batch that starts more than the interval after the one before it, or after the start of
         the broker; the cleaner and followers write many batches at once and so make fewer.
@@ -254,7 +254,9 @@ def check_txn_index(
 
 
 def interval_shown(segments: Sequence[Segment]) -> int:
-    """The smallest distance between entries of an offset index, of all of a partition the largest; 2^31 without any."""
+    """Return the smallest distance between entries of an offset index, of all of a partition the largest; 2^31 without
+    any.
+    """
     found = 0
     for segment in segments:
         index = _read(segment.offset_index, read_offset_index)

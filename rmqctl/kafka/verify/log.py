@@ -110,7 +110,7 @@ class LogCheck:
         return max(last + 1, base)
 
     def finish(self) -> Iterator[Finding]:
-        """What can be said once the whole log is known: whether missing offsets are damage."""
+        """Yield what can be said once the whole log is known: whether missing offsets are damage."""
         if self._holes and not self.compacted:
             self.damaged = True
             yield from self._holes
@@ -220,7 +220,7 @@ class LogCheck:
         )
 
     def _lost_segment(self, first: int, last: int) -> Finding | None:
-        """The finding for a segment whose offsets are missing and of which something is left."""
+        """Return the finding for a segment whose offsets are missing and of which something is left."""
         for segment in self.partition.segments:
             if first <= segment.base <= last and segment.log is not None and segment.log.size == 0:
                 message = f"it is empty, and offsets {first} to {last} are missing"
@@ -251,7 +251,7 @@ class LogCheck:
             yield self._blame(kinds.BATCH_LEADER_EPOCH, rows, wrong, message)
 
     def _blame(self, kind: FindingKind, rows: _Rows, row: int, message: str) -> Finding:
-        """A finding at a row whose header is wrong, so that nothing derived from it is held against others."""
+        """Return a finding at a row whose header is wrong, so that nothing derived from it is held against others."""
         self.damaged = True
         for facts in self.segments:
             if facts.segment.log is rows.files[row]:
@@ -307,7 +307,7 @@ class _Rows:
 
     @staticmethod
     def of(file: LogFile, headers: Headers) -> _Rows:
-        """The sound batches of a split."""
+        """Return the sound batches of a split."""
         sound = np.flatnonzero(headers.crc_ok)
         position = headers.position[sound]
         bad = np.sort(np.array([*headers.position[~headers.crc_ok], *(g.position for g in headers.gaps)], np.int64))
@@ -318,7 +318,7 @@ class _Rows:
         return _Rows([file] * len(sound), columns[0], columns[1], epoch, position, headers.size[sound], broken)
 
     def followed_by(self, other: _Rows) -> _Rows:
-        """These rows and those of the next split."""
+        """Return these rows and those of the next split."""
 
         def join(a: Ints, b: Ints) -> Ints:
             return np.concatenate([a, b])
@@ -335,7 +335,7 @@ class _Rows:
         )
 
     def tail(self) -> _Rows:
-        """The last rows, which the next split needs."""
+        """Return the last rows, which the next split needs."""
         keep = max(len(self) - 2, 0)
         return _Rows(
             self.files[keep:],
@@ -354,7 +354,7 @@ class _Rows:
         return bool(self.base[row] < base or self.last[row] - base > INT_MAX)
 
     def finding(self, kind: FindingKind, row: int, message: str) -> Finding:
-        """A finding at a row."""
+        """Return a finding at a row."""
         return Finding(kind, self.files[row].name, int(self.position[row]), int(self.size[row]), message)
 
 

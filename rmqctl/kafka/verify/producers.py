@@ -127,7 +127,9 @@ class ProducerCheck:
         return found
 
     def finish(self, log: LogCheck) -> Iterator[Finding]:
-        """What can be said once the whole log is known. Where it is damaged or compacted, batches may be missing."""
+        """Yield what can be said once the whole log is known. Where it is damaged or compacted, batches may be
+        missing.
+        """
         end_offset = log.end_offset
         self._compare_until(end_offset + 1)
         bases = {segment.base for segment in self.partition.segments} | {end_offset}

@@ -95,7 +95,7 @@ class Headers:
 
 
 def splits_of(file: LogFile, *, records: bool, split_size: int = SPLIT_SIZE) -> Iterator[Split]:
-    """A ``.log`` file in ranges; one range, maybe empty, for a small one."""
+    """Yield a ``.log`` file in ranges; one range, maybe empty, for a small one."""
     size = max(file.size, 0)
     for start in range(0, max(size, 1), split_size):
         yield Split(file.tree, file.name, file.base, size, start, min(start + split_size, size), records)
@@ -153,7 +153,7 @@ def _joined(parts: list[Headers]) -> Headers:
 
 
 def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
-    """What is wrong with a header that needs no neighbour."""
+    """Yield what is wrong with a header that needs no neighbour."""
     modern = ~block.is_legacy
 
     def at(rows: Flags) -> list[int]:
@@ -181,7 +181,7 @@ def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
 
 
 def _record_findings(block: Block) -> Iterator[Finding]:
-    """What is wrong with the records of sound batches."""
+    """Yield what is wrong with the records of sound batches."""
     sound = block.take(block.crc_ok)
     unreadable: set[int] = set()
     for records in records_of(sound):

@@ -24,7 +24,7 @@ _SEGMENT_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def check_epochs(log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
-    """The leader-epoch-checkpoint against the epochs in the batches."""
+    """Check the leader-epoch-checkpoint against the epochs in the batches."""
     file = log.partition.one(FileKind.LEADER_EPOCHS)
     if file is None:
         if check.epochs and log.partition.is_plain:
@@ -127,7 +127,7 @@ def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Findin
 
 
 def check_directory(directory: LogDirectory) -> Iterator[Finding]:
-    """The files directly in a log directory."""
+    """Yield the files directly in a log directory."""
     for name in directory.others:
         if name != "remote-log-index-cache":
             message = f"{name} is no name of a partition's directory"
@@ -150,7 +150,7 @@ def check_directory(directory: LogDirectory) -> Iterator[Finding]:
 
 
 def check_checkpoints(directory: LogDirectory, checkpoints: Checkpoints, ends: Mapping[str, int]) -> Iterator[Finding]:
-    """The offset checkpoints against the ends of the logs.
+    """Check the offset checkpoints against the ends of the logs.
 
     Args:
         ends: the offset after the last batch, by directory of the partition.
@@ -184,7 +184,7 @@ def check_checkpoints(directory: LogDirectory, checkpoints: Checkpoints, ends: M
 
 
 def read_image(directory: LogDirectory, checkpoints: Checkpoints) -> MetadataImage | None:
-    """The cluster's metadata; None where the directory has none."""
+    """Return the cluster's metadata; None where the directory has none."""
     partition = directory.metadata_log
     return None if partition is None else metadata_image(PartitionLog(directory, partition, checkpoints))
 
@@ -199,7 +199,7 @@ def is_compacted(partition: Partition, checkpoints: Checkpoints, image: Metadata
 
 
 def check_metadata(partition: Partition, image: MetadataImage, *, damaged: bool) -> Iterator[Finding]:
-    """The metadata log and its snapshots replay without a problem, and a vote is stored.
+    """Check that the metadata log and its snapshots replay without a problem, and that a vote is stored.
 
     Args:
         damaged: the log holds damage, which is reported already.

@@ -76,7 +76,7 @@ class DatabaseStart:
         return bool(self.rows or self.skipped or self.error)
 
     def sentence(self) -> str:
-        """The same for people."""
+        """Return the same for people."""
         if self.error is not None:
             return f"CANNOT open {self.database}, and does without index, timers and transactions in it: {self.error}"
         what = "timer queue offset" if self.family == TIMER_FAMILY else "byte"
@@ -88,7 +88,7 @@ class DatabaseStart:
 
 
 def marks_of(store: RocketMQStore, release: Release) -> Marks:
-    """The marks; none without the package that reads databases, nor of a database that cannot be opened.
+    """Return the marks; none without the package that reads databases, nor of a database that cannot be opened.
 
     Raises:
         Refused: the store is remote.
@@ -109,7 +109,7 @@ def _marks(store: RocketMQStore) -> Marks:
 def message_starts(
     store: RocketMQStore, log: list[StoreFile], begin: int, end: int, marks: Marks, now_ms: int | None = None
 ) -> Iterator[DatabaseStart]:
-    """What a start does to the families of the database of messages.
+    """Yield what a start does to the families of the database of messages.
 
     Args:
         begin: where dispatch begins; end: of the log afterwards.
@@ -247,7 +247,8 @@ class RocksQueueImage(QueueImage):
     def units(
         self, database: QueueDatabase | None, first: int = 0, last: int = LARGEST_OFFSET
     ) -> Iterator[npt.NDArray[np.void]]:
-        """The units that count between two queue offsets, ascending: arrays of queue offset, physical offset and size.
+        """Yield the units that count between two queue offsets, ascending: arrays of queue offset, physical offset and
+        size.
 
         Args:
             database: that holds the queue, open.
@@ -275,7 +276,7 @@ class RocksQueueImage(QueueImage):
                 yield found
 
     def _merged(self) -> npt.NDArray[np.void]:
-        """What was put, by queue offset; of two units the later one counts."""
+        """Return what was put, by queue offset; of two units the later one counts."""
         if len(self._added) > 1:
             self._added = [_latest(np.concatenate(self._added))]
         return self._added[0] if self._added else _NOTHING
@@ -321,7 +322,7 @@ class RocksQueueImage(QueueImage):
         self._added = [put[put["physical_offset"] < physical] for put in self._added]
 
     def correct_minimum(self, log_begin: int, *, minimum_5: bool) -> None:
-        """The first unit whose record is in the log; behind all of them where none is."""
+        """Find the first unit whose record is in the log; after all of them where none is."""
         self._minimum = self._maximum
         for units in self.units(self._database):
             live = units["physical_offset"] >= log_begin

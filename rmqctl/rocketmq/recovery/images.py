@@ -61,7 +61,9 @@ class FileImage:
     written: Runs = field(default_factory=Runs)
 
     def units(self, dtype: np.dtype[np.void]) -> Units:
-        """The units of the file as the broker would read them, shape (n,); at least one, and behind them only zeros."""
+        """Return the units of the file as the broker would read them, shape (n,); at least one, and behind them only
+        zeros.
+        """
         data = bytearray(self.raw())
         data.extend(bytes(max(self.written.end - len(data), 0)))
         self.written.lay_over(0, data)
@@ -70,7 +72,7 @@ class FileImage:
         return np.frombuffer(data, dtype, count)
 
     def raw(self) -> bytes:
-        """What is on disk, up to the last part that may hold anything."""
+        """Return what is on disk, up to the last part that may hold anything."""
         if self.file is None:
             return b""
         source = self.file.open()
@@ -160,7 +162,7 @@ class QueueImage:
         self._cut_files(end)
 
     def _note_units(self, units: Units) -> int:
-        """The number of valid units in front; remembers the last of them."""
+        """Return the number of valid units in front; remembers the last of them."""
         bad = np.flatnonzero(~self.valid(units))
         count = int(bad[0]) if len(bad) else len(units)
         if count:
@@ -228,7 +230,7 @@ class QueueImage:
             position, data = position + len(part), data[len(part) :]
 
     def _file_for(self, position: int) -> FileImage:
-        """The last file, or the one that follows it when it is full."""
+        """Return the last file, or the one that follows it when it is full."""
         if not self.files:
             self.files.append(FileImage(position - position % self.file_size, self.file_size, 0))
         elif self.files[-1].wrote == self.files[-1].size:
@@ -409,11 +411,11 @@ class IndexImage:
             self._series.add(columns)
 
     def entries(self, first: int, entries: Entries) -> None:
-        """Called by the series: entries of the current file."""
+        """Take entries of the current file; the series calls it."""
         self._written[-1].entries.append((self.geometry.entry_at(first), entries.tobytes()))
 
     def close(self, head: IndexHead, slots: Slots) -> None:
-        """Called by the series: the current file is complete."""
+        """Complete the current file; the series calls it."""
         self._written[-1].head, self._written[-1].slots = head.pack(), slots.astype(">i4").tobytes()
         self._written.append(_Written())
 
@@ -423,7 +425,7 @@ class IndexImage:
         return self._series.heads
 
     def edits(self, now: datetime, behind: str = "") -> Iterator[Edit]:
-        """What changes the files on disk to this.
+        """Yield what changes the files on disk to this.
 
         Args:
             now: local time for the names of new files.
@@ -441,7 +443,7 @@ class IndexImage:
             yield Create(f"{INDEX}/{name}", _content(written), size=self.geometry.file_size)
 
     def _changed(self, last: IndexFile, written: _Written) -> Iterator[Edit]:
-        """Overwrites of the file that was there, only where bytes differ."""
+        """Yield overwrites of the file that was there, only where bytes differ."""
         if not written.entries:
             return
         size = last.size
@@ -466,7 +468,7 @@ def _read(file: IndexFile | None, offset: int, size: int) -> bytes:
 
 
 def _content(written: _Written) -> bytes:
-    """A new file up to its last entry."""
+    """Return a new file up to its last entry."""
     data = bytearray(written.head + written.slots)
     for offset, entries in written.entries:
         data.extend(bytes(max(offset - len(data), 0)))

@@ -239,7 +239,7 @@ class Known:
 
 
 def start_index(files: list[StoreFile], rules: RecoveryRules, known: Known, *, normal: bool) -> int:
-    """Number of the file where the scan begins.
+    """Return the number of the file where the scan begins.
 
     Raises:
         OSError: a file cannot be read.
@@ -293,7 +293,7 @@ def _store_time(head: bytes, rules: RecoveryRules) -> int:
 def _matches_validated(
     source: ByteSource, file: StoreFile, start: Start, rules: RecoveryRules, known: Known, *, normal: bool
 ) -> bool:
-    """The first record must be sound and stored at a time; a blank is sound but has none."""
+    """Hold the first record to being sound and stored at a time; a blank is sound but has none."""
     if check_at(source, 0, file.size, rules, body=known.body).verdict is not Verdict.RECORD:
         return False
     head = source.read_at(0, _HEAD)
@@ -338,7 +338,7 @@ class LogWalk:
 def replay_log(
     files: list[StoreFile], walk: LogWalk, rules: RecoveryRules, *, body: bool = True
 ) -> Iterator[tuple[LogBlock, StoreFile]]:
-    """Records that the broker accepts, from where ``walk`` stands to where it stops; ``walk`` is carried on.
+    """Yield records that the broker accepts, from where ``walk`` stands to where it stops; ``walk`` is carried on.
 
     Blocks share one window: use each before the next is asked for.
 
@@ -383,7 +383,7 @@ class _FileReplay:
             yield from self._step()
 
     def _through(self, block: Block) -> Iterator[Block]:
-        """The records of one block of the scan that continue the broker's chain."""
+        """Yield the records of one block of the scan that continue the broker's chain."""
         position = block.position
         good = good_records(block, self.rules, body=self.body)
         while self.walk.stopped is None:
@@ -417,7 +417,7 @@ class _FileReplay:
 
 
 def good_records(block: Block, rules: RecoveryRules, *, body: bool) -> Flags:
-    """Records that need no closer look, shape (n,): body CRC right, and of a kind that the release knows."""
+    """Return records that need no closer look, shape (n,): body CRC right, and of a kind that the release knows."""
     good = np.ones(len(block), np.bool_)
     if body and len(block):
         good = (body_crcs(block) == block["body_crc"]) | (block.body_size == 0)
@@ -444,7 +444,7 @@ def _run(block: Block, good: Flags, row: int) -> int:
 
 
 def _single(record: bytes, file: StoreFile, position: int, rules: RecoveryRules) -> Block:
-    """A block of one record that the scan refuses and brokers accept: lengths below zero count as none.
+    """Return a block of one record that the scan refuses and brokers accept: lengths below zero count as none.
 
     To a release that knows no IPv6 the host bits of SYSFLAG mean nothing.
     """

@@ -141,7 +141,7 @@ Row = dict[str, Any]
 
 
 def document(found: Recovery) -> Row:
-    """The object of ``recover -o json``: sizes in bytes, offsets of queues in messages."""
+    """Return the object of ``recover -o json``: sizes in bytes, offsets of queues in messages."""
     return {
         "release": str(found.release),
         "mode": "normal" if found.normal else "abnormal",
@@ -190,7 +190,7 @@ def undispatched(found: Recovery) -> Row:
 
 
 def lost_rows(found: Recovery) -> Iterator[Row]:
-    """The messages given up as `dump` shows them, and findings for what can no longer be read.
+    """Yield the messages given up as `dump` shows them, and findings for what can no longer be read.
 
     Raises:
         OSError: a file cannot be read.
@@ -232,7 +232,7 @@ def queue_rows(found: Recovery) -> list[Row]:
 
 
 def sentences(found: Recovery) -> Iterator[str]:
-    """The same for people, without the queues."""
+    """Yield the same for people, without the queues."""
     if found.missing is not None:
         yield f"{found.missing.message}. {found.missing.kind.remedy}"
     exit_word = "clean exit" if found.normal else "crash (the file abort is there)"

@@ -22,7 +22,7 @@ _RUN = plan_of(Checkpoint).runs[0]
 
 
 def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime) -> Plan:
-    """The edits that bring a store into the state after a broker's start and clean stop.
+    """Return the edits that bring a store into the state after a broker's start and clean stop.
 
     Args:
         found: of ``recover(store, release, index=True)``.
@@ -115,7 +115,7 @@ def _index(store: RocketMQStore, found: Recovery, now: datetime) -> Iterator[Ste
 
 
 def _checkpoint(store: RocketMQStore, found: Recovery) -> Iterator[Step]:
-    """Times that a clean stop would leave: those of the last message."""
+    """Yield times that a clean stop would leave: those of the last message."""
     data = read_all(store.tree, CHECKPOINT)
     old = (data or b"")[: _RUN.packer.size].ljust(_RUN.packer.size, b"\0")
     fields = dict(zip(_RUN.names, _RUN.packer.unpack(old), strict=True))

@@ -186,7 +186,7 @@ _PEEK = 4096
 
 
 def stop_finding(file: StoreFile, walk: LogWalk) -> Finding | None:
-    """The finding for what ended the scan; None for the end of the data, where only zeros follow."""
+    """Return the finding for what ended the scan; None for the end of the data, where only zeros follow."""
     stopped = walk.stopped
     if stopped is None or stopped.verdict is Verdict.END_OF_FILE:
         return None
@@ -255,7 +255,7 @@ def _add_queued(
 
 
 def _behind(result: Recovery, cut: int) -> list[LostMessage]:
-    """Records behind the cut that a search finds; old ones that were cut before do not count."""
+    """Return records behind the cut that a search finds; old ones that were cut before do not count."""
     log, ids, state = CommitLog(result.log_files, crashed=True), TextIds(), LogState()
     found: list[LostMessage] = []
     for context in log.contexts():
@@ -299,7 +299,7 @@ def _in_file(context: FileContext, state: LogState, start: int, ids: TextIds) ->
 
 
 def _from_units(result: Recovery, found: dict[int, LostMessage]) -> list[LostMessage]:
-    """The same with records that no search finds but a unit of a queue names, where nothing else lies."""
+    """Return the same with records that no search finds but a unit of a queue names, where nothing else lies."""
     begin, end = result.log_begin, result.end_before
     places = sorted(found)
     for image in result.images:

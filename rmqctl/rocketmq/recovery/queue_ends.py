@@ -79,7 +79,7 @@ def has_dledger_log(store: RocketMQStore) -> bool:
 
 
 def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage | None:
-    """The image of a queue; where there are two of a name, the one with messages."""
+    """Return the image of a queue; where there are two of a name, the one with messages."""
     own = [image for image in images if image.key[1:] == (topic, queue_id)]
     return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
 
@@ -95,7 +95,7 @@ def _rows_after(started: Recovery, database: QueueDatabase | None) -> list[Queue
 
 
 def _row_of(image: QueueImage, log: LogReader, started: Recovery, database: QueueDatabase | None) -> QueueRow:
-    """The units that count, and of them those whose records are in the log."""
+    """Return the units that count, and of them those whose records are in the log."""
     messages = size = 0
     ends: list[int] = []
     for physical, sizes, counts in _stretches(image, database):

@@ -76,7 +76,7 @@ def recover(
     databases: bool = False,
     processes: int = 1,
 ) -> Recovery:
-    """What a broker of a release does when it starts on the store.
+    """Return what a broker of a release does when it starts on the store.
 
     Args:
         release: default: the latest that the store shows.
@@ -376,7 +376,7 @@ class _Replay:
     # --- databases ----------------------------------------------------------------------------
 
     def database_starts(self) -> Iterator[DatabaseStart]:
-        """What the start writes into every database."""
+        """Yield what the start writes into every database."""
         end = self.result.end or 0
         if self.database_end is not None:
             place = self.store.queue_database or QUEUES

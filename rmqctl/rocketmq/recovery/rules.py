@@ -77,7 +77,7 @@ class RecoveryRules:
 
     @classmethod
     def of(cls, release: Release) -> RecoveryRules:
-        """The rules of a release."""
+        """Return the rules of a release."""
         return cls(
             release=release,
             normal_start=_by(release, (5, 3, 4), Start.VALIDATED, (5, 3, 2), Start.QUEUES_END, Start.THIRD_LAST),
@@ -113,7 +113,7 @@ FAMILIES: tuple[Release, ...] = (
 
 
 def _by(release: Release, *steps: object) -> Start:
-    """The value of the first step that is not newer than the release; the last stands alone."""
+    """Return the value of the first step that is not newer than the release; the last stands alone."""
     for since, value in zip(steps[0:-1:2], steps[1:-1:2], strict=True):
         assert isinstance(since, tuple)
         if release >= since:
@@ -223,7 +223,7 @@ def _load_files(
 
 
 def _wrong(entry: Entry, size: int) -> str:
-    """What is wrong with the length of a file; a link that leads nowhere has none (``File.length`` gives 0)."""
+    """Return what is wrong with the length of a file; a link that leads nowhere has none (``File.length`` gives 0)."""
     if entry.is_directory:
         return "is a directory"
     return f"has {entry.size} bytes, not {size}" if entry.size >= 0 else "is a link that leads nowhere"

@@ -61,7 +61,7 @@ class LogContext:
 
     @classmethod
     def of(cls, store: RocketMQStore, as_release: Release | None = None) -> LogContext:
-        """What is known before the log is scanned.
+        """Return what is known before the log is scanned.
 
         Args:
             as_release: judge by the rules of this release; default: those the store shows.
@@ -92,7 +92,8 @@ class LogContext:
         return (self.crashed or self.running) and 0 <= self.dispatched <= physical
 
     def for_queues(self, reached: int, lacking: Iterable[int]) -> LogContext:
-        """The same for the queues of one kind: where they have no unit at all of what was dispatched, they are gone.
+        """Return the same for the queues of one kind: where they have no unit at all of what was dispatched, they are
+        gone.
 
         Args:
             reached: physical offset behind the last record that has a unit in one of them; -1 without one.
@@ -112,7 +113,7 @@ class LogContext:
         return (at > 0 and self.damaged[at - 1][1] > begin) or (at < len(self.damaged) and self.damaged[at][0] < end)
 
     def are_damaged(self, begin: Ints, end: Ints) -> npt.NDArray[np.bool_]:
-        """The same of many stretches at once, shape (n,)."""
+        """Return the same of many stretches at once, shape (n,)."""
         ranges = np.array(self.damaged, np.int64).reshape(-1, 2)
         at = np.searchsorted(ranges[:, 0], begin)
         before = (at > 0) & (np.append(ranges[:, 1], 0)[at - 1] > begin)

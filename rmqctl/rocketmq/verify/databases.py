@@ -74,7 +74,7 @@ Fields = Callable[[int], "dict[str, Any] | None"]
 
 
 def check_databases(store: RocketMQStore, context: LogContext, *, cross: bool) -> Iterator[Finding]:
-    """Findings of every database that is there; none without the package that reads them.
+    """Yield findings of every database that is there; none without the package that reads them.
 
     Args:
         cross: compare rows with the log and with queue files.
@@ -112,7 +112,7 @@ def _strange(database: Database) -> Iterator[Finding]:
 
 
 def _stop(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
-    """What the two defects of 5.5.0 leave whose stop closes the one database of configuration first."""
+    """Yield what the two defects of 5.5.0 leave whose stop closes the one database of configuration first."""
     if context.running or context.highest_release < _ONE_DATABASE:
         return
     logs = [e.size for e in store.tree.entries(METADATA) if e.name.endswith(".log")]
@@ -173,7 +173,7 @@ def _queues(store: RocketMQStore, database: QueueDatabase, context: LogContext) 
 
 
 def _twins(store: RocketMQStore, database: QueueDatabase, reached: int, context: LogContext) -> Iterator[Finding]:
-    """The queues that are in files as well, with those that have no unit in the database.
+    """Yield the queues that are in files as well, with those that have no unit in the database.
 
     The database holds what was dispatched since brokers write queues twice: from the record of its first unit on.
     """
@@ -274,7 +274,7 @@ def _index(database: Database, context: LogContext, fields: Fields) -> Iterator[
 
 
 def _against_log(store: RocketMQStore, database: Database, context: LogContext) -> Iterator[Finding]:
-    """What the records of the log demand, and marks beyond its end.
+    """Yield what the records of the log demand, and marks beyond its end.
 
     Records in front of the oldest hour of the index are no part of it: it was switched on later, or they expired.
     """

@@ -116,7 +116,7 @@ class Verification:
         return None
 
     def summary(self) -> dict[str, Any]:
-        """The summary object of the contract."""
+        """Return the summary object of the contract."""
         return {
             "files": self.files,
             "messages": self.messages,
@@ -172,7 +172,7 @@ class Verification:
         return Job(self.store, geometry, context, bodies, cross, max_message)
 
     def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
-        """Findings of all splits in log order; what they leave for the join is added to ``said``."""
+        """Yield findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
         size = SPLIT_SIZE if self.options.processes > 1 or self.share is not None else SPLIT_ALONE
         splits = splits_of(log.contexts(), self.options.split_size or size)
@@ -216,7 +216,7 @@ class Verification:
             refusals_of(self.store.tree).update(refusals)
 
     def _learned(self, context: LogContext, said: _Said, across: list[Finding], file_size: int) -> LogContext:
-        """The context with what the scan has shown."""
+        """Return the context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
         log = said.log
         self.records, self.messages = log.records, log.messages
@@ -253,7 +253,7 @@ class _Said:
     odd_times: set[int] = field(default_factory=set)
 
     def noted(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """The findings as they are; where one says that a store time looks damaged, that is kept."""
+        """Yield the findings as they are; where one says that a store time looks damaged, that is kept."""
         for finding in findings:
             wrong = finding.kind is LOG_STORE_TIME and finding.level is not Severity.NOTE
             if wrong and finding.physical_offset is not None:
@@ -289,7 +289,7 @@ class _Checker:
         return lambda part: self._chains(part) if isinstance(part, int) else check_split(self.job, part)
 
     def _chains(self, number: int) -> tuple[list[Finding], Refusals]:
-        """Findings of the chains of one index file."""
+        """Return findings of the chains of one index file."""
         job = self.job
         return index.chains_of(job.store, job.geometry, number), refusals_of(job.store.tree)
 

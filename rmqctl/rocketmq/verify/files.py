@@ -63,7 +63,7 @@ class FileCheck:
         self.queues: dict[str, Listing] = {}
 
     def findings(self) -> Iterator[Finding]:
-        """Findings in the order log, queues, index, timer log.
+        """Yield findings in the order log, queues, index, timer log.
 
         Raises:
             OSError: a directory cannot be listed.
@@ -181,7 +181,7 @@ class FileCheck:
 
 
 def _stray(entry: Entry, named: FindingKind) -> Iterator[Finding]:
-    """A name that does not belong; a directory is only stray, a file's name may stop a broker."""
+    """Find a name that does not belong; a directory is only stray, a file's name may stop a broker."""
     if entry.is_directory:
         yield Finding(FILE_STRAY, entry.path, 0, 0, "a directory where the broker keeps files")
     elif entry.size == 0 and is_offset(entry.name):
@@ -201,7 +201,7 @@ def cut_files(files: list[StoreFile], size: int) -> Iterator[tuple[StoreFile, tu
 
 
 def _cut(finding: Finding, begin: int, end: int) -> Finding:
-    """The finding of a file's length as what it means: a part of the log is lost."""
+    """Return the finding of a file's length as what it means: a part of the log is lost."""
     message = f"{finding.message}: offsets {begin} to {end} of the log are lost, and later files hold data"
     return replace(
         finding, kind=LOG_FILE_LENGTH, message=message, size=end - begin, severity=Severity.ERROR,

@@ -115,7 +115,7 @@ class IndexChecker:
         return []
 
     def partial(self) -> IndexPartial:
-        """What this split found; closes the index files."""
+        """Return what this split found; closes the index files."""
         for cursor in self._cursors:
             cursor.file.close()
         return self._partial
@@ -162,7 +162,7 @@ class IndexChecker:
         return None
 
     def _differences(self, block: Block, entries: _Slice, physical: Ints, keys: KeyColumns) -> None:
-        """Records without their entries and entries without their record; repeats count once."""
+        """Note records without their entries and entries without their record; repeats count once."""
         places = physical[keys.owner].tolist()
         wanted = set(zip(places, keys.hash.tolist(), strict=True))
         there = list(zip(entries.physical.tolist(), entries.hash.tolist(), strict=True))
@@ -255,7 +255,7 @@ def finish(
     context: LogContext,
     chains: list[list[Finding]] | None = None,
 ) -> Iterator[Finding]:
-    """Checks of each index file alone, then what the log showed.
+    """Check each index file alone, then yield what the log showed.
 
     Args:
         said: by all splits.
@@ -275,7 +275,7 @@ def finish(
 
 
 def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Finding]:
-    """Findings of the slots and chains of one index file, by its number among all; none when it is gone.
+    """Return findings of the slots and chains of one index file, by its number among all; none when it is gone.
 
     Raises:
         OSError: a file cannot be read.
@@ -303,7 +303,7 @@ def _strangers(strangers: list[Stranger], context: LogContext) -> Iterator[Findi
 
 
 def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
-    """Runs with nothing much between them as one: a hole does not end with a split or a file."""
+    """Yield runs with nothing much between them as one: a hole does not end with a split or a file."""
     open_run: Uncovered | None = None
     for run in runs:
         if open_run is not None and run.begin - open_run.end < _NEAR:
@@ -330,7 +330,7 @@ def _without_header(store: RocketMQStore, files: list[IndexFile], context: LogCo
 def _coverage(
     store: RocketMQStore, files: list[IndexFile], said: IndexPartial, context: LogContext
 ) -> Iterator[Finding]:
-    """Records with keys that no file holds."""
+    """Yield records with keys that no file holds."""
     keyed = said.keyed
     runs = [u for u in said.uncovered if not context.is_damaged(u.begin, u.begin + 1)]
     if not keyed or not runs or not flag(context.settings, "messageIndexEnable", default=True):

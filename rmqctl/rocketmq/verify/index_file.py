@@ -112,7 +112,7 @@ def compare_times(file: IndexFile, offset: Ints, difference: Ints, physical: Int
 
 
 def time_findings(file: IndexFile, context: LogContext, times: FileTimes) -> Iterator[Finding]:
-    """Findings of the header's times, and where those are right, of the entries'.
+    """Yield findings of the header's times, and where those are right, of the entries'.
 
     Raises:
         OSError: a file of the log cannot be read.
@@ -183,7 +183,7 @@ def check_file(
     times: FileTimes,
     chains: list[Finding] | None = None,
 ) -> Iterator[Finding]:
-    """Findings of one file; a file of another length has been named already and is left alone.
+    """Yield findings of one file; a file of another length has been named already and is left alone.
 
     Args:
         unsettled: the header may be behind entries and slots.
@@ -209,7 +209,7 @@ def check_file(
 
 
 def chain_findings(file: IndexFile, *, unsettled: bool) -> list[Finding]:
-    """Findings of the slots and chains of one file, none where its length or header is wrong; needs no log.
+    """Return findings of the slots and chains of one file, none where its length or header is wrong; needs no log.
 
     Raises:
         OSError: the file cannot be read.
@@ -220,7 +220,7 @@ def chain_findings(file: IndexFile, *, unsettled: bool) -> list[Finding]:
 
 
 def header_problem(file: IndexFile, *, unsettled: bool = False) -> str | None:  # noqa: PLR0911 - one return a rule
-    """What is wrong with the header, as a sentence; None if nothing is.
+    """Return what is wrong with the header, as a sentence; None if nothing is.
 
     Args:
         unsettled: one entry more than the header says may be written: the header comes last.
@@ -266,7 +266,7 @@ def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
 
 
 def _previous(slots: Numbers, first: int, newest: Numbers) -> Numbers:
-    """The entry before each in its slot; ``newest`` holds the last of each slot and is brought up to date."""
+    """Return the entry before each in its slot; ``newest`` holds the last of each slot and is brought up to date."""
     order = _in_order(slots)
     own, number = slots[order], (first + order).astype(np.int32)
     begins = run_starts(own)
@@ -281,7 +281,9 @@ def _previous(slots: Numbers, first: int, newest: Numbers) -> Numbers:
 
 
 def _in_order(values: Numbers) -> Ints:
-    """What puts values below 2^32 in order, equal ones as they stand: two passes of radix sort over 16 bits each."""
+    """Return what puts values below 2^32 in order, equal ones as they stand: two passes of radix sort over 16 bits
+    each.
+    """
     low = np.argsort(values.astype(np.uint16), kind="stable")
     high = (values >> 16).astype(np.uint16)[low]
     order: Ints = low[np.argsort(high, kind="stable")]

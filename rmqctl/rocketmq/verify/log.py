@@ -99,7 +99,7 @@ class LogChecker:
         self._continuity = Continuity(ids or TextIds(), queues or KeyNumbers())
 
     def block(self, found: LogBlock) -> list[Finding]:
-        """Findings of one block, those of the walk included, by offset."""
+        """Return findings of one block, those of the walk included, by offset."""
         block, findings = found.block, list(found.findings)
         if not len(block):
             self._note_damage(found, findings)
@@ -118,13 +118,13 @@ class LogChecker:
         return late + sorted(findings + own, key=lambda f: f.offset)
 
     def finish(self) -> LogPartial:
-        """What this split leaves for the join."""
+        """Return what this split leaves for the join."""
         self.partial.times = self._times.partial
         self.partial.continuity.spans = self._continuity.spans()
         return self.partial
 
     def _compression(self, block: Block) -> list[Finding]:
-        """What is sure; what may be a producer's own work is left to the join."""
+        """Return what is sure; what may be a producer's own work is left to the join."""
         self.partial.compressing |= compressing_topics(block)
         for topic, bodies in unflagged_bodies(block, self.max_message).items():
             self.partial.unflagged.setdefault(topic, Unflagged()).add(bodies)
@@ -185,7 +185,7 @@ def _record_finding(
 
 
 def topic_finding(block: Block, row: int, text: bytes) -> Finding:
-    """The finding for a topic that no broker accepts; offset and size are those of the topic."""
+    """Return the finding for a topic that no broker accepts; offset and size are those of the topic."""
     at = int(block.topic_at[row]) + block.start
     return _record_finding(LOG_TOPIC, block, row, at, len(text), f"the topic is {text!r}")
 
@@ -197,7 +197,7 @@ def _body_crc(block: Block) -> list[Finding]:
 
 
 def body_crc_finding(block: Block, row: int, stored: int, computed: int) -> Finding:
-    """The finding for a body that does not match its CRC; offset and size are those of the body."""
+    """Return the finding for a body that does not match its CRC; offset and size are those of the body."""
     at, size = int(block.body_at[row]) + block.start, int(block.body_size[row])
     return _record_finding(LOG_BODY_CRC, block, row, at, size, f"stored {stored}, computed {computed}")
 
@@ -249,7 +249,7 @@ def damaged_properties(block: Block, texts: Texts) -> Iterator[Finding]:
 
 
 def gap_range(gap: Finding) -> tuple[int, int]:
-    """The physical range that a finding about missing files covers."""
+    """Return the physical range that a finding about missing files covers."""
     begin = gap.physical_offset or 0
     return begin, begin + gap.size
 
@@ -285,7 +285,7 @@ class LogJoin:
         insort(self.damaged, gap_range(finding))
 
     def lose(self, begin: int, end: int) -> None:
-        """A physical range behind the last split is lost: the file was cut."""
+        """Lose a physical range after the last split: the file was cut."""
         insort(self.damaged, (begin, end))
 
     def add(self, partial: LogPartial) -> None:
@@ -315,7 +315,7 @@ class LogJoin:
         return max((t for t in (self._times.newest, self._times.last) if t is not None), default=None)
 
     def findings(self, as_release: Release | None = None, written_by: Release | None = None) -> Iterator[Finding]:
-        """What only shows across splits: clock steps and queue offsets at the seams, V2 records, empty bodies.
+        """Yield what only shows across splits: clock steps and queue offsets at the seams, V2 records, empty bodies.
 
         Args:
             as_release: the release the store is meant for; one before 5.1.0 cannot read V2 records.

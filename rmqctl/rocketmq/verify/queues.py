@@ -117,7 +117,7 @@ class QueueChecker:
         return []
 
     def partial(self) -> QueuePartial:
-        """The claims of this split by topic and queue id; gives back what the units took."""
+        """Return the claims of this split by topic and queue id; gives back what the units took."""
         self._pages.close()
         self._extensions.close()
         names = {number: self._name(key) for number, key in enumerate(self._numbers.keys())}
@@ -144,7 +144,9 @@ class QueueChecker:
         return Queue.open(QueueFiles(QUEUES, topic, queue_id, path, self.store.tree))
 
     def _opened(self) -> QueueDatabase | None:
-        """The database, open as long as the split is checked; None where queues are files, or it cannot be read."""
+        """Return the database, open as long as the split is checked; None where queues are files, or it cannot
+        be read.
+        """
         if not (self.store.is_rocksdb or self.store.has_light_database):
             return None
         with suppress(MissingExtra, DatabaseDamaged):
@@ -184,7 +186,7 @@ class QueueChecker:
         self._note_missing(block, row[wrong], queue[wrong], units[wrong], codes[wrong])
 
     def _due(self, block: Block, row: Ints, levels: dict[int, int], codes: Ints) -> Ints:
-        """The codes, for delayed messages the time when they are due."""
+        """Return the codes, for delayed messages the time when they are due."""
         queue_ids, times, due = block["queue_id"], block["store_timestamp"], codes.copy()
         for i in np.flatnonzero(np.isin(row, list(levels))).tolist():
             r = int(row[i])
@@ -281,7 +283,7 @@ def finish(
     said: QueuePartial,
     context: LogContext,
 ) -> Iterator[Finding]:
-    """What only shows when the whole log has been seen: missing units, units of no record, ends of queues.
+    """Yield what only shows when the whole log has been seen: missing units, units of no record, ends of queues.
 
     Args:
         listed: names and sizes of each consume queue's files by its path.

@@ -30,7 +30,7 @@ class DatabaseQueue(Queue):
 
     @classmethod
     def of(cls, database: QueueDatabase, topic: str, queue_id: int, store: RocketMQStore) -> DatabaseQueue:
-        """The queue; without a file where it has no unit."""
+        """Return the queue; without a file where it has no unit."""
         place = store.queue_database or QUEUES
         where = QueueFiles(QUEUES, topic, queue_id, f"{place}/{topic}/{queue_id}", store.tree)
         first = next(database.units_of(topic, queue_id), None)
@@ -55,7 +55,7 @@ class DatabaseQueue(Queue):
         return units
 
     def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
-        """The pieces of the span that hold a unit, each with the number of its first one.
+        """Yield the pieces of the span that hold a unit, each with the number of its first one.
 
         A row with a damaged key may have any queue offset, and lie an age away from the others.
         """
@@ -67,7 +67,7 @@ class DatabaseQueue(Queue):
             first += _CHUNK_UNITS
 
     def file_name(self, position: int) -> str:
-        """The database as a whole."""
+        """Return the database as a whole."""
         return self.files[0].name if self.files else QUEUES
 
 
@@ -77,7 +77,8 @@ class DatabaseQueue(Queue):
 def finish_database(
     store: RocketMQStore, claims: dict[Key, Claim], missing: list[Missing], context: LogContext, file_size: int
 ) -> Iterator[Finding]:
-    """Findings of the queues that are read from the database, and of records without a unit; none without the extra.
+    """Yield findings of the queues that are read from the database, and of records without a unit; none without the
+    extra.
 
     Raises:
         Refused: the store is remote.

@@ -58,7 +58,7 @@ class SplitPartials:
 
 
 def splits_of(contexts: list[FileContext], size: int = SPLIT_SIZE) -> list[Split]:
-    """Splits of all files in log order, each of at most ``size`` bytes."""
+    """Return splits of all files in log order, each of at most ``size`` bytes."""
     found = []
     for context in contexts:
         length = max(context.file.size, 1)
@@ -74,7 +74,7 @@ class SplitCheck:
         self.partials = SplitPartials()
 
     def findings(self) -> Iterator[Finding]:
-        """Findings of the split by offset; a file that cannot be read is a finding too."""
+        """Yield findings of the split by offset; a file that cannot be read is a finding too."""
         job, ids, numbers = self.job, TextIds(), KeyNumbers()
         log = LogChecker(bodies=job.bodies, max_message=job.max_message, ids=ids, queues=numbers)
         checkers: list[Any] = []
@@ -104,5 +104,5 @@ class SplitCheck:
 
 
 def unreadable(file: str, error: OSError) -> Finding:
-    """The finding for a file that cannot be read."""
+    """Return the finding for a file that cannot be read."""
     return Finding(FILE_UNREADABLE, file, 0, 0, f"cannot be read: {error.strerror or error}")

@@ -82,7 +82,7 @@ _INDEX_FLUSH_MS = 2_000
 
 
 def check_state(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
-    """Findings about the store's state.
+    """Yield findings about the store's state.
 
     Raises:
         OSError: a file cannot be read.
@@ -190,7 +190,7 @@ Ranges = Mapping[Key, tuple[int, int]]
 
 
 def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
-    """Findings about config/.
+    """Yield findings about config/.
 
     Raises:
         OSError: a file cannot be read.
@@ -225,7 +225,7 @@ def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
 
 
 def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iterator[Finding]:
-    """A ``.bak`` that no broker could load, beside a good file that 5.1.0 and later write in place."""
+    """Find a ``.bak`` that no broker could load, beside a good file that 5.1.0 and later write in place."""
     path = f"{file.path}.bak"
     data = read_all(store.tree, path)
     if data is None:
@@ -326,7 +326,7 @@ _MAGIC_BITS = 0xF
 
 
 def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
-    """Findings of the timer files; none where there are no such files.
+    """Yield findings of the timer files; none where there are no such files.
 
     Raises:
         OSError: a file cannot be read.
@@ -343,12 +343,12 @@ def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
 
 
 def timer_files(store: RocketMQStore) -> list[StoreFile]:
-    """The files of the timer log, ascending."""
+    """Return the files of the timer log, ascending."""
     return sequence(store.tree, "timerlog", "timerlog")[0]
 
 
 def stale_timers(file: StoreFile, context: LogContext) -> tuple[Units, Ints]:
-    """The units of a file of the timer log, and the rows of those for messages that the log does not hold.
+    """Return the units of a file of the timer log, and the rows of those for messages that the log does not hold.
 
     Raises:
         OSError: a file cannot be read.
@@ -389,7 +389,7 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
 
 
 def _progress(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
-    """What config/timercheck says against the timer log and the timer queue."""
+    """Yield what config/timercheck says against the timer log and the timer queue."""
     data = read_all(store.tree, CHECK)
     if not data:
         return

@@ -67,7 +67,7 @@ class StoreTimes:
         self.partial = TimesPartial()
 
     def block(self, block: Block) -> Iterator[Finding]:
-        """Findings of the records up to the last but one, that of earlier blocks first."""
+        """Yield findings of the records up to the last but one, that of earlier blocks first."""
         partial, held = self.partial, list(self.partial.tail)
         times = np.concatenate([np.array([s.time for s in held], np.int64), block["store_timestamp"]])
         first = partial.count - len(held)
@@ -107,7 +107,7 @@ class TimesJoin:
         return self._judged(None)[1]
 
     def add(self, partial: TimesPartial) -> list[Finding]:
-        """Findings of the records that the next split did not judge, but of its last one."""
+        """Return findings of the records that the next split did not judge, but of its last one."""
         if partial.newest is not None:
             self._newest = _later(self._newest, partial.newest)
         found = []
@@ -118,11 +118,11 @@ class TimesJoin:
         return found
 
     def end(self) -> list[Finding]:
-        """The finding of the last record, if anything is wrong with it."""
+        """Return the finding of the last record, if anything is wrong with it."""
         return self._judged(None)[0]
 
     def _judged(self, behind: int | None) -> tuple[list[Finding], int | None]:
-        """The finding of the last record so far, if it was not judged before, and the newest time then."""
+        """Return the finding of the last record so far, if it was not judged before, and the newest time then."""
         spots = [spot for spot, _ in self._window]
         if not spots or self._window[-1][1]:
             return [], self._newest
@@ -143,7 +143,8 @@ def _suspects(times: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _judge(second: int | None, front: int | None, time: int, behind: int | None) -> _Break | None:
-    """What is wrong with a record, by the times of the two in front of it and the one behind; None where nothing is.
+    """Return what is wrong with a record, by the times of the two in front of it and the one behind; None where nothing
+    is.
 
     One time that stands out above both its neighbours is named, and not the one behind it. Where the
     record behind is early, too, the clock was set back; one record alone is a damaged field, but for a

@@ -146,7 +146,7 @@ class _Head:
         return not self.is_empty and self.tags_code != wanted[0] and self.store_timestamp != wanted[1]
 
     def wrong_field(self, wanted: tuple[int, int]) -> Wrong | None:
-        """The first field that cannot be right."""
+        """Return the first field that cannot be right."""
         if self.is_empty:
             return 0, HEAD_SIZE, "nothing is written where an extension unit should be"
         if self.tags_code != wanted[0]:
@@ -299,7 +299,9 @@ def _near(queue: Queue, batches: list[Batch]) -> Iterator[Batch]:
 
 
 def _first_at(queue: Queue, file: StoreFile, physical: int) -> int:
-    """Number of the first unit of a file at or behind a physical offset, by halving; room counts as behind."""
+    """Return the number of the first unit of a file at or after a physical offset, by halving; room counts as
+    after it.
+    """
     low, high = 0, file.size // _SIZE
     while low < high:
         middle = (low + high) // 2
@@ -437,12 +439,14 @@ class _Uneven:
         return context.is_damaged(begin, end) or begin in context.misplaced or begin in context.odd_times
 
     def _wanted(self, unit: Batch) -> Batch | None:
-        """The batch of the log that a wrong unit stands for: of its queue offset, its place, or the next in turn."""
+        """Return the batch of the log that a wrong unit stands for: of its queue offset, its place, or the next in
+        turn.
+        """
         by_place = (b for b in self.lacking.values() if b.physical_offset == unit.physical_offset)
         return self.lacking.get(unit.base_offset) or next(by_place, None) or self.lacking.get(self.next)
 
     def _stored(self, physical: int) -> Batch | None:
-        """What the record at an offset says its unit is; None where no batch of this queue begins."""
+        """Return what the record at an offset says its unit is; None where no batch of this queue begins."""
         fields = self.log.fields(physical)
         if fields is None:
             return None

@@ -123,7 +123,7 @@ def key_of(path: str) -> Key:
 
 
 def _read(tree: Tree, path: str, files: Listing) -> bytes | None:
-    """The written units of a queue; None of one with several files or many units."""
+    """Return the written units of a queue; None of one with several files or many units."""
     if len(files) != 1:
         return None
     ((name, size),) = files
@@ -220,7 +220,7 @@ def finish_queues(
     context: LogContext,
     file_size: int,
 ) -> Iterator[Finding]:
-    """Findings of all queues, and of records whose queue has no files.
+    """Yield findings of all queues, and of records whose queue has no files.
 
     Args:
         queues: opens them.
@@ -257,7 +257,7 @@ def finish_queues(
 
 
 def _home(queue: Queue, context: LogContext) -> Key | None:
-    """The queue to which the units of a directory belong that no record of its own claims."""
+    """Return the queue to which the units of a directory belong that no record of its own claims."""
     with LogReader(context.log_files) as log:
         return queue_home(queue, log)
 
@@ -268,7 +268,9 @@ def _readable(missing: list[Missing], unread: list[StoreFile]) -> list[Missing]:
 
 
 def _no_queue(store: RocketMQStore, key: Key, records: list[Missing], context: LogContext) -> Finding:
-    """A queue that the log knows and no directory holds; of RocksDB queues a kill takes all that was in memory."""
+    """Report a queue that the log knows and no directory holds; of RocksDB queues a kill takes all that was in
+    memory.
+    """
     rocksdb = store.in_database(key[0])
     late = (context.crashed and rocksdb) or all(context.is_undispatched(m.physical) for m in records)
     kind = QUEUE_UNDISPATCHED if late else QUEUE_MISSING
@@ -293,7 +295,7 @@ def _is_lite(topic: str) -> bool:
 
 
 def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding:
-    """The finding for a last file of the log that units prove to be missing."""
+    """Return the finding for a last file of the log that units prove to be missing."""
     directory = store.log_files[-1].name.rpartition("/")[0]
     message = (
         f"queue units point to offsets up to {beyond}, but the last file ends at {context.limit}: a file is missing"
@@ -303,7 +305,9 @@ def lost_file(store: RocketMQStore, context: LogContext, beyond: int) -> Finding
 
 
 def lost_start(store: RocketMQStore, context: LogContext, before: int, file_size: int) -> Finding:
-    """The finding for first files of the log that did not expire: expiry would have deleted these queue files too."""
+    """Return the finding for first files of the log that did not expire: expiry would have deleted these queue files
+    too.
+    """
     directory = store.log_files[0].name.rpartition("/")[0] if store.log_files else COMMIT_LOG
     base = before // file_size * file_size
     message = (
@@ -378,7 +382,7 @@ class _Rest:
         return int(np.count_nonzero(live)), int(np.count_nonzero(expired))
 
     def _lowest(self, units: Units) -> int:
-        """The smallest physical offset among a chunk's real units."""
+        """Return the smallest physical offset among a chunk's real units."""
         return int(units["physical_offset"][(units["size"] != 0) & ~is_pre_blank(units)].min())
 
     def _expired(self, count: int) -> Finding:
@@ -387,7 +391,7 @@ class _Rest:
         return self._finding(QUEUE_MIN_OFFSET, file.name, 0, 0, message, file.base // _SIZE)
 
     def _unclaimed(self, file: StoreFile, first: int, units: Units) -> Iterator[Finding]:
-        """Runs of units in a chunk that no record stands behind."""
+        """Yield runs of units in a chunk that no record stands for."""
         number = file.base // _SIZE + first + np.arange(len(units))
         written = (units["size"] != 0) & ~is_pre_blank(units)
         written &= units["physical_offset"] >= self.context.min_offset
@@ -464,7 +468,7 @@ class _Rest:
         return self._finding(kind, file.name, at * _SIZE, len(units) * _SIZE, points + reason, int(number[0]))
 
     def _missing(self) -> Iterator[Finding]:
-        """Runs of records without a right unit, split where the queue's files end."""
+        """Yield runs of records without a right unit, split where the queue's files end."""
         marked = [(m, self._kind_of(m)) for m in sorted(self.missing, key=lambda m: m.offset)]
         size = self._file_units()
         run: list[Missing] = []
