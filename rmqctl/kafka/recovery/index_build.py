@@ -56,19 +56,44 @@ class IndexBuilder:
         running = np.maximum.accumulate(np.concatenate([[self._largest[0]], times]))
         higher = np.concatenate([[-1], np.where(running[1:] > running[:-1], np.arange(len(times)), -1)])
         holder = np.maximum.accumulate(higher)[1:]
+        rows = self._rows(position)
+        offsets, times_there = last[rows], running[1:][rows]
+        held = np.where(holder[rows] >= 0, last[holder[rows]], self._largest[1])
+        if self._ascends(offsets, held):
+            self.offsets += offsets.tolist()
+            self.positions += position[rows].tolist()
+            self._times(times_there, held)
+        else:
+            columns = offsets.tolist(), position[rows].tolist(), times_there.tolist(), held.tolist()
+            for offset, place, time, of in zip(*columns, strict=True):
+                if self.offsets and offset <= self.offsets[-1]:
+                    raise OffsetNotIncreasing
+                self.offsets.append(offset)
+                self.positions.append(place)
+                self._time(time, of)
+        self._largest = int(running[-1]), int(last[holder[-1]]) if holder[-1] >= 0 else self._largest[1]
+
+    def _rows(self, position: Ints) -> Ints:
+        """Return which batches get an entry: those more than the interval after the one that got the last."""
+        if position[0] - self._indexed > self.interval and (np.diff(position) > self.interval).all():
+            self._indexed = int(position[-1])
+            return np.arange(len(position))
         rows, at, places = list[int](), 0, position.tolist()
         while (at := bisect_right(places, self._indexed + self.interval, at)) < len(places):
             rows.append(at)
             self._indexed = places[at]
-        entry_offsets, holders, largest = last[rows].tolist(), holder[rows].tolist(), running[1:][rows].tolist()
-        lasts = last.tolist() if len(holders) else []
-        for row, offset, held, time in zip(rows, entry_offsets, holders, largest, strict=True):
-            if self.offsets and offset <= self.offsets[-1]:
-                raise OffsetNotIncreasing
-            self.offsets.append(offset)
-            self.positions.append(places[row])
-            self._time(time, lasts[held] if held >= 0 else self._largest[1])
-        self._largest = int(running[-1]), int(last[holder[-1]]) if holder[-1] >= 0 else self._largest[1]
+        return np.array(rows, np.int64)
+
+    def _ascends(self, offsets: Ints, held: Ints) -> bool:
+        """Whether new entries of both indexes follow those that are there, and each other, in the order of offsets."""
+        before = [self.offsets[-1]] if self.offsets else offsets[:1] - 1
+        first = [self.times[-1][1]] if self.times else held[:1]
+        return bool((np.diff(offsets, prepend=before) > 0).all() and (np.diff(held, prepend=first) >= 0).all())
+
+    def _times(self, times: Ints, offsets: Ints) -> None:
+        """Add the entries of the time index whose time is larger than all before; the times never fall."""
+        higher = np.diff(times, prepend=self.times[-1][0] if self.times else -1) > 0
+        self.times += zip(times[higher].tolist(), offsets[higher].tolist(), strict=True)
 
     def finish(self) -> None:
         """Add the last entry of the time index, as for a segment that is closed.
