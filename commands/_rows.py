@@ -31,7 +31,7 @@ def take(rows: Iterator[Row | None], most: int, *, patient: bool = True) -> tupl
 def keys_of(rows: Iterable[Row]) -> list[str]:
     """Every key of the rows, each where it first comes up, with neighbours kept together.
 
-    Rows of several kinds share a table; a key that only later rows have is placed behind the key
+    Rows of several kinds share a table; a key that only later rows have is placed after the key
     that precedes it there, not at the end.
     """
     order: list[str] = []

@@ -48,7 +48,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` cells: broken behind spaces where there are any, else anywhere."""
+    """Lines of at most ``width`` cells: broken after spaces where there are any, else anywhere."""
     if cells_of(text) <= width:
         return [text]
     from rich.cells import chop_cells

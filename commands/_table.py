@@ -73,7 +73,7 @@ class Table:
         """Columns that fit the screen, or None where none do.
 
         Args:
-            more: rows come behind ``head`` whose values may be longer; columns get room for that if there is any.
+            more: rows come after ``head`` whose values may be longer; columns get room for that if there is any.
         """
         columns = [self._column(key, head) for key in self.keys]
         if more:

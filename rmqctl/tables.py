@@ -452,7 +452,7 @@ class Start:
 
     Attributes:
         offset: ``earliest``, ``latest``, one offset, or offsets by name.
-        fail_on_loss: stop when files are gone that were not read; otherwise go on behind them.
+        fail_on_loss: stop when files are gone that were not read; otherwise go on after them.
         most_bytes: of the log in one batch; None for all there is.
     """
 

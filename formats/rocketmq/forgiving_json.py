@@ -3,7 +3,7 @@
 Forgiven (fastjson 1.2 with its default features AllowUnQuotedFieldNames, AllowSingleQuotes and
 AllowArbitraryCommas): keys that are bare words or numbers, strings in single quotes, commas too
 many, comments, a byte order mark, control characters between tokens and inside strings. A missing
-comma, colon or bracket, and anything behind the value, is an error there and here.
+comma, colon or bracket, and anything after the value, is an error there and here.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Reader:
         return self.text[self.at : self.at + 1]
 
     def behind_commas(self) -> str:
-        """Return the same, behind any number of commas."""
+        """Return the same, after any number of commas."""
         while self.next() == ",":
             self.at += 1
         return self.next()

@@ -22,7 +22,7 @@ def split_properties(text: bytes, *, strict: bool = False) -> list[tuple[bytes, 
     Args:
         strict: as brokers up to 4.9.0 read: a piece must split on 0x01 into exactly two parts, so a
             value with 0x01 in it is dropped and an empty name is not; Java's ``String.split`` forgets
-            empty parts at the end, so a 0x01 behind the value does no harm. Later brokers
+            empty parts at the end, so a 0x01 after the value does no harm. Later brokers
             (MessageDecoder.string2messageProperties) want three characters and a 0x01 inside.
     """
     pieces = text.split(PAIR_END)

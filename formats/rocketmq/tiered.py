@@ -1,7 +1,7 @@
 """Files of tiered storage (spec 10.6; IndexStoreFile, IndexItem, MessageFormatUtil, PosixFileSegment of tieredstore).
 
 Each queue has a log of its own: message records whose PHYSICALOFFSET is the offset in that log, and
-20-byte queue units that point into it. The index is written open, item behind item with chains, and
+20-byte queue units that point into it. The index is written open, item after item with chains, and
 uploaded compacted, the items of each slot together.
 """
 

@@ -37,7 +37,7 @@ class ByteSource(Protocol):
         ...
 
     def read_at(self, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``offset``; fewer at the end of the file, empty behind it."""
+        """Up to ``size`` bytes from ``offset``; fewer at the end of the file, empty after it."""
         ...
 
     def read_into(self, offset: int, buffer: memoryview) -> int:

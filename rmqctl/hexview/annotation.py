@@ -173,7 +173,7 @@ class Annotation:
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """The first byte after it."""
         return self.offset + self.size
 
     @property
@@ -355,7 +355,7 @@ def _widened(begin: int, start: int) -> int:
 
 
 def _stretches(places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
-    """First byte, and the byte behind the last, of places that lie close together."""
+    """First byte, and the byte after the last, of places that lie close together."""
     if len(places):
         breaks = np.flatnonzero(np.diff(places) > ZERO_RUN)
         starts = places[np.concatenate([[0], breaks + 1])]

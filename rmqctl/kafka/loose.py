@@ -1,4 +1,4 @@
-"""Files whose names say nothing: told by their first batch."""
+"""Files whose names say nothing: their first batch says what they are."""
 
 from __future__ import annotations
 

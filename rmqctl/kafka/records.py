@@ -443,7 +443,7 @@ class _Reader:
 
 
 def _headers(reader: _Reader, count: Ints) -> Ints:
-    """Places of the headers of all records in order, shape (m, 4); the reader moves behind them."""
+    """Places of the headers of all records in order, shape (m, 4); the reader moves after them."""
     total = int(count.sum())
     found = np.zeros((total, 4), np.int64)
     if not total:

@@ -63,7 +63,7 @@ def start(cluster: Cluster, waiting: Waiting = bool) -> SparkSession:
     What the JVM prints goes to a log file (:func:`log_file`).
 
     Args:
-        waiting: told now and then what is waited for.
+        waiting: called now and then with what is waited for.
 
     Raises:
         MissingExtra: PySpark or Java is not installed.

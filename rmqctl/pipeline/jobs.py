@@ -150,7 +150,7 @@ def running(cluster: Cluster, waiting: Callable[[str], object] = bool) -> Iterat
     """Yield a session for the block; one that was there before stays, one made for it is stopped.
 
     Args:
-        waiting: told now and then what is waited for.
+        waiting: called now and then with what is waited for.
 
     Raises:
         MissingExtra, SparkFailure: see :func:`rmqctl.pipeline.cluster.start`.
@@ -170,7 +170,7 @@ def job(spark: SparkSession, what: str, report: Report | None = None) -> Iterato
 
     Args:
         what: what is tried, for messages: ``exporting store``.
-        report: told how far the job is, from a thread of its own.
+        report: called with how far the job is, from a thread of its own.
 
     Raises:
         BadQuery: Spark does not take the query.

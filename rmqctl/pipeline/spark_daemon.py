@@ -1,7 +1,7 @@
 """What forks Spark's Python workers on this machine: ``pyspark.daemon``, with PySpark from where it is installed.
 
 Spark puts archives of PySpark and Py4J, and one of its own jars, in front of all else on the path of its workers. From
-them every worker compiles PySpark anew, and every task reads the directories of all three again. The same modules lie
+them every worker compiles PySpark again, and every task reads the directories of all three again. The same modules lie
 compiled beside them.
 """
 
@@ -16,7 +16,7 @@ MODULE = "rmqctl.pipeline.spark_daemon"
 
 
 def without_archives(paths: Sequence[str]) -> list[str]:
-    """Return a path without Spark's archives, if what they hold is found behind them, and belongs to the same Spark."""
+    """Return a path without Spark's archives, if what they hold is found after them, and belongs to the same Spark."""
     rest = [path for path in paths if not _is_archive(path)]
     spark, py4j = (PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j"))
     if spark is None or spark.origin is None or py4j is None:

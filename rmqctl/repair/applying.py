@@ -253,7 +253,7 @@ def _known(file: FileChange, piece: Piece) -> list[bytes]:
     """Return what may lie at the place of a piece."""
     if piece.offset < file.floor:
         return [load(p) for p in (piece.before, piece.after) if p is not None]
-    sides = [bytearray(piece.size), bytearray(piece.size)]  # behind the floor pieces of one side overlap the other's
+    sides = [bytearray(piece.size), bytearray(piece.size)]  # after the floor pieces of one side overlap the other's
     low = bisect_left(file.pieces, piece.offset - PIECE, key=lambda p: p.offset)
     high = bisect_left(file.pieces, piece.offset + piece.size, key=lambda p: p.offset)
     for other in file.pieces[low:high]:

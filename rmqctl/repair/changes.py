@@ -101,7 +101,7 @@ class DraftFile(EditedFile):
         yield from self._lost()
 
     def _lost(self) -> Iterator[Piece]:
-        """Yield what the file held behind the shortest that it was."""
+        """Yield what the file held after the shortest that it was."""
         end = min(self.first_size, self.base_size)
         if isinstance(self.base, bytes):
             for at in range(self.floor, end, PIECE):
@@ -113,7 +113,7 @@ class DraftFile(EditedFile):
                     yield Piece(at, size, Region(self.base, at, size), None)
 
     def base_bytes(self, offset: int, size: int) -> bytes:
-        """Bytes before every edit; zeros behind them."""
+        """Bytes before every edit; zeros after them."""
         wanted = max(min(size, self.base_size - offset), 0)
         if isinstance(self.base, bytes):
             data = self.base[offset : offset + wanted]

@@ -68,7 +68,7 @@ class Runs:
         return [(start, start + len(run)) for start, run in zip(self._starts, self._runs, strict=True)]
 
     def clip(self, size: int) -> None:
-        """Drop what lies at `size` or behind it."""
+        """Drop what lies at `size` or after it."""
         while self._starts and self._starts[-1] >= size:
             self._starts.pop()
             self._runs.pop()
@@ -89,7 +89,7 @@ class EditedFile:
 
     Attributes:
         base_size: bytes of the file that it starts from; zeros follow up to the size.
-        size: bytes now; floor: the fewest it ever had, behind which nothing of the file itself is left.
+        size: bytes now; floor: the fewest it ever had, after which nothing of the file itself is left.
         written: bytes written over it.
     """
 

@@ -50,7 +50,7 @@ class Cut:
 class Create:
     """Make a file that is not there, with the bytes of `content` or those of the file `source`.
 
-    `size` is its length; bytes behind the content are zeros. A large file is built beside the store first
+    `size` is its length; bytes after the content are zeros. A large file is built beside the store first
     and named by `source`.
     """
 
@@ -209,8 +209,8 @@ class FileChange:
 
     Attributes:
         name: relative to the store's root.
-        floor: the shortest it was on the way; behind it every byte is a piece's or zero.
-        pieces: ascending; those behind `floor` have one side only.
+        floor: the shortest it was on the way; after it every byte is a piece's or zero.
+        pieces: ascending; those after `floor` have one side only.
         content: what a new file holds when it is made, before its pieces; None for a file that was there.
     """
 

@@ -69,7 +69,7 @@ Store = Callable[[bytes], int]
 
 
 def rows_for(changes: Changes, keep: Callable[[Payload], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the lines behind the header, without the end."""
+    """Yield the lines after the header, without the end."""
     yield from changes.steps
     for name, mtime_ns in changes.times:
         yield {"kind": "times", "name": name, "mtime_ns": mtime_ns}
@@ -165,7 +165,7 @@ READY, BEGUN, APPLIED, DONE, TAKEN_BACK, UNDONE = "ready", "begun", "applied", "
 finished run taken back by a later one."""
 PENDING = frozenset({BEGUN, APPLIED})
 PART = ".rmqctl-part"
-"""Behind the name of a journal that is not whole yet. Only directories of such a name are ever cleaned up."""
+"""After the name of a journal that is not whole yet. Only directories of such a name are ever cleaned up."""
 
 
 def journals_in(base: Path) -> list[Path]:
@@ -275,7 +275,7 @@ def tell_reversed(path: Path, layer: FileLayer, *, in_force: bool) -> None:
 
 
 def append(layer: FileLayer, path: Path, row: dict[str, Any], lines: list[dict[str, Any]]) -> None:
-    """Put a line behind the last that is whole; what a kill left of another one is cut off first."""
+    """Put a line after the last that is whole; what a kill left of another one is cut off first."""
     end = sum(len(line_of(known, number)) for number, known in enumerate(lines))
     with layer.edit(str(path)) as file:
         if file.size() != end:

@@ -35,7 +35,7 @@ class KafkaOptions:
         wanted: only these records.
         skip: leave out segments and stretches in which nothing wanted can lie.
         read_committed: leave out control records, aborted transactions, and what is not decided yet.
-        level: of the checks behind ``findings``.
+        level: of the checks that ``findings`` runs.
         cores: tasks that run at once; None where nobody knows.
     """
 

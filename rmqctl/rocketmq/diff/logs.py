@@ -225,7 +225,7 @@ class Log:
         crashed: its store was not stopped cleanly.
         records, bytes: sound records seen, and their bytes.
         gaps: places that hold no record and should.
-        begin, end: physical offsets of the first byte of the first file and behind the last record.
+        begin, end: physical offsets of the first byte of the first file and after the last record.
     """
 
     name: str
@@ -263,7 +263,7 @@ class Seen:
     """What was seen of a stretch of a log.
 
     Attributes:
-        records, bytes, end: sound records, their bytes, and the physical offset behind the last.
+        records, bytes, end: sound records, their bytes, and the physical offset after the last.
         gaps: places inside files that hold no record and should; nothing of them is compared.
     """
 

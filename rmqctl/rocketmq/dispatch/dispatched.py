@@ -83,7 +83,7 @@ class Dispatched:
         batches: records for batch queues, in log order.
         index: None unless it was asked for.
         records: how many records were dispatched.
-        end: physical offset behind the last of them; 0 without any.
+        end: physical offset after the last of them; 0 without any.
         last: physical offset of the last record, 0 without any; last_store_timestamp: of it, ms.
         damage: places and lengths in the log that hold no record and should, bytes.
     """
@@ -280,7 +280,7 @@ class Dispatcher:
 def early_pairs(pairs: Pairs) -> Pairs:
     """Pairs as the decoder of 4.9.0 and before reads them (spec 2.6).
 
-    Marks (0x01) behind a value are cut off, and a value with one inside is dropped.
+    Marks (0x01) after a value are cut off, and a value with one inside is dropped.
     """
     marks = np.flatnonzero(pairs.data == _MARK)
     if len(marks) == len(pairs):

@@ -1,6 +1,6 @@
-"""Topics and queues with the offsets a broker reports: from the queue files, and the log behind them.
+"""Topics and queues with the offsets a broker reports: from the queue files, and the log after them.
 
-The largest offset is where the queue's units end (spec 6.6), less units that point behind the end
+The largest offset is where the queue's units end (spec 6.6), less units that point after the end
 of the log, plus messages that the log holds and no queue does yet: a broker dispatches those when
 it starts. The smallest is computed as the broker of the store's release does it (spec 3.9).
 
@@ -32,10 +32,10 @@ Key = tuple[str, int]
 
 @dataclass(slots=True)
 class Tail:
-    """The messages of one queue behind the last dispatched record of the log.
+    """The messages of one queue after the last dispatched record of the log.
 
     Attributes:
-        first_offset, next_offset: queue offset of the first and behind the last.
+        first_offset, next_offset: queue offset of the first and after the last.
         messages, bytes: how many, and bytes of their records.
         first, last: physical offsets of the first and last record.
     """
@@ -63,7 +63,7 @@ def undispatched(store: RocketMQStore, dispatched: int, log: LogReader, *, but_f
     """Tails by topic and queue id; extra queues of a record (spec 3.7) only where queues of that topic are there.
 
     Args:
-        dispatched: physical offset behind the last record that has a queue unit. Where it is negative no queue
+        dispatched: physical offset after the last record that has a queue unit. Where it is negative no queue
             tells what is missing, and the answer is empty.
         but_first: leave out the record at ``dispatched`` itself, as the normal recovery of 5.3.2 and later does.
 
@@ -167,7 +167,7 @@ def queue_rows(
     Args:
         as_found: the files alone count, whether or not the log has what they point to.
         wanted: only these queues; of the others no more than the last unit is read.
-        dispatched: physical offset behind the last record that has a queue unit, where that is known; queues that
+        dispatched: physical offset after the last record that has a queue unit, where that is known; queues that
             are not wanted are then not looked at.
 
     Raises:
@@ -214,7 +214,7 @@ def _sum(topic: str, queues: list[QueueRow]) -> dict[str, Any]:
 def _ranges(
     store: RocketMQStore, log: LogRange, wanted: Collection[Key] | None, *, look_at_all: bool
 ) -> tuple[list[QueueRange], int]:
-    """Return the wanted queues, and the physical offset behind the last record that any queue has a unit for; -1
+    """Return the wanted queues, and the physical offset after the last record that any queue has a unit for; -1
     without.
     """
     found: list[QueueRange] = []

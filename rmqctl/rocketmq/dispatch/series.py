@@ -228,7 +228,7 @@ class IndexSeries:
             self._put(head, hashes[part], physical[part], times[part])
             done += count
         if len(hashes) and columns.physical[-1] > physical[-1]:
-            self._last()  # a record without keys behind the last entry finds the file full, too
+            self._last()  # a record without keys after the last entry finds the file full, too
 
     def finish(self) -> None:
         """Close the last file."""

@@ -48,8 +48,8 @@ class QueueState:
     Attributes:
         file_size: bytes of a queue file, a multiple of 20.
         begin: byte of the sequence where the first file starts; -1: the queue has no file.
-        end: byte of the sequence behind the last unit (write position); 0 without a file.
-        max_physical: physical offset behind the record of the last unit; -1 initially.
+        end: byte of the sequence after the last unit (write position); 0 without a file.
+        max_physical: physical offset after the record of the last unit; -1 initially.
     """
 
     file_size: int
@@ -143,7 +143,7 @@ class BatchQueueState:
     """What a broker remembers of one batch queue between two units.
 
     Attributes:
-        end: byte of the file sequence behind the last unit.
+        end: byte of the file sequence after the last unit.
         last_physical: physical offset of the record of the last unit; -1 initially.
         next_offset: queue offset of the next message; 0 initially.
     """
@@ -194,7 +194,7 @@ class ExtState:
 
     Attributes:
         file_size: bytes of an extension file.
-        end: byte of the file sequence behind the last unit.
+        end: byte of the file sequence after the last unit.
     """
 
     file_size: int

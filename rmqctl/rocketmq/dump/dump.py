@@ -43,7 +43,7 @@ POLL_SECONDS = 0.1
 _PATIENCE = 50
 """Looks after which a last record is shown although its CRC is wrong: it is damaged, not unfinished."""
 _FRONT = (LOG_TORN_TAIL, LOG_STALE_TAIL)
-"""What is met behind the last record of a log that grows: not damage, but what is being overwritten."""
+"""What is met after the last record of a log that grows: not damage, but what is being overwritten."""
 
 
 def _sleep() -> None:
@@ -489,7 +489,7 @@ class _Recurring:
         self._json: dict[Any, bytes] = {}
 
     def column(self, values: Any, before: bytes, behind: bytes = b"") -> Column:
-        """Return the JSON of each value of an Arrow array, with what stands before and behind it."""
+        """Return the JSON of each value of an Arrow array, with what stands before and after it."""
         encoded = values.dictionary_encode()
         if len(self._json) > _KEPT:
             self._json.clear()

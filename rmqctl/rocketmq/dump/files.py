@@ -134,7 +134,7 @@ class _Index:
         return chain, ""
 
     def entries(self) -> Iterator[Row]:
-        """Entries by number, as far as there are any behind the header's count."""
+        """Entries by number, as far as there are any after the header's count."""
         for first, units in self._entry_chunks():
             numbers = first + np.arange(len(units))
             keep = np.flatnonzero((numbers > 0) & (numbers < self.count))
@@ -193,7 +193,7 @@ def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION
 
 
 def timer_log_rows(file: StoreFile) -> Iterator[Row]:
-    """Units of one timer log file up to its blank or the room behind it; what is no unit is a finding in its place.
+    """Units of one timer log file up to its blank or the room after it; what is no unit is a finding in its place.
 
     Raises:
         OSError: the file cannot be read.
@@ -238,7 +238,7 @@ def _blank(file: StoreFile, position: int, data: bytes) -> Iterator[Row]:
 
 
 def check_rows(data: bytes, file: str) -> Iterator[Row]:
-    """Yield the progress of the timer; a file too short for its fields is read as zeros behind its end."""
+    """Yield the progress of the timer; a file too short for its fields is read as zeros after its end."""
     values = _CHECK.packer.unpack(data[: _CHECK.packer.size].ljust(_CHECK.packer.size, b"\0"))
     yield {"kind": "timer_check", "file": file, **dict(zip(_CHECK.names, values, strict=True))}
 
@@ -250,7 +250,7 @@ _CHECKPOINT = plan_of(Checkpoint).runs[0]
 
 
 def checkpoint_rows(data: bytes, file: str) -> Iterator[Row]:
-    """Yield the checkpoint; a file too short for its fields is read as zeros behind its end."""
+    """Yield the checkpoint; a file too short for its fields is read as zeros after its end."""
     size = _CHECKPOINT.packer.size
     values = _CHECKPOINT.packer.unpack(data[:size].ljust(size, b"\0"))
     yield {"kind": "checkpoint", **dict(zip(_CHECKPOINT.names, values, strict=True))}

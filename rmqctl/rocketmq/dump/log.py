@@ -67,7 +67,7 @@ class LogDump:
         under: only files of this name, or in this directory.
         hidden: errors and warnings that the filters left out so far.
         list_files: lists the files of a log that grows.
-        advance: told the number of bytes that have been passed since it was last called.
+        advance: called with the number of bytes that have been passed since its last call.
     """
 
     log: CommitLog
@@ -301,7 +301,7 @@ class MessageRows(RecordRows):
         self.hosts = HostNames()
 
     def rows(self, block: Block, crc_ok: Flags) -> list[Row]:
-        """One object per record, in order, with the keys of the contract; bodies and inner messages behind them."""
+        """One object per record, in order, with the keys of the contract; bodies and inner messages after them."""
         rows = [dict(zip(ROW_KEYS, values, strict=True)) for values in zip(*self._columns(block, crc_ok), strict=False)]
         bodies = self.show.body or self.show.raw_body
         wanted = np.flatnonzero(bodies | ((block["sys_flag"] & int(SysFlag.INNER_BATCH)) != 0))

@@ -162,7 +162,7 @@ class _File:
         self, file: StoreFile, queue: QueueName, dtype: np.dtype[Any], extension: ExtensionFiles | None
     ) -> None:
         self.file, self.queue, self.dtype, self.extension = file, queue, dtype, extension
-        self.end = 0  # behind the last unit that is not all zeros
+        self.end = 0  # after the last unit that is not all zeros
         self.last_offset = -1
 
     def rows(self) -> Iterator[Row]:

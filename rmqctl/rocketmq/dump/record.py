@@ -193,7 +193,7 @@ class RecordRows:
         self.show = show
 
     def row(self, fields: dict[str, Any], file: str, position: int) -> Row:
-        """Return the object of one record, with the keys of the contract; body and inner messages behind them.
+        """Return the object of one record, with the keys of the contract; body and inner messages after them.
 
         Args:
             fields: of `formats.rocketmq.message.decode_record`.

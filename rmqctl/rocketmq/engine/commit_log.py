@@ -36,7 +36,7 @@ class LogBytes:
             ``flushed <= committed <= wrote``.
         store_timestamp: of the last record, ms.
         failure: what made the log unusable; None while it can be written.
-        torn: a write failed, and may have left something behind the end.
+        torn: a write failed, and may have left something after the end.
     """
 
     def __init__(self, files: MappedFiles, end: int, *, pooled: bool) -> None:
@@ -147,7 +147,7 @@ class LogBytes:
     def mend_tail(self) -> None:
         """Write zeros over what a failed write may have left behind the end, from the back.
 
-        Where that fails too, whole records stay in front, which brokers take, and none behind a broken one.
+        Where that fails too, whole records stay in front, which brokers take, and none after a broken one.
 
         Raises:
             IOFailure: that cannot be read or written either.
@@ -162,7 +162,7 @@ class LogBytes:
             self.torn = False
 
     def seal(self, reason: RmqctlError) -> None:
-        """Take no more records; who comes is told why."""
+        """Take no more records; who comes gets the reason."""
         with self._lock:
             self._refusal = self._refusal or reason
 

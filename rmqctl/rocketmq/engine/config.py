@@ -66,7 +66,7 @@ class ForwardClock(SystemClock):
     """The clock of this machine, but never before a time.
 
     Attributes:
-        earliest: that time, ms; behind the last record of a store whose clock was ahead.
+        earliest: that time, ms; after the last record of a store whose clock was ahead.
     """
 
     earliest: int = 0
@@ -77,7 +77,7 @@ class ForwardClock(SystemClock):
     stamp = now
 
     def not_before(self, last: int) -> bool:
-        """Give times behind this one, ms, if it is later than now; whether it is."""
+        """Give times after this one, ms, if it is later than now; whether it is."""
         is_later = last > self.now()
         if is_later:
             self.earliest = last + 1
@@ -108,7 +108,7 @@ class MadeUpClock:
         return self.time
 
     def not_before(self, last: int) -> bool:
-        """Go on behind this time, ms, if it is later than the next; whether it is."""
+        """Go on after this time, ms, if it is later than the next; whether it is."""
         is_later = last > self.time
         if is_later:
             self.time = last + max(self.interval, 1)

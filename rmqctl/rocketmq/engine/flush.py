@@ -90,7 +90,7 @@ class Answer(Future[T]):
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]  # asked for, never set
-        """Who waits or looks asks for it first, who flushes looks for it behind the flush: one sees the other."""
+        """Who waits or looks asks for it first, who flushes looks for it after the flush: one sees the other."""
         with _MAKING:
             if self._made is None:
                 self._waiters, self._done_callbacks = [], []  # nobody touches them without the condition
@@ -130,7 +130,7 @@ class Answer(Future[T]):
     def _is_quick(self) -> bool:
         """Return whether it is flushed, and nobody can have said anything else, for which the condition is made.
 
-        In this order: who makes it behind the first look sees the flush, too.
+        In this order: who makes it after the first look sees the flush, too.
         """
         return self._log.flushed >= self.end and self._made is None
 
@@ -153,7 +153,7 @@ class GroupCommit:
     def __init__(self, log: CommitLog, timeout_ms: int) -> None:
         """
         Args:
-            timeout_ms: after how long writers are told that it took too long (syncFlushTimeout).
+            timeout_ms: after how long writers are answered that it took too long (syncFlushTimeout).
         """
         self._log, self._timeout = log, max(timeout_ms, 1) / 1000
         self._lock = threading.Lock()
@@ -395,7 +395,7 @@ class AsyncFlush:
     def __init__(self, log: CommitLog, config: StoreConfig, note: Callable[[int], None]) -> None:
         """
         Args:
-            note: is told the store time of the last record in front of a thorough flush, in ms.
+            note: called with the store time of the last record in front of a thorough flush, in ms.
         """
         self._log, self._config, self._note = log, config, note
         self._thorough_at = monotonic()

@@ -46,7 +46,7 @@ class MappedFiles:
         file_size: bytes of each file.
         files: those that are there, ascending.
         full: used part of a disk from which on a directory gets no more files, unless all are so full.
-        ahead: with each new file make the one behind it too (AllocateMappedFileService).
+        ahead: with each new file make the one after it too (AllocateMappedFileService).
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class MappedFiles:
                 yield file
 
     def remove_from(self, offset: int) -> None:
-        """Delete the files that start at an offset or behind it."""
+        """Delete the files that start at an offset or after it."""
         for file in [f for f in self.files if f.base >= offset]:
             self.remove(file)
 

@@ -124,7 +124,7 @@ class PutResult(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset in the log behind its record, bytes."""
+        """Offset in the log after its record, bytes."""
         return self.physical_offset + self.size
 
     def late(self) -> PutResult:

@@ -5,7 +5,7 @@ Lock and abort file: who may write a store, and whether the last writer ended we
 The record that a killed writer left half written, where the rules of the broker do not see it.
 
 The system may stop a write between two pages. The head and the body of a record then prove themselves while
-the properties behind them end in zeros, which nothing in a broker checks. Nobody was told that such a
+the properties after them end in zeros, which nothing in a broker checks. Nobody was told that such a
 record is stored, so it is taken away before the store goes on.
 
 Before a store is taken over: what a broker of its release would recover at its start, by the same code (spec 6).
@@ -316,7 +316,7 @@ def state_of(store: RocketMQStore, config: StoreConfig) -> OpenState:
     """Where a cleanly stopped store goes on.
 
     Raises:
-        TooDamaged: the queues point behind the end of the log.
+        TooDamaged: the queues point after the end of the log.
         OSError: a file cannot be read.
     """
     end = log_end(store)

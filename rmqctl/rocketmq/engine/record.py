@@ -251,7 +251,7 @@ class Prepared:
         return record + property_crc_bytes(crc32(record) & MASK) if self.has_crc else record
 
     def result(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> PutResult:
-        """Return what its writer is told of its place."""
+        """Return what its writer hears of its place."""
         message = self.message
         return PutResult(
             PutStatus.PUT_OK, message.topic, message.queue_id, queue_offset, physical_offset, self.size,

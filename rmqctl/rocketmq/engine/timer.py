@@ -144,7 +144,7 @@ class TimerWheel:
         return found[::-1]
 
     def last_unit(self) -> TimerUnit | None:
-        """Return the unit that was put last; None in an empty log, or behind a blank."""
+        """Return the unit that was put last; None in an empty log, or after a blank."""
         raw = self._log.read(self.end - UNIT_SIZE, UNIT_SIZE) if self.end >= UNIT_SIZE else b""
         if len(raw) < UNIT_SIZE or int.from_bytes(raw[:4], "big") != UNIT_SIZE:
             return None
@@ -235,7 +235,7 @@ class TimerWheel:
         return due // self._config.timer_precision_ms % WHEEL_SLOTS * _SLOT.size
 
     def _append(self, unit: bytes) -> int:
-        """Write a unit behind the others; a file without room for it and a blank is ended."""
+        """Write a unit after the others; a file without room for it and a blank is ended."""
         left = self._log.file_size - self.end % self._log.file_size
         if left < UNIT_SIZE + BLANK_SIZE:
             self._log.write(self.end, _BLANK.pack(left, 0, BLANK_MAGIC))

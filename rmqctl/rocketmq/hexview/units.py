@@ -49,7 +49,7 @@ def structure(
     path: tuple[str, ...],
     group: Group | None = None,
 ) -> Iterator[Annotation]:
-    """Yield the fields of the structure ``data`` at ``offset``; bytes behind the last one are a gap."""
+    """Yield the fields of the structure ``data`` at ``offset``; bytes after the last one are a gap."""
     found = list(layout.leaves(data))
     place = place_of(view, offset, found)
     done = 0
@@ -79,7 +79,7 @@ def field(
 def rest(
     view: View, offset: int, data: bytes, done: int, path: tuple[str, ...], group: Group | None
 ) -> Iterator[Annotation]:
-    """Bytes of a structure behind its last readable field."""
+    """Bytes of a structure after its last readable field."""
     if done < len(data):
         meaning = f"{len(data) - done:,} bytes of no field"
         yield view.note((*path, "gap"), offset + done, data[done:], None, meaning, wrong=True, group=group)
@@ -181,7 +181,7 @@ TIMER_WHEEL = Units(layout_of(TimerWheelSlot), meanings.TIMER_SLOT, _number_titl
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A structure at the start of a file, and room behind it."""
+    """A structure at the start of a file, and room after it."""
 
     name: str
     layout: Layout
@@ -326,7 +326,7 @@ def _title(view: View, number: int, _: bytes) -> tuple[str, str]:
 
 
 def _blank_at(view: View) -> int | None:
-    """Where the blank of a full file lies: in the last whole place for one, behind the last unit (spec 11.2)."""
+    """Where the blank of a full file lies: in the last whole place for one, after the last unit (spec 11.2)."""
     at = (view.size - _BLANK.size) // _UNIT.size * _UNIT.size
     if at < 0:
         return None

@@ -79,14 +79,14 @@ class IndexFile:
         return np.frombuffer(raw, ENTRY.dtype, len(raw) // ENTRY.packer.size)
 
     def slots(self, first: int, count: int) -> npt.NDArray[np.int32]:
-        """Slot values, number ``first`` on; zeros behind the end of the file."""
+        """Slot values, number ``first`` on; zeros after the end of the file."""
         import numpy as np
 
         raw = self._read(HEADER.packer.size + SLOT_SIZE * first, SLOT_SIZE * count).ljust(SLOT_SIZE * count, b"\0")
         return np.frombuffer(raw, ">i4").astype(np.int32)
 
     def slot(self, number: int) -> int:
-        """Return the value of one slot; zero behind the end of the file."""
+        """Return the value of one slot; zero after the end of the file."""
         raw = self._read(HEADER.packer.size + SLOT_SIZE * number, SLOT_SIZE).ljust(SLOT_SIZE, b"\0")
         return int.from_bytes(raw, "big", signed=True)
 
@@ -101,12 +101,12 @@ class IndexFile:
         return IndexEntry(*ENTRY.packer.unpack(raw))
 
     def physical_at(self, number: int) -> int:
-        """Physical offset of one entry; 0 behind the end of the file."""
+        """Physical offset of one entry; 0 after the end of the file."""
         found = self.entries(number, 1)
         return int(found["physical_offset"][0]) if len(found) else 0
 
     def first_at_or_after(self, physical: int) -> int:
-        """Return the number of the first entry at or behind a physical offset, by halving; entries lie in log order."""
+        """Return the number of the first entry at or after a physical offset, by halving; entries lie in log order."""
         low, high = 1, self.count + 1
         while low < high:
             middle = (low + high) // 2
@@ -151,14 +151,14 @@ LAST_TIME = 253_370_764_800_000
 
 
 def next_name(last: str, milliseconds: int) -> str:
-    """Local time as a file name, moved on until it comes behind the last one.
+    """Local time as a file name, moved on until it comes after the last one.
 
     A broker takes its clock; here it is the store time of the first record, so that the same messages
     make the same files. A time that no clock shows counts as the nearest that one does.
     """
     milliseconds = min(max(milliseconds, 0), LAST_TIME)
     while (name := _time_name(milliseconds)) <= last:
-        if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on behind the last name
+        if _time_name(milliseconds + _HOUR_MS) <= last:  # the clock was set back: go on after the last name
             return f"{int(last) + 1:0{NAME_DIGITS}d}"
         milliseconds += 1
     return name

@@ -1,4 +1,4 @@
-"""Following the chain of records through one window, and finding it again behind damage."""
+"""Following the chain of records through one window, and finding it again after damage."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class _Window:
         return self._open(GapKind.STRUCTURE, describe(self._bytes, one, self.limit), _signed(size))
 
     def _bytes(self, at: int, size: int) -> bytes:
-        """Bytes of the window, or of the file behind it."""
+        """Bytes of the window, or of the file after it."""
         if at + size <= len(self.data):
             return self.data[at : at + size].tobytes()
         return self.chain.read(self.position + at, size)
@@ -239,7 +239,7 @@ class _Window:
         self.at += 1
         return True
 
-    # --- behind damage ------------------------------------------------------------------------
+    # --- after damage ------------------------------------------------------------------------
 
     def _resume(self) -> bool:
         """Find the next sound record or the file's own blank; or move the search on."""

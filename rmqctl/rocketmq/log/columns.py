@@ -247,7 +247,7 @@ class Pairs:
         if repeated.any():
             rows = rows[np.append(~repeated, True)]
             owner = self.owner[rows]
-        value_at = self.value_at[rows]  # behind the name and a mark: one gather does for both
+        value_at = self.value_at[rows]  # after the name and a mark: one gather does for both
         sizes = np.full(len(rows), len(name), np.int64)
         return Pairs(self.data, owner, value_at - len(name) - 1, sizes, value_at, self.value_size[rows])
 

@@ -1,7 +1,7 @@
 """The whole commit log: its files in order, the blocks of each, and what their gaps mean.
 
 A gap alone says that bytes are no record. Here it gets its meaning from where it lies: in the
-middle of the log it is damage, behind the last record it is a torn write, room never written, or
+middle of the log it is damage, after the last record it is a torn write, room never written, or
 what a cut once left behind (spec 14.1 to 14.3).
 
 A file of the log may lie under a wrong name: the PHYSICALOFFSET of its records says where it belongs (spec 1.2, 2.1).
@@ -50,9 +50,9 @@ class LogState:
 
     Attributes:
         store_timestamp: of the last record of the log, 0 before the first.
-        end: physical offset behind the last record of the log, None before the first.
+        end: physical offset after the last record of the log, None before the first.
         records: records seen.
-        stale: set once old records behind the end of the log have begun: nothing after counts.
+        stale: set once old records after the end of the log have begun: nothing after counts.
     """
 
     store_timestamp: int = 0
@@ -271,7 +271,7 @@ def _judge_gaps(found: LogBlock, context: FileContext, state: LogState) -> None:
 
 
 def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState) -> bool:
-    """Whether the records behind a gap are older than those in front: left by a cut, not part of the log."""
+    """Whether the records after a gap are older than those in front: left by a cut, not part of the log."""
     if context.followed or not gap.resumed:
         return False
     position = block.position - context.file.lead
@@ -283,7 +283,7 @@ def _is_stale(block: Block, gap: Gap, context: FileContext, state: LogState) -> 
 
 
 def _end_log(found: LogBlock, position: int) -> None:
-    """Drop what lies at and behind a position."""
+    """Drop what lies at and after a position."""
     found.block = found.block.take(found.block.position < position)
     found.block.gaps = [g for g in found.block.gaps if g.position < position]
     found.block.blanks = [b for b in found.block.blanks if b.position < position]

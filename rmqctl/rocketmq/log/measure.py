@@ -123,7 +123,7 @@ _STEPS = 6 * _STRETCH
 def records_from(data: Bytes8, first: int, origin: int, limit: int, usual: int) -> tuple[Measured, Measured]:
     """Measure the records that follow each other from ``first`` on, as far as each lies where it says and is whole.
 
-    Returns also the first one behind them, if it lies where it says.
+    Returns also the first one after them, if it lies where it says.
 
     The window is divided into stretches. A short search finds the first record of each, and all of them are then
     followed side by side from size to size: where each ends at the beginning of the next, they are one chain. Where
@@ -161,7 +161,7 @@ def _one_by_one(data: Bytes8, first: int, end: int) -> Ints:
 
 
 def _side_by_side(data: Bytes8, first: int, end: int, origin: int, stretch: int) -> Ints:
-    """Where records begin, ascending; behind the end of the chain, if it does end, anything."""
+    """Where records begin, ascending; after the end of the chain, if it does end, anything."""
     heads = _heads(data, first, end, origin, stretch)
     stops, sizes = np.append(heads[1:], end), np.ndarray((len(data) - 3,), ">u4", data, 0, (1,))
     at, steps = heads, [heads]

@@ -274,7 +274,7 @@ class LogReader:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset behind the last byte of the last file."""
+        """Physical offset after the last byte of the last file."""
         return self.files[-1].base + self.files[-1].size if self.files else 0
 
     def file_of(self, physical: int) -> StoreFile | None:

@@ -24,7 +24,7 @@ from rmqctl.rocketmq.log.measure import PEEK, records_at
 WINDOW = 4 << 20
 """Bytes read at a time: small enough to stay in the processor's cache between the passes."""
 _BEYOND = 64 << 10
-"""Bytes read behind the end of a split: most records that cross it end there."""
+"""Bytes read after the end of a split: most records that cross it end there."""
 _PAGE = 32 << 10
 _HUGE = 2 << 20
 _LOOK_BACK = (1 << 16, 1 << 20, 8 << 20)
@@ -56,7 +56,7 @@ def scan(source: ByteSource, extent: Extent, window: int = WINDOW) -> Iterator[B
     """Yield the records that start in the extent, in file order, with what lies between them.
 
     Any division of a file into splits yields the same records, gaps and blanks, each in the split
-    in which it starts; damage longer than 8 MiB may hide the end of a gap from the split behind it.
+    in which it starts; damage longer than 8 MiB may hide the end of a gap from the split after it.
 
     Raises:
         OSError: the source cannot be read. Never raises on what the bytes are.

@@ -106,7 +106,7 @@ class _Writer:
             return self.engine.config.clock.stamps(self.encoder.step(first, count - first))
 
     def _turn(self, written: list[tuple[Chunk, Block]], first: int, times: Ints) -> Chunk | None:
-        """Dispatch a chunk that was written, whose room is then free, and encode another; None behind the last."""
+        """Dispatch a chunk that was written, whose room is then free, and encode another; None after the last."""
         for chunk, found in written:
             self._dispatch(chunk.log_block(found))
         self._forget()
@@ -196,7 +196,7 @@ class Chunk(ABC):
 
     @abstractmethod
     def joined(self, part: slice) -> npt.NDArray[np.uint8]:
-        """Return the bytes of some records, one behind the other."""
+        """Return the bytes of some records, one after the other."""
 
     def log_block(self, block: Block) -> LogBlock:
         """Return what dispatch is given of a block of its records."""

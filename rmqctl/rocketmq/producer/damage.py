@@ -54,7 +54,7 @@ class RocketMQTarget(Target):
         return self.some(self._records, "record")[-1]
 
     def log_end(self) -> int:
-        """Physical offset behind the last record."""
+        """Physical offset after the last record."""
         last = self.last_record()
         return last.physical + last.size
 

@@ -292,7 +292,7 @@ def client_batch(messages: Sequence[Message], first_key: int, client: Client, co
 
     Args:
         messages: with the producer's own properties.
-        first_key: number of the first unique key; the batch itself takes the one behind its messages'.
+        first_key: number of the first unique key; the batch itself takes the one after its messages'.
 
     Raises:
         MessageRefused: a property contains a separator.

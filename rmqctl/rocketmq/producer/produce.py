@@ -294,7 +294,7 @@ def _results(answer: Answer) -> list[PutResult]:
 def _next(
     engine: StoreEngine, groups: Iterator[list[Message]], options: ProduceOptions, lock: threading.Lock
 ) -> list[PutResult] | None:
-    """Store the next group, None if there is none; those that bring store times one behind the other, to keep order."""
+    """Store the next group, None if there is none; those that bring store times one after the other, to keep order."""
     with lock:
         group = next(groups, None)
         if group is None:

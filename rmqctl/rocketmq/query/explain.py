@@ -253,7 +253,7 @@ class KeyExplanation:
     Attributes:
         files: the index files that were asked, oldest first.
         found: messages of the log with the key, under any topic, in log order.
-        damage: damage met in the log; end: physical offset behind its last record.
+        damage: damage met in the log; end: physical offset after its last record.
     """
 
     def __init__(
@@ -542,7 +542,7 @@ def _delivered(wanted: MessageId, answer: IdAnswer, unit: RecordUnit) -> Step:
 def _in_log(
     store: RocketMQStore, wanted: MessageId, trace: Trace, progress: Progress | None
 ) -> tuple[list[Record], int]:
-    """Messages of the log with the unique key, and the physical offset behind its last record."""
+    """Messages of the log with the unique key, and the physical offset after its last record."""
     search = Search(Filter(key=wanted.text), (UNIQUE_KEY,))
     found = list(search_log(store, search, progress=progress))
     records = [r for part in found for r in part.records]

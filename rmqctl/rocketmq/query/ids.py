@@ -184,7 +184,7 @@ class IdAnswer:
     """What an id leads to.
 
     Attributes:
-        messages: the one that a client is shown first, the other copies and repeats behind it, ascending.
+        messages: the one that a client is shown first, the other copies and repeats after it, ascending.
         by_offset: the message was found where an offsetMsgId says.
         foreign_host: the id names another broker than the one that wrote the record.
         absence: why there is no record where the id says.

@@ -162,7 +162,7 @@ def walk_index(files: Iterable[IndexFile], query: IndexQuery, trace: Trace) -> W
 
 
 def is_time_matched(file: IndexFile, query: IndexQuery) -> bool:
-    """Whether a broker looks into a file (IndexFile.isTimeMatched), with its answer for a begin behind the end too."""
+    """Whether a broker looks into a file (IndexFile.isTimeMatched), with its answer for a begin after the end too."""
     first, last = file.header["begin_timestamp"], file.header["end_timestamp"]
     around = query.begin < first and query.end > last
     return around or first <= query.begin <= last or first <= query.end <= last

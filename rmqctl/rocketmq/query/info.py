@@ -91,7 +91,7 @@ def _queues(store: RocketMQStore) -> set[tuple[str, int]] | None:
 
 
 def _queue_store(store: RocketMQStore) -> str:
-    """Where the queues are; a database whose double the files are is named behind them."""
+    """Where the queues are; a database whose double the files are is named after them."""
     if store.is_rocksdb:
         return "rocksdb"
     return "files+rocksdb" if store.has_rocksdb else "files"

@@ -57,7 +57,7 @@ def find_in_copy(data: Bytes8, text: bytes, start: int) -> int:
 
 
 find: Find = _memmem() or find_in_copy
-"""Index of the first byte of ``text`` in one-dimensional contiguous ``data`` at or behind ``start``, -1 without one."""
+"""Index of the first byte of ``text`` in one-dimensional contiguous ``data`` at or after ``start``, -1 without one."""
 
 
 # --- messages found by reading the log --------------------------------------------------------------
@@ -92,7 +92,7 @@ class Found:
     Attributes:
         records: those looked for, in log order.
         findings: damage met, warnings and errors.
-        end: physical offset behind the last record, None without one.
+        end: physical offset after the last record, None without one.
         stale: the log ended here, at records that a cut left behind.
     """
 
@@ -109,7 +109,7 @@ def search_log(
 
     Args:
         processes: default: one a core for a log worth it.
-        progress: told the bytes done since its last call.
+        progress: called with the bytes done since its last call.
 
     Raises:
         OSError: a directory of the log cannot be read; a file that cannot be is a finding.

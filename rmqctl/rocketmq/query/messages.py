@@ -140,7 +140,7 @@ class UnitMessages:
     """Reads the records of units.
 
     Attributes:
-        trace: is told of records that cannot be read.
+        trace: takes note of records that cannot be read.
     """
 
     def __init__(self, view: QueueView, show: Show, trace: Trace) -> None:

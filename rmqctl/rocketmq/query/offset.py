@@ -228,7 +228,7 @@ class _Call:
     skip_before: int = -1  # physical offset; after an unreadable record a broker goes on with the next log file
 
     def run(self, units: Iterator[Unit]) -> None:
-        """Examine units until the call ends; ``next_offset`` is behind the last one examined."""
+        """Examine units until the call ends; ``next_offset`` is after the last one examined."""
         for examined, unit in enumerate(units):
             end = self._end(examined, unit)
             if end:

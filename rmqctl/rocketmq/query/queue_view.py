@@ -110,7 +110,7 @@ class QueueView:
         return None
 
     def _batch_at(self, queue_offset: int) -> tuple[UnitFile, int] | None:
-        """Return the last unit whose base is not behind the offset (BatchConsumeQueue.getBatchMsgIndexBuffer)."""
+        """Return the last unit whose base is not after the offset (BatchConsumeQueue.getBatchMsgIndexBuffer)."""
         if queue_offset >= self.max_offset:
             return None
         for file in reversed(self.files):
@@ -264,7 +264,7 @@ def set_range(view: QueueView) -> None:
 
 
 def _batch_minimum(first: UnitFile, log_begin: int) -> int:
-    """Return the first base offset, behind the units of the first file whose record is before the log."""
+    """Return the first base offset, after the units of the first file whose record is before the log."""
     minimum = first.unit(0).queue_offset
     for unit in first:
         if unit.physical_offset >= log_begin:

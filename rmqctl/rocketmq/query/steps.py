@@ -18,7 +18,7 @@ class Trace:
 
     Attributes:
         steps: in order.
-        limit: steps kept; what comes after is counted in :attr:`left_out` and told in one step at the end.
+        limit: steps kept; what comes after is counted in :attr:`left_out` and reported in one step at the end.
     """
 
     __slots__ = ("left_out", "limit", "on", "steps")

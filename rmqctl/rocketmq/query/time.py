@@ -43,7 +43,7 @@ def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOW
 
     Args:
         boundary: counts from 5.1.1 on.
-        trace: is told what was looked at.
+        trace: takes note of what was looked at.
 
     Raises:
         OSError: a file cannot be read.
@@ -300,7 +300,7 @@ class TimeAnswer:
     Attributes:
         queue_offset: as the broker answers it; the end of the queue where all messages are older.
         unit: of the message there, None where there is none.
-        previous, stored, next: store times of the message in front of it, its own and the one behind, ms.
+        previous, stored, next: store times of the message in front of it, its own and the one after, ms.
     """
 
     view: QueueView
@@ -330,7 +330,7 @@ class TimeAnswer:
 
 
 def time_rows(started: StartedStore, topic: str, queues: Iterable[int], question: TimeQuestion) -> Iterator[Row]:
-    """For each queue its answer and the message there; with ``explain`` the steps behind them.
+    """For each queue its answer and the message there; with ``explain`` the steps after them.
 
     Raises:
         OSError: a file cannot be read.

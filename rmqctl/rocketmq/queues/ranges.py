@@ -78,7 +78,7 @@ class LogRange:
     """The log that queues point into.
 
     Attributes:
-        begin, end: physical offsets of its first byte and behind its last record.
+        begin, end: physical offsets of its first byte and after its last record.
         is_5: the store was last written by a 5.x broker.
     """
 
@@ -97,7 +97,7 @@ class QueueRange:
         messages: messages whose record is still in the log; those of inner batches count.
         bytes: of their records.
         first, last: physical offsets of the first and last of these records, -1 without one.
-        dispatched: physical offset behind the last record that has a unit, expired ones too; -1 without one.
+        dispatched: physical offset after the last record that has a unit, expired ones too; -1 without one.
     """
 
     key: tuple[str, int]
@@ -111,7 +111,7 @@ class QueueRange:
 
 
 def queue_range(queue: Queue, log: LogRange) -> QueueRange:
-    """Return the range of one queue; units that point behind the end of the log do not count.
+    """Return the range of one queue; units that point after the end of the log do not count.
 
     Raises:
         OSError: a file of the queue cannot be read.
@@ -129,7 +129,7 @@ def queue_range(queue: Queue, log: LogRange) -> QueueRange:
 def _add_up(found: QueueRange, queue: Queue, log: LogRange) -> int:
     """Count the units of all files; returns where they end, in bytes of the file sequence.
 
-    Units at the end that point behind the log are left out. One in the middle only makes no message: a broker
+    Units at the end that point after the log are left out. One in the middle only makes no message: a broker
     that loads the queue looks for the end in the last files.
     """
     end = 0
@@ -223,7 +223,7 @@ def _minimum_5(queue: Queue, end: int, begin: int) -> int:
 
 
 def _batch_minimum(queue: Queue, end: int, log: LogRange) -> int:
-    """Return the first base offset, behind the units of the first file whose record is before the log; -1 without a
+    """Return the first base offset, after the units of the first file whose record is before the log; -1 without a
     unit.
     """
     units = _first_file(queue, end)
@@ -257,7 +257,7 @@ class LogEnd:
 
 
 def log_end(store: RocketMQStore) -> LogEnd:
-    """Return the end of the store's log. Reads the part of one file behind the last record that a queue knows.
+    """Return the end of the store's log. Reads the part of one file after the last record that a queue knows.
 
     Raises:
         OSError: a file of the log cannot be read.

@@ -209,7 +209,7 @@ class Built:
         queues: the series with the end state of every queue.
         index: headers of the index files, in order; :attr:`index_paths` is where they are staged.
         records: dispatched records.
-        end, last, last_store_timestamp: physical offset behind and of the last record, its store time in ms.
+        end, last, last_store_timestamp: physical offset after and of the last record, its store time in ms.
         damage: places and lengths in the log that hold no record and should.
     """
 

@@ -153,7 +153,7 @@ def written(old: ByteSource, new: ByteSource, most: int, unit: int = 1) -> Itera
     Holes of both are left out: they are zero in both.
 
     Args:
-        unit: bytes of a unit; what remains of the file behind the last whole one is left out.
+        unit: bytes of a unit; what remains of the file after the last whole one is left out.
     """
     end, done = new.size() // unit, 0
     ranges = sorted(r for source in (old, new) for r in source.data_ranges(0, new.size()))
@@ -187,7 +187,7 @@ class QueueComparison:
     """Compares the queue files of a store with those that were built.
 
     Args:
-        log_begin, log_end: physical offsets of the first byte of the log and behind its last record.
+        log_begin, log_end: physical offsets of the first byte of the log and after its last record.
         looks_for_first: find the first record without a unit in files that are missing, too.
     """
 
@@ -240,7 +240,7 @@ class QueueComparison:
                 yield self._compared(old[name])
 
     def _goes_on(self, there: list[StoreFile], built: set[str]) -> bool:
-        """Whether a batch queue holds what was built behind units of expired messages.
+        """Whether a batch queue holds what was built after units of expired messages.
 
         Its units may then lie elsewhere in the files: a batch unit says itself which queue offsets it has.
         """

@@ -75,7 +75,7 @@ _LIGHT = LIGHT.encode()
 _TAKE_EVERY = 1 << 18
 _SECOND = 1000
 _MOST_DESTROYED = 10_000_000
-"""A queue does not end further behind its last record than this."""
+"""A queue does not end further after its last record than this."""
 _FILE = re.compile(r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(sst|log|ldb|blob|dbtmp)")
 
 

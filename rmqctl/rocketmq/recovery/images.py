@@ -61,7 +61,7 @@ class FileImage:
     written: Runs = field(default_factory=Runs)
 
     def units(self, dtype: np.dtype[np.void]) -> Units:
-        """Return the units of the file as the broker would read them, shape (n,); at least one, and behind them only
+        """Return the units of the file as the broker would read them, shape (n,); at least one, and after them only
         zeros.
         """
         data = bytearray(self.raw())
@@ -88,7 +88,7 @@ class QueueImage:
 
     Attributes:
         files: in the order of the broker's list.
-        max_physical: physical offset behind the record of the last unit; -1 without one.
+        max_physical: physical offset after the record of the last unit; -1 without one.
         min_logic: byte of the sequence of the first unit that counts.
         removed: files on disk that the broker deletes.
         appended: units appended by the replay, fillers apart.
@@ -115,7 +115,7 @@ class QueueImage:
 
     @property
     def end(self) -> int:
-        """Byte of the sequence behind the last unit that counts; 0 without a file."""
+        """Byte of the sequence after the last unit that counts; 0 without a file."""
         return self.files[-1].base + self.files[-1].wrote if self.files else 0
 
     @property
@@ -209,7 +209,7 @@ class QueueImage:
         self.max_physical = state.max_physical
 
     def _write(self, found: Appended) -> None:
-        """Append to the last file and to new ones behind it.
+        """Append to the last file and to new ones after it.
 
         A file whose write position is off the grid of units never becomes full: a broker then makes no new file, waits
         a second for each unit that has no room, and goes on without it (``putMessagePositionInfoWrapper``).
@@ -238,7 +238,7 @@ class QueueImage:
         return self.files[-1]
 
     def truncate(self, physical: int) -> None:
-        """Cut the queue where units point at or behind ``physical`` (``truncateDirtyLogicFiles``).
+        """Cut the queue where units point at or after ``physical`` (``truncateDirtyLogicFiles``).
 
         The files are read from their start, so units that an earlier cut left behind count again; the first unit of
         a file is taken whatever it is.
@@ -429,7 +429,7 @@ class IndexImage:
 
         Args:
             now: local time for the names of new files.
-            behind: the last name in use, which new names follow even if the clock was set back.
+            after: the last name in use, which new names follow even if the clock was set back.
         """
         if "_series" in vars(self):
             self._series.finish()

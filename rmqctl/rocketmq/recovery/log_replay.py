@@ -211,7 +211,7 @@ class Known:
     """What the choice depends on.
 
     Attributes:
-        queues_end: physical offset behind the last record that a queue knows; -1 without queues.
+        queues_end: physical offset after the last record that a queue knows; -1 without queues.
         checkpoint: its fields by name.
         index_safe: ``messageIndexEnable`` and ``messageIndexSafe``.
         rocksdb: queues are a RocksDB database.
@@ -322,7 +322,7 @@ class LogWalk:
 
     Attributes:
         index: number of the file in the list.
-        position: byte of that file behind the last record.
+        position: byte of that file after the last record.
         records: records met; last: physical offset of the last of them, -1 before the first.
         stopped: what ended the walk; None where the files ran out.
     """

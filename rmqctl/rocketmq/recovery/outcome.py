@@ -63,8 +63,8 @@ class Recovery:
     Attributes:
         release: whose rules were followed; normal: after a clean exit.
         error: why the broker does not start or never finishes; None when it starts.
-        log_begin, end_before: physical offsets of the first byte of the log and behind its last file.
-        end: physical offset behind the log afterwards; None when the broker does not start.
+        log_begin, end_before: physical offsets of the first byte of the log and after its last file.
+        end: physical offset after the log afterwards; None when the broker does not start.
         stopped_by: the record at which the scan stopped, where that is damage.
         missing: that there is no log although there were messages; None where there is one.
         start_file, scanned_files: where the scan of the log began and what it went through.
@@ -73,7 +73,7 @@ class Recovery:
         deleted: names of files that are gone afterwards, index files apart.
         cuts: files whose end moves.
         index_deleted: names of index files that loading deletes.
-        never_dispatched: physical offsets between which messages get no queue unit: the first of it and behind it.
+        never_dispatched: physical offsets between which messages get no queue unit: the first of it and after it.
         lost: messages given up, ascending by offset; undispatched: messages kept that no queue gets.
         redispatched: units appended to queues; index_keys: index entries made.
         images: every queue as it is afterwards; index: the index, where it was to be built.

@@ -3,7 +3,7 @@
 The walk takes a split over when it stands exactly where the split's chain begins. From the first place that is not
 proven on, the literal walk goes on alone; so the answer never depends on how the log was divided.
 
-What a recovery gives up: messages behind the cut that a search still finds, or that queue units still name.
+What a recovery gives up: messages after the cut that a search still finds, or that queue units still name.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
 
 
 def _proofs(job: Job, parts: list[Part], processes: int) -> Iterator[Proof]:
-    """Proofs in the order of the parts; the parts of a file behind its blank record are left out."""
+    """Proofs in the order of the parts; the parts of a file after its blank record are left out."""
     done = -1
     shared: Ordered[Part, Proof] = Ordered(_Prover(job), processes, processes + _AHEAD)
     for proof in shared.results(parts):
@@ -202,7 +202,7 @@ def stop_finding(file: StoreFile, walk: LogWalk) -> Finding | None:
 
 
 def find_losses(result: Recovery) -> list[LostMessage]:
-    """Messages at or behind the cut, ascending: those a search finds, and those that only queue units name.
+    """Messages at or after the cut, ascending: those a search finds, and those that only queue units name.
 
     Raises:
         OSError: a file cannot be read.
@@ -255,7 +255,7 @@ def _add_queued(
 
 
 def _behind(result: Recovery, cut: int) -> list[LostMessage]:
-    """Return records behind the cut that a search finds; old ones that were cut before do not count."""
+    """Return records after the cut that a search finds; old ones that were cut before do not count."""
     log, ids, state = CommitLog(result.log_files, crashed=True), TextIds(), LogState()
     found: list[LostMessage] = []
     for context in log.contexts():

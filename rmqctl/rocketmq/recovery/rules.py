@@ -55,7 +55,7 @@ class RecoveryRules:
         known_v2, known_v6: V2 records and IPv6 hosts are understood.
         minimum_5: ``ConsumeQueue.correctMinOffset`` of 5.x.
         batch_queues: batch consume queues are loaded.
-        checkpoint_5: fields behind the third are read.
+        checkpoint_5: fields after the third are read.
     """
 
     release: Release
@@ -143,7 +143,7 @@ class Loaded:
     Attributes:
         log: files of the commit log in the order of the broker's list.
         queues: files of each queue by (directory kind, topic, queue id).
-        deleted: files that loading deletes; dispatch may make those of queues anew.
+        deleted: files that loading deletes; dispatch may make those of queues again.
     """
 
     log: list[StoreFile] = field(default_factory=list)

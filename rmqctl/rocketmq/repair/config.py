@@ -1,4 +1,4 @@
-"""Configuration: the ``.bak`` put in place, offsets brought back into their queues, tables made anew (spec 9).
+"""Configuration: the ``.bak`` put in place, offsets brought back into their queues, tables made again (spec 9).
 
 The checkpoint, which the broker takes its next start from (spec 5, 6.4).
 """
@@ -74,7 +74,7 @@ def replaced(store: RocketMQStore, path: str, content: bytes) -> Iterator[Edit]:
     yield Create(path, content)
 
 
-# --- tables made anew ---------------------------------------------------------------------------
+# --- tables made again ---------------------------------------------------------------------------
 
 
 def _anew(store: RocketMQStore, finding: Finding, last_time: int) -> Step:
@@ -157,7 +157,7 @@ def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
 
 
 def _consumers(store: RocketMQStore, file: str, findings: list[Finding]) -> Iterator[Step]:
-    """One step a file: every offset behind the end of its queue set to that end."""
+    """One step a file: every offset after the end of its queue set to that end."""
     wanted = {(f.topic or "", f.queue_id or 0) for f in findings}
     ends = {(r.topic, r.queue_id): r.max_offset for r in queue_rows(store, wanted)}
     text = (read_all(store.tree, file) or b"").decode("utf-8", "surrogateescape")

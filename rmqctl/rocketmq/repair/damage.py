@@ -53,7 +53,7 @@ SOURCE = "the queue offsets of the records around it"
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Two records of a queue, one behind the other in the log, whose offsets do not follow.
+    """Two records of a queue, one after the other in the log, whose offsets do not follow.
 
     Attributes:
         expected, offset: what the second should carry, and what it does.
@@ -159,7 +159,7 @@ class HoleFinder:
         return frozenset(found)
 
     def beside(self) -> frozenset[tuple[str, int, int]]:
-        """Topic, queue and queue offset of the places in front of a record or behind one that no other record takes."""
+        """Topic, queue and queue offset of the places in front of a record or after one that no other record takes."""
         found = {(b.topic, b.queue_id, offset) for b in self.breaks for offset in (b.expected, b.offset - 1)}
         for key, run in self._runs.items():
             found |= {(*self._name(key), offset) for offset in (run.next, run.first_offset - 1)}
@@ -190,7 +190,7 @@ class HoleFinder:
         return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
 
     def _at_ends(self) -> Iterator[Claim]:
-        """Yield records without a unit behind the last of their queue, with the queue offsets that are due there."""
+        """Yield records without a unit after the last of their queue, with the queue offsets that are due there."""
         runs = {self._name(key): run for key, run in self._runs.items()}
         due = {key: run.next for key, run in runs.items()}
         for lost in self.unqueued:
@@ -281,7 +281,7 @@ class LogDamage:
         gaps: ascending.
         records: findings about records that are whole, by physical offset.
         blanks: blank records that state a wrong size.
-        stale: old records behind the end of the log.
+        stale: old records after the end of the log.
         missing: records whose queue unit is not there, or wrong.
         holes: places with queue offsets that no record carries.
         strayed: records that the ones around prove to belong elsewhere, with the right place.
@@ -289,7 +289,7 @@ class LogDamage:
         beside: places in queues next to a record that no record takes.
         unqueued: whole records whose flags say that they get no queue unit, with their own queue offset.
         compressions: how many compressed records name each type.
-        end: physical offset behind the last record, 0 without one.
+        end: physical offset after the last record, 0 without one.
         last_time: its store time, ms.
     """
 
@@ -382,7 +382,7 @@ class _Survey:
         self.found.gaps.append(Gap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting))
 
     def _setting(self, block: Block, position: int) -> Setting:
-        """From the record in front of a gap, or, at the begin of the log, from the one behind."""
+        """From the record in front of a gap, or, at the begin of the log, from the one after."""
         before = int(np.searchsorted(block.position, position)) - 1
         if before >= 0:
             return setting_of(block.raw(before))

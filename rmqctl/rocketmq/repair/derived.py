@@ -69,7 +69,7 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
         store: with the log as it will be.
         findings: of a verification of it.
         directory: where to build; must stay until the plan is carried out.
-        counted: messages behind the end of the log that an earlier step counts as lost already.
+        counted: messages after the end of the log that an earlier step counts as lost already.
 
     Raises:
         OSError: a file cannot be read or built.
@@ -112,7 +112,7 @@ def _by_topic(findings: Iterable[Finding]) -> dict[str, Finding]:
 
 
 def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
-    """Yield steps that make the index anew if anything in it is wrong; arguments as for :func:`queue_steps`.
+    """Yield steps that make the index again if anything in it is wrong; arguments as for :func:`queue_steps`.
 
     Raises:
         OSError: a file cannot be read or built.
@@ -173,7 +173,7 @@ def _kind_at(findings: Iterable[Finding], file: str) -> str | None:
 
 
 def _ahead(store: RocketMQStore, change: FileChange, end: int) -> int:
-    """Units of a queue file that point behind the end of the log: to messages that were there and are not.
+    """Units of a queue file that point after the end of the log: to messages that were there and are not.
 
     A place for which the log has a message is not counted: there the unit is wrong, and no message is lost.
     """

@@ -1,4 +1,4 @@
-"""Files that are missing in the middle of the log: from a replica, or made anew with placeholders.
+"""Files that are missing in the middle of the log: from a replica, or made again with placeholders.
 
 Files that do not belong, and files of a wrong length (spec 1.2, 14.28).
 
@@ -165,7 +165,7 @@ def _size(name: str, geometry: Geometry) -> int:
 
 
 def pointless_files(store: RocketMQStore) -> list[str]:
-    """Files of the log behind a gap that hold nothing of their own: they keep a broker from finding the end of the log.
+    """Files of the log after a gap that hold nothing of their own: they keep a broker from finding the end of the log.
 
     Raises:
         OSError: a file cannot be read.
@@ -188,7 +188,7 @@ _MOST_MISSING = 64
 
 
 def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
-    """One step a missing file; files without records of their own behind a gap go into quarantine instead.
+    """One step a missing file; files without records of their own after a gap go into quarantine instead.
 
     A gap of more files than the log has is left: what follows it may be another log's.
 
@@ -221,7 +221,7 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
 
 
 def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
-    """Make a log where there is none: the replica's files, else an empty one behind all that queues point to.
+    """Make a log where there is none: the replica's files, else an empty one after all that queues point to.
 
     With a log that begins there a broker takes the messages for expired; without one it would destroy the queues,
     and give their offsets out again.
@@ -308,7 +308,7 @@ class _Filler:
         return [c for c in self._claims.at(physical) if c.topic.startswith(LIGHT_QUEUE)]
 
     def _setting(self, base: int) -> Setting:
-        """From the first record behind the gap that begins a file."""
+        """From the first record after the gap that begins a file."""
         with LogReader(self.files) as log:
             behind = (log.record(f.base) for f in self.files if f.base > base)
             after = next((record for record in behind if record), None)
@@ -437,7 +437,7 @@ def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
 def hollow_steps(store: RocketMQStore) -> Iterator[Step]:
     """First files of queues in which no unit is left, once the log has given back all that it can.
 
-    A broker that finds one among the last three cuts the queue there, and starts to count anew.
+    A broker that finds one among the last three cuts the queue there, and starts to count again.
 
     Raises:
         OSError: a file cannot be read.

@@ -31,7 +31,7 @@ _ENTRY = plan_of(DLedgerEntry)
 
 
 class Loose:
-    """Each message waits for free room behind its predecessor in the queue and in front of its successor.
+    """Each message waits for free room after its predecessor in the queue and in front of its successor.
 
     A placeholder anywhere else would be dispatched out of order, and brokers then shift the queue.
 
@@ -90,7 +90,7 @@ def _places(messages: Sequence[Claim], known: Iterable[Claim]) -> Places:
 
 
 def _bounds(message: Claim, places: list[tuple[int, int]]) -> tuple[int, int]:
-    """Where the known records in front of a message and behind it begin."""
+    """Where the known records in front of a message and after it begin."""
     at = bisect_left(places, (message.queue_offset, -1))
     return places[at - 1][1] if at else -1, places[at][1] if at < len(places) else sys.maxsize
 
@@ -111,7 +111,7 @@ class Bridge:
     """The bytes for a range, and what they stand for.
 
     Attributes:
-        data: as many bytes as the range has; fewer where the rest is behind the blank record that ends the file.
+        data: as many bytes as the range has; fewer where the rest is after the blank record that ends the file.
         placed: the claims that have a placeholder now, with the place and size they have now.
         unplaced: claims for which there was no room.
         ends_file: the range ends with the blank record of its file.

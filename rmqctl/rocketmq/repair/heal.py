@@ -168,7 +168,7 @@ def _texts(raw: bytes, variant: int, body: int, changed: tuple[str, ...], topic:
 
 
 def _topic_sizes(raw: bytes, at: int, stated: int, topic: bytes | None) -> Iterator[int]:
-    """Yield the known length, or the stated one, or any that puts a fitting PROPLEN behind a valid topic."""
+    """Yield the known length, or the stated one, or any that puts a fitting PROPLEN after a valid topic."""
     if topic is not None:
         yield len(topic)
         return
@@ -251,7 +251,7 @@ def _separated(piece: bytes) -> bytes:
 
 
 def resealed(record: bytes) -> bytes:
-    """Return the record with its own CRC computed anew, if it carries one."""
+    """Return the record with its own CRC computed again, if it carries one."""
     return record[:-SIZE] + _digits(record) if record[-SIZE:].startswith(NAME) else record
 
 

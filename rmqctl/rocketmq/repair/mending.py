@@ -92,7 +92,7 @@ class Replica:
         return log.read(begin - size, size) == self._log.read(begin - size, size) if size else None
 
     def _behind(self, log: LogReader, end: int) -> bool | None:
-        """Whether the record behind is equal; None where no record is."""
+        """Whether the record after is equal; None where no record is."""
         own = log.record(end)
         return own == self._log.read(end, len(own)) if own else None
 

@@ -20,7 +20,7 @@ MARK = b"RMQCTL_PLACEHOLDER"
 SHORT_MARK = b"RMQCTL"
 """Its name where the whole one leaves no room for a body."""
 _UNNEEDED = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
-"""Properties that a message may lose for the mark: brokers and clients set them anew, or tell nobody of them."""
+"""Properties that a message may lose for the mark: brokers and clients set them again, or tell nobody of them."""
 FILLER_TOPIC = b"RMQCTL_FILLER"
 _ROLLBACK = 0xC
 _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)

@@ -47,7 +47,7 @@ class Claim:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the record."""
+        """Physical offset after the record."""
         return self.physical + self.size
 
     @property
@@ -76,7 +76,7 @@ class Claims:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last claimed record; 0 without one."""
+        """Physical offset after the last claimed record; 0 without one."""
         return max((claim.end for claims in self._at.values() for claim in claims), default=0)
 
     @cached_property
@@ -126,7 +126,7 @@ class Claims:
 
 
 def _beside(claim: Claim) -> set[Place]:
-    """Return the places in the queue in front of a claimed one and behind it."""
+    """Return the places in the queue in front of a claimed one and after it."""
     topic, queue_id, offset = claim.place
     return {(topic, queue_id, offset - 1), (topic, queue_id, offset + max(claim.batch, 1))}
 

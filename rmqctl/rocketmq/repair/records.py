@@ -223,7 +223,7 @@ class RecordMender:
         it.
 
         It may where the others of its queue do not bear the record out, but do the unit's place. Everything else of the
-        log is the truth, and the queue is built anew.
+        log is the truth, and the queue is built again.
         """
         found = self.mending.claims.at(physical)
         own = [c for c in found if c.size == len(raw) and not c.topic.startswith(LIGHT_QUEUE)]
@@ -312,7 +312,7 @@ class RecordMender:
         return self._store_time(physical, raw, claim) if finding.kind is LOG_STORE_TIME else None
 
     def _closes_properties(self, physical: int, raw: bytes) -> bool:
-        """Whether the record behind, or else the first of the log, ends its properties with 0x02."""
+        """Whether the record after, or else the first of the log, ends its properties with 0x02."""
         log = self.mending.log
         beside = log.record(physical + len(raw)) or log.record(log.min_offset)
         return beside is not None and is_closed(beside)

@@ -87,7 +87,7 @@ def gather(
 
     Args:
         source: number of the store.
-        stale: take old records behind the end of the log, too.
+        stale: take old records after the end of the log, too.
         advance: called with bytes passed.
 
     Raises:
@@ -119,7 +119,7 @@ def _tells_loss(finding: Finding) -> bool:
 
 
 def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
-    """Counters of the queues; units that point behind everything the log held do not count."""
+    """Counters of the queues; units that point after everything the log held do not count."""
     if store.is_rocksdb:
         return {}
     damaged = [(f.physical_offset or 0) + f.size for f in found.unreadable]
@@ -131,7 +131,7 @@ def _ends(store: RocketMQStore, found: Gathered) -> dict[tuple[str, int], int]:
 
 
 def _stale(store: RocketMQStore, source: int, names: Names, end: int, bad: list[Finding]) -> Iterator[Records]:
-    """Yield records behind the end of the log that lie where they say they lie: what a cut left behind."""
+    """Yield records after the end of the log that lie where they say they lie: what a cut left behind."""
     for at, context in enumerate(CommitLog(store.log_files, crashed=True).contexts()):
         if context.file.base + context.file.size <= end:
             continue

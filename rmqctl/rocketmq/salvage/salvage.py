@@ -108,7 +108,7 @@ class SalvageOptions:
     """What to take, and how.
 
     Attributes:
-        stale: old records behind the end of the log as well.
+        stale: old records after the end of the log as well.
         renumber: give every queue new offsets from 0; else they are kept, and placeholders fill what is missing.
         owner: to whom the new store is given; None: as the directory above.
     """
@@ -126,7 +126,7 @@ class Salvaged:
         sources: roots of the stores read, with the number of records found in each; a file of the log that another
             file has the place of is a source of its own.
         unreadable: findings for what could not be read, each with the number of its source.
-        duplicates, conflicts, stale: records left out, those of them that differ, records from behind the end.
+        duplicates, conflicts, stale: records left out, those of them that differ, records from after the end.
         config: configuration files copied.
         offsets: what was changed in them, because the message it stood at could not be read.
     """
@@ -489,7 +489,7 @@ class Writer:
                 self.written.placeholders += 1
 
     def _place(self, size: int) -> int:
-        """Where a record of so many bytes goes; what waits is written where it does not fit behind it."""
+        """Where a record of so many bytes goes; what waits is written where it does not fit after it."""
         log = self.engine.log
         at = log.wrote + len(self._run)
         if size + BLANK_ROOM > log.files.file_size - at % log.files.file_size:
@@ -499,7 +499,7 @@ class Writer:
         return at
 
     def _append(self, data: bytearray, source: int) -> int:
-        """Give the record its place and put it behind the others; the physical offset."""
+        """Give the record its place and put it after the others; the physical offset."""
         place = self._place(len(data))
         _LONG.pack_into(data, PHYSICAL_AT, place)
         self._mend_half(data, source)

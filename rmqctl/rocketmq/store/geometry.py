@@ -205,7 +205,7 @@ def _candidates(source: ByteSource, size: int, count: int, header: dict[str, int
 
 
 def _words(source: ByteSource, size: int) -> Iterator[int]:
-    """Places behind the header of the first 32-bit words that are not zero."""
+    """Places after the header of the first 32-bit words that are not zero."""
     found = 0
     for begin, end in source.data_ranges(HEADER.packer.size, size):
         for position in range(begin, end, _CHUNK):

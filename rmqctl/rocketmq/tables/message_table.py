@@ -303,7 +303,7 @@ class MessageLog:
         return {_PLACE: tip}
 
     def _boundary(self, store: RocketMQStore, known: int, wanted: int, tip: int) -> int:
-        """Return the start of the first record at or behind an offset; a file's end where none follows in it."""
+        """Return the start of the first record at or after an offset; a file's end where none follows in it."""
         for context in log_of(store).contexts():
             file = context.file
             if wanted < file.base + file.size and tip > file.base:

@@ -27,7 +27,7 @@ class TableOptions:
         split_size: bytes of the log in one task; None: by the size of the log and the cores.
         wanted: only these messages.
         skip: leave out files and splits in which nothing wanted can lie.
-        level: of the checks behind ``findings``.
+        level: of the checks that ``findings`` runs.
         cores: tasks that run at once; None where nobody knows.
     """
 

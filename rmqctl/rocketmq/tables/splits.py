@@ -137,7 +137,7 @@ _BACK = 16 << 20
 
 
 def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = True) -> int:
-    """Return the physical offset behind the last record that has arrived in full.
+    """Return the physical offset after the last record that has arrived in full.
 
     A broker writes into a mapped file, so of the last record only a part may be there. In a growing
     log it counts when something follows it, or when its body matches its CRC and no zero stands in
@@ -165,7 +165,7 @@ def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = T
 
 
 def _tip(context: FileContext, start: int, *, growing: bool) -> int | None:
-    """Behind the last complete record of a file, None where it has none from ``start`` on."""
+    """After the last complete record of a file, None where it has none from ``start`` on."""
     base = context.file.base
     state = resume_state(context, start) if start else LogState()
     tip: int | None = None

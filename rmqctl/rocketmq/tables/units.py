@@ -261,7 +261,7 @@ def _entry_batch(part: EntryRange, begin: int, first: int, entries: Entries) -> 
 
 
 def _end(tree: Tree, entry: Entry, geometry: IndexGeometry) -> int:
-    """Behind the last entry: what the header says, or the last one that is not zero."""
+    """After the last entry: what the header says, or the last one that is not zero."""
     file = IndexFile.open(tree, entry, geometry)
     announced = min(max(file.header["index_count"], 1), geometry.entries)
     file.close()

@@ -75,7 +75,7 @@ class Unflagged:
 def unflagged_bodies(block: Block, limit: int) -> dict[str, Unflagged]:
     """Whole zlib streams in records that name no compression, by topic: a lost flag, or the producer's own work."""
     found: dict[str, Unflagged] = {}
-    starts = gather(block.data, block.body_at, ">u2")  # every record has two bytes behind its body's length
+    starts = gather(block.data, block.body_at, ">u2")  # every record has two bytes after its body's length
     rows = np.flatnonzero(starts >> 8 == _ZLIB)
     rows = rows[starts[rows] % _ZLIB_CHECK == 0]
     rows = rows[(block["sys_flag"][rows] & (_COMPRESSED | _TYPE) == 0) & (block.body_size[rows] >= _ZLIB_LEAST)]

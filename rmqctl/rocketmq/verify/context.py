@@ -1,6 +1,6 @@
 """What the checks of a store know of each other's ground: its state, its ends, its damaged ranges.
 
-Entry headers of a DLedger log against the records behind them (spec 2.14).
+Entry headers of a DLedger log against the records after them (spec 2.14).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class LogContext:
 
     Attributes:
         min_offset: physical offset of the first byte of the log.
-        end: physical offset behind the last record; None while that is not known, and where there is no log.
-        limit: physical offset behind the last file.
+        end: physical offset after the last record; None while that is not known, and where there is no log.
+        limit: physical offset after the last file.
         crashed, running: state of the store.
         is_5: rules of 5.x apply.
         last_store_timestamp: of the last record, ms; 0 without one.
         newest_store_timestamp: the latest of all records, ms; later than that of the last where the clock was set back.
         log_files: files of the log, ascending.
-        dispatched: physical offset behind the last record that has a queue unit, of either kind; -1 without queues.
+        dispatched: physical offset after the last record that has a queue unit, of either kind; -1 without queues.
         misplaced: physical offsets of records whose queue or queue offset is wrong.
         odd_times: physical offsets of records whose store time looks damaged.
         damaged: physical ranges ``(begin, end)`` that findings of the log cover, ascending.
@@ -96,7 +96,7 @@ class LogContext:
         gone.
 
         Args:
-            reached: physical offset behind the last record that has a unit in one of them; -1 without one.
+            reached: physical offset after the last record that has a unit in one of them; -1 without one.
             lacking: physical offsets of records without a unit.
         """
         gone = reached < 0 and any(physical < self.dispatched for physical in lacking)
@@ -122,7 +122,7 @@ class LogContext:
         return found
 
 
-# --- entry headers of a dledger log against the records behind them ---------------------------------
+# --- entry headers of a dledger log against the records after them ---------------------------------
 
 
 _RUN = plan_of(DLedgerEntry).runs[0]

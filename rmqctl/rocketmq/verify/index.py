@@ -41,7 +41,7 @@ class Uncovered:
 
     Attributes:
         begin, end: physical offsets; count: records.
-        first_end: physical offset behind the first of them.
+        first_end: physical offset after the first of them.
     """
 
     begin: int
@@ -224,7 +224,7 @@ class _Cursor:
         self._next: int | None = None
 
     def take(self, low: int, high: int) -> _Slice:
-        """Entries of records in ``[low, high]``; each call goes on behind the last."""
+        """Entries of records in ``[low, high]``; each call goes on after the last."""
         if self.file.header["begin_phy_offset"] > high or self.file.header["end_phy_offset"] < low:
             return _Slice.join([])
         if self._next is None:
@@ -317,7 +317,7 @@ def _merged(runs: list[Uncovered]) -> Iterator[Uncovered]:
 
 
 def _without_header(store: RocketMQStore, files: list[IndexFile], context: LogContext) -> Iterator[tuple[int, int]]:
-    """Physical ranges that files with a damaged header hold: from the sound file in front to the one behind."""
+    """Physical ranges that files with a damaged header hold: from the sound file in front to the one after."""
     sound = [f.is_whole and not header_problem(f, unsettled=_is_unsettled(store, files, f)) for f in files]
     for number, file in enumerate(files):
         if sound[number] or not file.is_whole:

@@ -259,7 +259,7 @@ class LogJoin:
 
     Attributes:
         records, messages: in all splits; those of inner batches count one by one as messages.
-        end: physical offset behind the last record; None without one.
+        end: physical offset after the last record; None without one.
         damaged: physical ranges that cannot be trusted, ascending, missing files among them.
         misplaced: as of :class:`LogPartial`.
     """

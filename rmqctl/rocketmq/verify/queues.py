@@ -76,7 +76,7 @@ class QueuePartial:
 
     @property
     def dispatched(self) -> int:
-        """Physical offset behind the last record with a unit, in whatever queue; -1 without one."""
+        """Physical offset after the last record with a unit, in whatever queue; -1 without one."""
         ends = [claim.end for claim in self.claims.values()] + [batch.dispatched for batch in self.batches.values()]
         return max(ends, default=-1)
 
@@ -101,7 +101,7 @@ class QueueChecker:
         self._missing: list[Missing] = []
 
     def block(self, found: LogBlock) -> Iterable[Finding]:
-        """Look up the units of a block's records; what is wrong is told at the end, when the log is known."""
+        """Look up the units of a block's records; what is wrong is reported at the end, when the log is known."""
         block = found.block
         if not self.enabled or not len(block):
             return []

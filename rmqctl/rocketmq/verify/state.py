@@ -455,7 +455,7 @@ def _wheel(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Find
 
 
 def _slots(data: bytes, start: int, end: int, context: LogContext) -> Iterator[Finding]:
-    """Slots that point behind the end of the timer log; the wheel may be ahead of it after a crash."""
+    """Slots that point after the end of the timer log; the wheel may be ahead of it after a crash."""
     slots = np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)
     wrong = (slots["time"] > 0) & (slots["last"] >= end) & (slots["count"] > 0)
     if context.crashed or context.running:

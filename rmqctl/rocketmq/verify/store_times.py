@@ -1,6 +1,6 @@
 """Store times that do not rise: a damaged field, a clock that was set back, or a batch that waited for the lock.
 
-What is said of a record depends on its three neighbours alone, two in front and one behind, so that
+What is said of a record depends on its three neighbours alone, two in front and one after, so that
 windows and splits of any size give the same findings. A split judges the records whose neighbours it
 holds, and leaves its first and last ones to the join.
 """
@@ -143,11 +143,11 @@ def _suspects(times: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _judge(second: int | None, front: int | None, time: int, behind: int | None) -> _Break | None:
-    """Return what is wrong with a record, by the times of the two in front of it and the one behind; None where nothing
+    """Return what is wrong with a record, by the times of the two in front of it and the one after; None where nothing
     is.
 
-    One time that stands out above both its neighbours is named, and not the one behind it. Where the
-    record behind is early, too, the clock was set back; one record alone is a damaged field, but for a
+    One time that stands out above both its neighbours is named, and not the one after it. Where the
+    record after is early, too, the clock was set back; one record alone is a damaged field, but for a
     batch that waited for the lock.
     """
     front = time if front is None else front

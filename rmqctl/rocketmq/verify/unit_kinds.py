@@ -192,7 +192,7 @@ class Batch(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Physical offset behind the record."""
+        """Physical offset after the record."""
         return self.physical_offset + self.size
 
 
@@ -203,7 +203,7 @@ class BatchClaim:
     Attributes:
         claim: of the batches with a readable INNER_BASE: count, first and last queue offset, begin and end.
         unmatched: those whose unit was not found, in log order.
-        dispatched: physical offset behind the last whose unit was found; -1 without one.
+        dispatched: physical offset after the last whose unit was found; -1 without one.
     """
 
     claim: Claim = field(default_factory=Claim)
@@ -392,7 +392,7 @@ class _Uneven:
                         del self.lacking[unit.base_offset]
 
     def _end(self) -> int:
-        """Byte of the sequence behind the last unit that is written."""
+        """Byte of the sequence after the last unit that is written."""
         end = 0
         for file in self.queue.files:
             for first, units in self.queue.chunks(file):
