@@ -148,8 +148,8 @@ def test_dump_of_records(segment: tuple[Path, int, str]) -> None:
     RESULTS.append(result)
 
 
-def verify(path: Path, processes: int) -> None:
-    for row in opening.open_path(str(path.parent)).verify(processes=processes):
+def verify(path: Path, processes: int, level: str = "full") -> None:
+    for row in opening.open_path(str(path.parent)).verify(processes=processes, level=level):
         assert row["id"].endswith(".missing")  # the segment was made alone
 
 
@@ -188,8 +188,8 @@ def test_against_the_official_tool(segment: tuple[Path, int, str], official: str
         words = ["java", "-cp", official, "org.apache.kafka.tools.DumpLogSegments", "--files", str(path), *options]
         return timed(lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
-    def verified(processes: int) -> float:
-        return timed(lambda: verify(path, processes))
+    def verified(processes: int, level: str = "full") -> float:
+        return timed(lambda: verify(path, processes, level))
 
     deep, shallow = ("--deep-iteration",), ()
     results = [
@@ -198,5 +198,8 @@ def test_against_the_official_tool(segment: tuple[Path, int, str], official: str
         paired(f"Kafka: verify / --deep-iteration, {name}", lambda: verified(1), lambda: dumped(*deep), 5),
         paired(f"Kafka: verify on two cores / --deep-iteration, {name}", lambda: verified(2), lambda: dumped(*deep), 8),
         paired(f"Kafka: verify / a shallow run, {name}", lambda: verified(1), lambda: dumped(*shallow), 2.5),
+        paired(f"Kafka: verify on two cores / a shallow run, {name}", lambda: verified(2), lambda: dumped(*shallow), 2.5),
+        paired(f"Kafka: verify --level structure / a shallow run, {name}", lambda: verified(1, "structure"),
+               lambda: dumped(*shallow), 2.5),
     ]  # fmt: skip
     RESULTS.extend(results)

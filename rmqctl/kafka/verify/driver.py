@@ -218,7 +218,7 @@ class Verification:
 
     def _shared(self, splits: list[Split]) -> Iterator[tuple[Split, Headers | OSError]]:
         crew: Ordered[Split, Headers | OSError] = Ordered(
-            _worker, self.options.processes, self.options.processes * _AHEAD, keeps=True
+            _worker, self.options.processes, self.options.processes * _AHEAD
         )
         yield from zip(splits, crew.results(splits), strict=True)
 

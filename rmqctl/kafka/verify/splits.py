@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -89,9 +90,30 @@ class Headers:
     def __getitem__(self, name: str) -> Ints:
         return self.columns[name]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be sent small: of a column that says the same of all batches one value."""
+        columns = [*self.columns.values(), self.position, self.size, self.magic, self.crc_ok]
+        sent = [column[:1] if len(column) and (column == column[0]).all() else column for column in columns]
+        return _received, (len(self), tuple(self.columns), sent, self.markers, self.gaps, self.findings)
+
     def flag(self, bit: Attributes) -> Flags:
         """Which batches have a bit of their attributes set."""
         return (self.columns["attributes"] & int(bit)) != 0
+
+
+def _received(
+    count: int,
+    names: tuple[str, ...],
+    sent: list[Any],
+    markers: dict[int, Marker],
+    gaps: list[Gap],
+    findings: list[Finding],
+) -> Headers:
+    """Headers that another process sent, with arrays of their own."""
+    columns = [np.full(count, c[0], c.dtype) if len(c) == 1 else c.copy() for c in sent]
+    position, size, magic, crc_ok = columns[len(names) :]
+    by_name = dict(zip(names, columns, strict=False))
+    return Headers(by_name, position, size, magic, crc_ok, markers, gaps, findings)
 
 
 def splits_of(file: LogFile, *, records: bool, split_size: int = SPLIT_SIZE) -> Iterator[Split]:
