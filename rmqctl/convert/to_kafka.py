@@ -17,7 +17,7 @@ from rmqctl.convert.mapping import inner_fields, is_placeholder, kafka_group, ka
 from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOptions, check_room
 from rmqctl.errors import Refused
 from rmqctl.kafka.engine.batch import BatchHead, build_batch
-from rmqctl.kafka.engine.config import EngineConfig, LogConfig
+from rmqctl.kafka.engine.config import EngineConfig, LogConfig, check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.engine.log import WritableLog
 from rmqctl.kafka.query.partitioner import partition_of_name
@@ -60,15 +60,17 @@ def to_kafka(store: RocketMQStore, result: Conversion, options: ConvertOptions, 
     """Write the log directory.
 
     Raises:
+        Refused: brokers of the release do not know the codec.
         IOFailure: the system refuses.
         OSError: a directory of the source cannot be read; a file that cannot be is a finding.
     """
+    config = EngineConfig(options.release, LogConfig.small() if options.small else LogConfig())
+    check_codec(options.codec, config.wanted)
     names = Names()
     found = gather(store, 0, names, stale=False, advance=advance)
     merged = merge([found.records])
     check_room(result.into, int(found.records["size"].sum()))
-    log = LogConfig.small() if options.small else LogConfig()
-    with KafkaEngine.open(result.into, EngineConfig(options.release, log)) as engine:
+    with KafkaEngine.open(result.into, config) as engine:
         writer = _Writer(engine, store, result, options, advance)
         try:
             writer.write(found, merged, names)

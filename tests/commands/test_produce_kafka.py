@@ -242,3 +242,11 @@ def test_places_that_are_no_log_directory_are_left_alone(rmqctl: Rmqctl, tmp_pat
         assert (result.exit_code, "is not a log directory" in result.stderr) == (11, True)
         assert tree(path) == before
     assert rmqctl("produce", tmp_path / "logs" / "t-0", "--topic", "t").exit_code == 11
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state", "__cluster_metadata"])
+def test_topics_of_brokers_take_no_records(rmqctl: Rmqctl, tmp_path: Path, topic: str) -> None:
+    result = rmqctl("produce", tmp_path / "d", *KAFKA, "--topic", topic, "--count", "1", "--key", "k")
+    assert result.exit_code == 13
+    assert "give another topic" in result.stderr
+    assert not (tmp_path / "d").exists()

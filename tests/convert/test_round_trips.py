@@ -229,3 +229,10 @@ def test_the_target_is_new_and_goes_when_it_fails(
     assert rmqctl("convert", source, tmp_path / "new", "--small").exit_code == 10
     assert not (tmp_path / "new").exists()
     assert [path.name for path in into.iterdir()] == ["mine"]
+
+
+def test_a_codec_that_the_release_does_not_know_is_refused(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    words = ("--as-release", "2.0.0", "--codec", "zstd")
+    result = rmqctl("convert", golden.pristine("4.9.8-clean"), tmp_path / "logs", *words)
+    assert (result.exit_code, "know no zstd" in result.stderr) == (13, True)
+    assert not (tmp_path / "logs").exists()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
 from rmqctl.kafka.releases import NEWEST
 from rmqctl.release import Release
@@ -143,3 +144,12 @@ class EngineConfig:
                 f"brokers of {self.wanted} know no record batches, only older messages, which are not written; "
                 f"use --as-release {MAGIC_2_SINCE} or later"
             )
+
+
+def check_codec(codec: int, release: Release) -> None:
+    """
+    Raises:
+        Refused: brokers of the release do not know the codec.
+    """
+    if codec == Codec.ZSTD and release < ZSTD_SINCE:
+        raise Refused(f"brokers of {release} know no zstd; use --codec lz4, or --as-release {ZSTD_SINCE} or later")

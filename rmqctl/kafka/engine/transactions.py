@@ -6,6 +6,7 @@ ids: it goes on with their producers, and ends what was left open.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ _SETTINGS = {
 }  # fmt: skip
 _NEW_EPOCH_AT_END = 2
 """The ``transaction.version`` from which on the end of a transaction has an epoch of its own."""
+_LONGEST = (1 << 15) - 1
+_SURROGATE = re.compile("[\ud800-\udfff]").match
 _LAST_EPOCH = (1 << 15) - 2
 """The last epoch that a client gets."""
 _ENDS = {TransactionStatus.PrepareCommit: True, TransactionStatus.PrepareAbort: False}
@@ -83,8 +86,10 @@ class Coordinator:
             Refused: the partition of the id is with another broker.
             IOFailure: the system refuses.
         """
-        if not transactional_id:
-            raise Refused("a transactional id has at least one character; give a name")
+        if not 0 < len(transactional_id.encode("utf-8", "ignore")) <= _LONGEST or any(
+            map(_SURROGATE, transactional_id)
+        ):
+            raise Refused(f"a transactional id is a text of 1 to {_LONGEST:,} bytes in UTF-8; give another name")
         if TRANSACTION_STATE not in self.engine.topics:
             self.engine.make_topic(TRANSACTION_STATE, self._partitions, _SETTINGS)
         found = self._known.get(transactional_id)

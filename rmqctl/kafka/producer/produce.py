@@ -10,7 +10,7 @@ from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
 from rmqctl.kafka.codecs import LEVELS
 from rmqctl.kafka.engine.batch import BatchHead, build_batch, sequence_after
-from rmqctl.kafka.engine.config import ZSTD_SINCE
+from rmqctl.kafka.engine.config import check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
 from rmqctl.kafka.engine.transactions import Coordinator, Transactional
@@ -74,8 +74,7 @@ class ProduceOptions:
         Raises:
             Refused: brokers of the release do not know the codec, or it has no such level.
         """
-        if self.codec == "zstd" and release < ZSTD_SINCE:
-            raise Refused(f"brokers of {release} know no zstd; use --codec lz4, or --as-release {ZSTD_SINCE} or later")
+        check_codec(self.number_of_codec, release)
         low, high = LEVELS.get(self.number_of_codec, (0, 0))
         if self.level is not None and not low <= self.level <= high:
             known = f"it has {low} to {high}" if high else "it has none"

@@ -10,8 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from formats.kafka.internal_records import INTERNAL_TOPICS
 from rmqctl.answer import Row
-from rmqctl.errors import WrongUsage
+from rmqctl.errors import Refused, WrongUsage
 from rmqctl.kafka.engine.config import Clock, EngineConfig, LogConfig, now_ms
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.producer.bulk import can_bulk, produce_bulk
@@ -94,6 +95,8 @@ class Asked(ProduceRequest):
         """
         for topic in self.expanded_topics:
             check_topic(topic)
+            if topic in INTERNAL_TOPICS:
+                raise Refused(f"brokers take no records for {topic} from clients; give another topic")
         self.check_damage(KINDS.parse)
         config = self.config()
         config.check()

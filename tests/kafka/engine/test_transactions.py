@@ -133,6 +133,9 @@ def test_produce_goes_on_with_a_transactional_id(rmqctl: Rmqctl, tmp_path: Path)
         assert done.exit_code == 0, done.stderr
     rows = list(open_store(str(tmp_path / "d")).query_offset("t", 0, 0, Filters(limit=99), read_committed=True))
     assert [row["offset"] for row in rows if row["kind"] == "record"] == list(range(6, 11))
+    for name in ("x" * 32768, "a\udcffb"):
+        result = rmqctl("produce", tmp_path / "d", *words, "--transactional", "open", "--transactional-id", name)
+        assert (result.exit_code, "1 to 32,767 bytes" in result.stderr) == (13, True)
     for bad in (("--transactional-id", "pay"), ("--transactional", "open", "--transactional-id", "")):
         assert rmqctl("produce", tmp_path / "e", *words, *bad).exit_code == 2
         assert not (tmp_path / "e").exists()
