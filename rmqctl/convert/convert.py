@@ -9,12 +9,13 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.convert.report import Conversion, ConvertOptions
 from rmqctl.convert.to_kafka import to_kafka
 from rmqctl.convert.to_rocketmq import to_rocketmq
-from rmqctl.errors import Refused, WrongUsage
+from rmqctl.errors import Refused, TooDamaged, WrongUsage
 from rmqctl.files.new_files import check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.rocketmq.family import RocketMQ
 from rmqctl.rocketmq.store.locate import check_no_part
+from rmqctl.rocketmq.store.unreadable import missing_log
 from rmqctl.store import Store, refuse_verb
 from rmqctl.text import number_of
 
@@ -34,6 +35,7 @@ def convert(store: Store, into: Path, options: ConvertOptions) -> Answer:
 
     Raises:
         Refused: something is there, it lies in the source, or too little room is free.
+        TooDamaged: the log of the source is not there.
         WrongUsage: the store is of another kind.
     """
     check_no_part(into)
@@ -69,11 +71,14 @@ def _trees(store: Store) -> list[str]:
 
     Raises:
         Refused: its log cannot be converted.
+        TooDamaged: its log is not there.
         WrongUsage: it is of a kind that nothing is made of.
     """
     if isinstance(store, RocketMQ):
         if any(file.lead for file in store.files.log_files):
             raise Refused(f"{store.root} has a DLedger log; export its messages instead")
+        if (missing := missing_log(store.files)) is not None:
+            raise TooDamaged(store.root, missing.message)
         return [store.root] if isinstance(store.files.tree, LocalTree) else []
     if isinstance(store, KafkaStore):
         return [d.root for d in store.logs.directories if isinstance(d.tree, LocalTree)]

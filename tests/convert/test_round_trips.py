@@ -236,3 +236,20 @@ def test_a_codec_that_the_release_does_not_know_is_refused(tmp_path: Path, rmqct
     result = rmqctl("convert", golden.pristine("4.9.8-clean"), tmp_path / "logs", *words)
     assert (result.exit_code, "know no zstd" in result.stderr) == (13, True)
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_store_without_its_log_is_no_empty_one(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    source = golden.unpack("4.9.8-clean", tmp_path)
+    shutil.rmtree(source / "commitlog")
+    result = rmqctl("convert", source, tmp_path / "logs")
+    assert (result.exit_code, "there is no directory commitlog" in result.stderr) == (15, True)
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_queue_of_placeholders_alone_has_times(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    made = ("--format", "kafka", "--topic", "t", "--count", 5, "--transactional", "abort")
+    assert rmqctl("produce", tmp_path / "logs", *made).exit_code == 0
+    assert convert(rmqctl, tmp_path / "logs", tmp_path / "store")[-1]["messages"] == 0
+    assert rmqctl("verify", tmp_path / "store").exit_code == 0
+    (row,) = rows(rmqctl, "topics", tmp_path / "store")
+    assert (row["min_offset"], row["max_offset"]) == (5, 6)

@@ -372,7 +372,7 @@ class Writer:
         self.written = Written()
         self._seen: set[int] = set()
         self._halves: dict[tuple[int, int], int] = {}
-        self._run, self._time, self._waiting = bytearray(), 0, 0
+        self._run, self._time, self._waiting = bytearray(), engine.config.clock.now(), 0
 
     def write(self, records: Records, *, keep: bool | None = None, advance: Callable[[int], object]) -> None:
         """Append records in their order.
