@@ -8,18 +8,17 @@ from typing import TypeVar
 
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
-from rmqctl.kafka.block import INT_MAX, Block
+from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
 from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.dump.segments import gap_finding
 from rmqctl.kafka.indexes import read_txn_index
 from rmqctl.kafka.recovery.epochs import LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.recovery.producers import ProducerStates, offset_of
-from rmqctl.kafka.recovery.segment import BrokerSegment
+from rmqctl.kafka.recovery.segment import BrokerSegment, Frame
 from rmqctl.kafka.recovery.segment_recovery import SegmentRecovery, emptied
-from rmqctl.kafka.recovery.split import split
 from rmqctl.kafka.recovery.swaps import finish_swaps
-from rmqctl.kafka.recovery.tail import unread_tail
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 
@@ -122,7 +121,7 @@ class _Loader:
             try:
                 return step()
             except _Overflow as overflow:
-                for made in split(overflow.segment):
+                for made in _split(overflow.segment):
                     self.segments[made.base] = made
                 self.producers.remove(overflow.segment.base)
 
@@ -202,7 +201,7 @@ class _Loader:
             last = self.segments[max(self.segments)]
             end = last.next_offset()
             if self.settings.is_clean:
-                self.found.stopped_by = self.found.stopped_by or unread_tail(last)
+                self.found.stopped_by = self.found.stopped_by or _unread_tail(last)
             if end < self.settings.log_start:
                 self._delete(list(self.segments))
                 if self.epochs is not None:
@@ -304,3 +303,65 @@ class _Emptied(Exception):
     def __init__(self, recovery: SegmentRecovery) -> None:
         super().__init__(recovery.segment.base)
         self.recovery = recovery
+
+
+# --- segments whose offsets overflow ---------------------------------------------------------------
+
+
+def _split(segment: BrokerSegment) -> list[BrokerSegment]:
+    """Replace a segment by several, each of which holds batches less than 2^31 above its first offset.
+
+    Brokers do so with segments of before 2.0 (KAFKA-6264). The indexes are left out: whoever recovers the segments
+    makes them.
+
+    Raises:
+        StartFails: the file does not end with a whole batch.
+        OSError: the log cannot be read.
+    """
+    files, data = segment.files, segment.files.read(segment.log)
+    groups = list[tuple[int, list[Frame]]]()
+    end = 0
+    for frame in segment.frames(0):
+        first = int.from_bytes(data[frame.position : frame.position + 8], "big", signed=True)
+        if not groups or not 0 <= frame.last_offset - groups[-1][0] <= INT_MAX:
+            groups.append((first, []))
+        groups[-1][1].append(frame)
+        end = frame.position + frame.size
+    if end != segment.size:
+        raise StartFails(f"{segment.log} cannot be split: after byte {end} there is no whole batch")
+    for ending in (".log", ".index", ".timeindex", ".txnindex"):
+        files.delete(segment.name(ending))
+    made = list[BrokerSegment]()
+    for base, frames in groups:
+        new = BrokerSegment(files, base, segment.room)
+        files.put(new.log, data[frames[0].position : frames[-1].position + frames[-1].size])
+        made.append(new)
+    return made
+
+
+# --- what stays unread -----------------------------------------------------------------------------
+
+
+_LOST = "the last entry of the offset index leads to no batch, so the segment counts as empty"
+
+
+def _unread_tail(segment: BrokerSegment) -> Finding | None:
+    """Return the bytes of the last segment that a broker leaves unread after an orderly stop; None without any.
+
+    They stay in the file (spec 13.4).
+
+    Raises:
+        StartFails: a size there is less than any batch has.
+        OSError: the log cannot be read.
+    """
+    offsets = segment.entries[0]
+    first = segment.find(segment.base + (offsets[-1] if offsets else 0))
+    if first is None:
+        end, why = 0, _LOST
+    else:
+        *_, last = segment.frames(first.position)
+        end, why = last.position + last.size, f"{segment.size - last.position - last.size} bytes are no whole batch"
+    if end == segment.size:
+        return None
+    name = "/".join(filter(None, (segment.files.partition.directory, segment.log)))
+    return gap_finding(name, Gap(end, segment.size, GapKind.CUT, why), segment.files.partition)
