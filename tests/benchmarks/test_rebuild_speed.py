@@ -34,7 +34,7 @@ SIZE = size("MIB", 1024, 4) << 20
 KEYS = size("KEYS", 20_000_000, 20_000)
 KEY_SIZE = 24
 ROWS = 1 << 16
-MEMORY = 500 << 20
+MEMORY = 400 << 20
 RESULTS: list[Result] = []
 
 
@@ -122,7 +122,7 @@ def test_index_keys(tmp_path: Path) -> None:
 
 
 def test_memory(store: Path, tmp_path: Path) -> None:
-    """A process of its own stays below 500 MB."""
+    """A process of its own stays below 400 MB."""
     with ProcessPoolExecutor(1) as pool:
         seconds, taken = pool.submit(_measured, store, tmp_path / "into").result()
     RESULTS.append(Result(f"rebuild of {SIZE >> 20} MiB, {taken >> 20} MiB of memory", seconds, seconds, 1.0, None))

@@ -136,7 +136,7 @@ def test_dump(store: Path, request: pytest.FixtureRequest, tmp_path: Path) -> No
     )
 
 
-def test_start() -> None:
+def test_start(tmp_path: Path) -> None:
     def run(*args: str) -> Callable[[], object]:
         return lambda: subprocess.run([sys.executable, *args], stdout=subprocess.DEVNULL, check=True)
 
@@ -145,6 +145,14 @@ def test_start() -> None:
             "rmqctl --help / import click", run("-m", "rmqctl", "--help"), run("-c", "import click"), 1 / 3, rounds=7
         )
     )
+    store = str(tmp_path / "store")
+    run("-m", "rmqctl", "produce", store, "--topic", "T", "--count", "2000")()
+    version = run("-m", "rmqctl", "--version")
+    libraries = run("-c", "import click, construct, numpy")
+    note(compare("import click, construct, numpy / --version", libraries, version, rounds=7))
+    for verb in ("recover", "verify"):
+        name = f"{verb} of 2,000 messages / --version"
+        note(compare(name, run("-m", "rmqctl", verb, store), version, 1 / 2.5, rounds=7))
 
 
 def test_many_small_queues(tmp_path: Path) -> None:

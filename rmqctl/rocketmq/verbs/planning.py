@@ -77,12 +77,12 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
     if store.is_running:
         answer.remark("a broker holds the lock of this store: it has started already, and what is read may be changing")
+    shared = asked.processes or most_processes()
     if asked.compare:
-        answer.make = lambda: _compare(store, answer)
+        answer.make = lambda: _compare(store, answer, shared)
         return answer
 
     def make() -> None:
-        shared = asked.processes or most_processes()
         found = replay(store, asked.release, index=asked.plan, databases=True, processes=shared)
         answer.is_no = not found.is_harmless
         if asked.list_lost:
@@ -102,12 +102,12 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
     return answer
 
 
-def _compare(store: RocketMQStore, answer: Proposal) -> None:
+def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
     from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.recovery.rules import FAMILIES
 
-    starts = [replay(store, release) for release in FAMILIES]
+    starts = [replay(store, release, processes=processes) for release in FAMILIES]
     rows = [outcome.comparison(start) for start in starts]
     answer.rows, answer.is_no = rows, not all(start.is_harmless for start in starts)
     if not any(row["undispatched"] for row in rows):
