@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqctl.errors import MissingExtra, RmqctlError
-from rmqctl.pipeline.shipping import keep, own_directory
-from rmqctl.pipeline.spark_daemon import MODULE
+
+if TYPE_CHECKING:  # commands name a cluster that they mostly do not use
+    from subprocess import CompletedProcess
 
 OLDEST = 17
 _MODULE = "--add-modules=jdk.incubator.vector"
@@ -92,7 +90,9 @@ def find_java() -> Java:
 
 def _candidates() -> list[tuple[str, Path]]:
     found: list[tuple[str, Path]] = []
-    home, binary = os.environ.get("JAVA_HOME"), shutil.which("java")
+    from shutil import which
+
+    home, binary = os.environ.get("JAVA_HOME"), which("java")
     if home:
         found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     if binary:
@@ -109,7 +109,9 @@ def _version(binary: Path, *arguments: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
+def _run(binary: Path, *arguments: str) -> CompletedProcess[str] | None:
+    import subprocess
+
     try:
         return subprocess.run(  # noqa: S603 - the user's own java
             [os.fspath(binary), *arguments], capture_output=True, text=True, timeout=_WAIT_SECONDS, check=False
@@ -120,6 +122,8 @@ def _run(binary: Path, *arguments: str) -> subprocess.CompletedProcess[str] | No
 
 def _wrapped(binary: Path) -> Path:
     """Return a home of the user's own whose java leaves out the argument that the real one does not take."""
+    from rmqctl.pipeline.shipping import keep, own_directory
+
     home = own_directory("java") / re.sub(r"\W+", "-", os.fspath(binary)).strip("-")
     keep(home / "bin" / "java", (_WRAPPER % os.fspath(binary)).encode(), 0o755)
     return home
@@ -184,13 +188,19 @@ class Cluster:
 
 def settings(cluster: Cluster) -> dict[str, str]:
     """Return the settings of Spark for a cluster; those the user gave win."""
+    import socket
+    from tempfile import gettempdir
+
+    from rmqctl.pipeline.shipping import own_directory
+    from rmqctl.pipeline.spark_daemon import MODULE
+
     found = dict(DEFAULTS)
     partitions = max((cluster.log_bytes or 0) // _BYTES_OF_PARTITION, _SHUFFLE_PARTITIONS)
     found["spark.sql.shuffle.partitions"] = str(partitions)
     found["spark.sql.warehouse.dir"] = os.fspath(own_directory("warehouse"))
     if cluster.is_local:
         found |= _LOCAL_DEFAULTS
-        if hasattr(socket, "AF_UNIX") and len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_DIRECTORY:
+        if hasattr(socket, "AF_UNIX") and len(os.fsencode(gettempdir())) <= _LONGEST_DIRECTORY:
             found |= _SOCKETS
         if "spark.pyspark.python" not in cluster.conf and os.environ.get(_PYTHON, sys.executable) == sys.executable:
             found["spark.python.daemon.module"] = MODULE

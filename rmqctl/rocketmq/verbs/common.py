@@ -10,10 +10,10 @@ from rmqctl.errors import Refused
 from rmqctl.explain import step_lines
 from rmqctl.filters import Rendering
 from rmqctl.release import Release
-from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 if TYPE_CHECKING:
+    from rmqctl.rocketmq.dump.record import Show
     from rmqctl.rocketmq.query.records import Record
     from rmqctl.rocketmq.query.steps import Step
 
@@ -61,6 +61,8 @@ def no_start(release: Release, error: str) -> str:
 
 def show_of(rendering: Rendering, release: Release | None = None) -> Show:
     """How messages are shown."""
+    from rmqctl.rocketmq.dump.record import Show
+
     wanted = rendering
     return Show(wanted.body, wanted.raw_body, wanted.body_limit, wanted.redact, release, wanted.max_body)
 
