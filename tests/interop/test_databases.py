@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,9 @@ from fixtures import golden
 from tests.interop.conftest import Judges
 from tests.interop.judge import Judge, has_java, settings_of
 from tests.interop.test_brokers import run
-from tests.rocketmq.repair.test_databases import CFG, CQ, LITE, MESSAGES, MIX, MSG, POP, QUEUES, SEPARATE
+from tests.rocketmq.repair.test_databases import CFG, CQ, LITE, MESSAGES, MIX, MSG, POP, QUEUES, SEPARATE, content
 from tests.rocketmq.repair.test_databases import DAMAGES as ROWS
-from tests.rocketmq.verify.test_databases import edit
+from tests.rocketmq.verify.test_databases import edit, marks_beyond, twin_rows, without
 
 pytest.importorskip("rocksdict")
 pytestmark = [
@@ -22,33 +26,116 @@ pytestmark = [
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
 RELEASE = "5.5.0"
-FILES = [
-    (name, path, gone)
-    for name, path in ((CQ, SEPARATE), (MIX, QUEUES), (CFG, QUEUES), (LITE, SEPARATE), (MSG, MESSAGES))
-    for gone in ("*.sst", "MANIFEST-*")
+V2, V2_CRASH, INCR, CQ_CRASH, MSG_CRASH = (
+    f"5.5.0-{name}" for name in ("rdbcfgv2-clean", "rdbcfgv2-crash", "rdbincr-crash", "rdbcq-crash", "rdbmsg-crash")
+)
+METADATA, CONFIG_V2, POPPED = "config/metadata", "config/rdb", "kvStore"
+Damage = Callable[[Path], None]
+
+
+def garbled(names: str) -> Damage:
+    def damage(directory: Path) -> None:
+        for file in directory.rglob(names):
+            if file.is_file():
+                file.write_bytes(b"\xa5" * file.stat().st_size)
+
+    return damage
+
+
+def gone(names: str) -> Damage:
+    """The largest of the files."""
+    return lambda directory: max(
+        directory.rglob(names), key=lambda file: (file.is_file(), file.stat().st_size)
+    ).unlink()
+
+
+def cut(names: str) -> Damage:
+    def damage(directory: Path) -> None:
+        for file in directory.rglob(names):
+            if file.is_file():
+                os.truncate(file, file.stat().st_size // 2)
+
+    return damage
+
+
+def flipped(names: str) -> Damage:
+    """One bit in the first block of each."""
+
+    def damage(directory: Path) -> None:
+        for file in directory.rglob(names):
+            data = bytearray(file.read_bytes())
+            data[min(len(data) // 2, 30)] ^= 16
+            file.write_bytes(data)
+
+    return damage
+
+
+def zeros(directory: Path) -> None:
+    for file in directory.rglob("*"):
+        if file.is_file():
+            file.write_bytes(bytes(file.stat().st_size))
+
+
+def manifest_of(other: str) -> Damage:
+    """The manifest of another database in place of its own."""
+
+    def damage(directory: Path) -> None:
+        root = next(parent for parent in directory.parents if (parent / "commitlog").is_dir())
+        source, target = (next(place.glob("MANIFEST-*")) for place in (root / other, directory))
+        target.write_bytes(source.read_bytes())
+
+    return damage
+
+
+def twice(directory: Path) -> None:
+    """A database of queues in the other place as well."""
+    for file in directory.iterdir():
+        shutil.copyfile(file, directory.parent / QUEUES / file.name)
+
+
+def rows(change: Callable[[Any], None]) -> Damage:
+    def damage(directory: Path) -> None:
+        edit(directory, change)
+        (directory / "rocksdict-config.json").unlink(missing_ok=True)
+
+    return damage
+
+
+IN_LOG = ((CQ, SEPARATE), (MIX, QUEUES), (CFG, QUEUES), (LITE, SEPARATE), (MSG, MESSAGES))
+DAMAGES: list[tuple[str, str, Damage]] = [
+    *((name, path, rows(change)) for name, path, change in ROWS),
+    *((name, path, garbled(files)) for name, path in IN_LOG for files in ("*.sst", "MANIFEST-*", "CURRENT")),
+    *((name, path, gone("*.sst")) for name, path in IN_LOG),
+    *((name, path, flipped("*.sst")) for name, path in ((CQ, SEPARATE), (CFG, QUEUES), (MSG, MESSAGES))),
+    (CFG, QUEUES, manifest_of(METADATA)),
+    (CQ, SEPARATE, manifest_of(MESSAGES)),
+    (CQ, SEPARATE, twice),
+    (CFG, METADATA, garbled("MANIFEST-*")),
+    (CFG, METADATA, garbled("CURRENT")),
+    (INCR, METADATA, garbled("MANIFEST-*")),
+    (INCR, QUEUES, garbled("MANIFEST-*")),
+    (V2, CONFIG_V2, garbled("CURRENT")),
+    (V2_CRASH, CONFIG_V2, garbled("MANIFEST-*")),
+    (POP, POPPED, garbled("MANIFEST-*")),
+    (POP, POPPED, garbled("CURRENT")),
+    (CQ_CRASH, SEPARATE, garbled("MANIFEST-*")),
+    (CQ_CRASH, SEPARATE, garbled("*")),
+    (MSG_CRASH, MESSAGES, garbled("MANIFEST-*")),
+    (MSG_CRASH, MESSAGES, garbled("*")),
+    (CQ, "consumequeue/CqOrders", zeros),
+    (LITE, "consumequeue/LtOrders", zeros),
+    (CQ, "consumequeue/CqLog", gone("0*")),
+    (MIX, "consumequeue/MixOrders", garbled("0*")),
+    (MIX, "consumequeue/MixLog", shutil.rmtree),
+    (LITE, "consumequeue/LtLite", cut("0*")),
+    (MSG, MESSAGES, rows(partial(without, family="timer", number=-1))),
+    (MSG, MESSAGES, rows(partial(without, family="trans", number=-1))),
+    (MSG, MESSAGES, rows(marks_beyond)),
+    *((CQ, SEPARATE, rows(partial(twin_rows, part=part))) for part in ("front", "queue", "more")),
 ]
-TWINS = ((CQ, "consumequeue/CqOrders"), (LITE, "consumequeue/LtOrders"))
+"""Store, what of it is damaged, and how: sixty in all."""
 OWN = ("namesrvAddr", "listenPort", "haListenPort", "brokerIP1", "brokerName", "brokerId", "fileReservedTime")
 """Settings that the program chooses itself."""
-
-
-def damaged(directory: Path) -> Iterator[tuple[str, str, Path]]:
-    """A name for it, the golden store, and the damaged copy."""
-    for number, (name, path, damage) in enumerate(ROWS):
-        root = golden.unpack(name, directory / f"rows-{number}")
-        edit(root / path, damage)
-        yield f"rows-{number}-{damage.__name__}", name, root
-    for number, (name, path, gone) in enumerate(FILES):
-        root = golden.unpack(name, directory / f"files-{number}")
-        for file in (root / path).glob(gone):
-            file.write_bytes(b"\xa5" * file.stat().st_size)
-        yield f"files-{number}", name, root
-    for number, (name, path) in enumerate(TWINS):
-        root = golden.unpack(name, directory / f"twin-{number}")
-        for file in (root / path).rglob("*"):
-            if file.is_file():
-                file.write_bytes(bytes(file.stat().st_size))
-        yield f"twin-{number}", name, root
 
 
 def wrong_answers(judge: Judge, store: str, name: str) -> list[Any]:
@@ -56,6 +143,8 @@ def wrong_answers(judge: Judge, store: str, name: str) -> list[Any]:
     wrong = []
     for answer in golden.oracle(name)["answers"]:
         kind = answer.get("q")
+        if name == POP and answer.get("topic", "").startswith("%RETRY%"):
+            continue  # the broker that was asked had put popped messages back by then
         if kind == "range":
             found = judge.ask(store, "get", answer["topic"], answer["queueId"], 0, 1)
             if (found["min"], found["max"]) != (answer["min"], answer["max"]):
@@ -72,23 +161,39 @@ def wrong_answers(judge: Judge, store: str, name: str) -> list[Any]:
     return wrong
 
 
+def lost_rows(before: dict[str, dict[bytes, bytes]], after: dict[str, dict[bytes, bytes]]) -> list[tuple[str, bytes]]:
+    """Rows of configuration and pop state that were there before and are not, or are others."""
+    return [(family, key) for family in before for key, _ in before[family].items() - after.get(family, {}).items()]
+
+
 def test_repaired_stores_answer_as_before(judges: Judges, tmp_path: Path, rmqctl: Callable[..., Any]) -> None:
+    assert len(DAMAGES) == 60
     judge, problems = judges(RELEASE), []
-    for store, name, root in damaged(tmp_path):
+    for number, (name, path, damage) in enumerate(DAMAGES):
+        store = f"{number} {name} {path}"
+        root = golden.unpack(name, tmp_path / str(number))
+        before = content(root, path) if path in (METADATA, CONFIG_V2, POPPED) else {}
+        damage(root / path)
         conf = golden.write_broker_conf(name, root.with_name("broker.conf"))
-        done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+        done = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes", "-o", "json")
         assert done.exit_code == 0, (store, done.stdout + done.stderr)
+        summary = json.loads(done.stdout)["summary"]
+        problems += [(store, summary)] if summary["loses"] or summary["left"] or summary["remaining"] else []
+        problems += [(store, row) for row in lost_rows(before, content(root, path) if before else {})]
         assert judge.ask(store, "open", root, *settings_of(golden.broker_conf(name))), store
         problems += [(store, *wrong) for wrong in wrong_answers(judge, store, name)]
         assert judge.ask(store, "stop", root), store
+        shutil.rmtree(root.parent)
     assert problems == []
 
 
 @pytest.mark.parametrize(
     ("name", "paths", "topics"),
     [
-        (CFG, ("config/metadata", QUEUES), ("CfgOrders", "CfgLog")),
-        (POP, ("kvStore",), ("PkOrders", "PkLog")),
+        (CFG, (METADATA, QUEUES), ("CfgOrders", "CfgLog")),
+        (POP, (POPPED,), ("PkOrders", "PkLog")),
+        (V2_CRASH, (CONFIG_V2,), ("VtwoOrders", "VtwoLog")),
+        (INCR, (METADATA, QUEUES), ("LvOrders", "LvLog")),
     ],
 )
 def test_whole_brokers_start(

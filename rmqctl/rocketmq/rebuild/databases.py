@@ -14,8 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import (
@@ -69,8 +71,8 @@ from rmqctl.rocketmq.store.databases import (
 )
 from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
 
-_UNIT, _END = plan_of(QueueUnitValue).runs[0].packer, plan_of(QueueEnd).runs[0].packer
-_CHECKPOINT: bytes = QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0})
+UNIT_ROW, END = plan_of(QueueUnitValue).runs[0].packer, plan_of(QueueEnd).runs[0].packer
+CHECKPOINT: bytes = QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0})
 _LIGHT = LIGHT.encode()
 _TAKE_EVERY = 1 << 18
 _SECOND = 1000
@@ -257,10 +259,10 @@ def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> M
         OSError: the log cannot be read, or the database cannot be written.
     """
     with making(old, directory, [UNIT_FAMILY, OFFSET_FAMILY]) as (made, new):
-        log = _dispatched(store, new)
+        log = dispatch_queues(store, new)
         known = _known_queues(old)
         if old.is_whole:  # light queues that are not there have expired
-            reached = int.from_bytes((old.get(OFFSET_FAMILY, _CHECKPOINT) or b"")[:8], "big", signed=True)
+            reached = int.from_bytes((old.get(OFFSET_FAMILY, CHECKPOINT) or b"")[:8], "big", signed=True)
             for key in [k for k in log.queues if k[0].startswith(_LIGHT) and k not in known]:
                 if log.queues[key].last_physical < reached:
                     del log.queues[key]
@@ -273,7 +275,7 @@ def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> M
 
 def _known_queues(old: OldDatabase) -> set[Key]:
     """The queues that have a row of theirs, of units or of ends."""
-    known = {key for name, _ in old.rows(OFFSET_FAMILY) if (key := _queue_of(name)) is not None}
+    known = {key for name, _ in old.rows(OFFSET_FAMILY) if (key := queue_of_end(name)) is not None}
     last: Key | None = None
     for name, _ in old.rows(UNIT_FAMILY):
         unit = parse_unit_key(name)
@@ -283,8 +285,12 @@ def _known_queues(old: OldDatabase) -> set[Key]:
     return known
 
 
-def _dispatched(store: RocketMQStore, new: NewDatabase) -> _Log:
-    """Write what the whole log dispatches to queues; a record that is there twice counts where it lies last."""
+def dispatch_queues(store: RocketMQStore, new: NewDatabase, since: int = 0) -> _Log:
+    """Write what the log dispatches to queues; a record that is there twice counts where it lies last.
+
+    Args:
+        since: physical offset of the first record that is dispatched.
+    """
     found = _Log(begin=store.log_files[0].base if store.log_files else 0)
     dispatcher = Dispatcher(DispatchRules.of(store), Wanted(index=False))
     places: list[Ints] = []
@@ -297,9 +303,17 @@ def _dispatched(store: RocketMQStore, new: NewDatabase) -> _Log:
         for piece in done.pieces:
             offsets = piece.first + np.arange(len(piece.units)) if piece.offsets is None else piece.offsets
             physical, prefix = piece.units["physical_offset"].astype(np.int64), queue_prefix(*piece.key)
-            columns = physical, piece.units["size"], piece.units["tags_code"], stored[np.searchsorted(at, physical)]
+            columns: tuple[npt.NDArray[Any], ...] = (
+                physical,
+                piece.units["size"],
+                piece.units["tags_code"],
+                stored[np.searchsorted(at, physical)],
+            )
+            new_ones = physical >= since
+            physical, offsets = physical[new_ones], offsets[new_ones]
+            columns = tuple(column[new_ones] for column in columns)
             for offset, *fields in zip(offsets.tolist(), *(column.tolist() for column in columns), strict=True):
-                new.put(UNIT_FAMILY, prefix + offset.to_bytes(8, "big", signed=True), _UNIT.pack(*fields))
+                new.put(UNIT_FAMILY, prefix + offset.to_bytes(8, "big", signed=True), UNIT_ROW.pack(*fields))
             if len(physical):
                 span, first = found.queues.setdefault(piece.key, _Span()), len(offsets) - 1 - np.argmin(offsets[::-1])
                 if offsets[first] <= span.first_offset:
@@ -330,9 +344,9 @@ def _keep_units(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
     last: tuple[Key, int] | None = None
     for name, value in old.rows(UNIT_FAMILY):
         unit = parse_unit_key(name)
-        if unit is None or len(value) != _UNIT.size:
+        if unit is None or len(value) != UNIT_ROW.size:
             continue
-        physical, key, offset = _UNIT.unpack(value)[0], unit[:2], unit[2]
+        physical, key, offset = UNIT_ROW.unpack(value)[0], unit[:2], unit[2]
         if 0 <= physical < log.begin or log.is_damaged(physical):
             if last is None or last[0] != key:
                 last = key, _last_offset(old, new, key)
@@ -345,27 +359,27 @@ def _last_offset(old: OldDatabase, new: NewDatabase, key: Key) -> int:
 
     The key of a unit may be damaged, and so may the row that names the end of its queue.
     """
-    known = _last_unit(new, key)[0]
-    end = old.get(OFFSET_FAMILY, _end_key(key, b"max")) or b""
-    told = _END.unpack(end)[1] if len(end) == _END.size else -1
+    known = last_unit_in(new, key)[0]
+    end = old.get(OFFSET_FAMILY, end_key(key, b"max")) or b""
+    told = END.unpack(end)[1] if len(end) == END.size else -1
     return max(known, told if known < 0 or told <= known + _MOST_DESTROYED else -1)
 
 
-def _last_unit(new: NewDatabase, key: Key) -> tuple[int, int]:
+def last_unit_in(new: NewDatabase, key: Key) -> tuple[int, int]:
     """Queue offset and physical offset of the last unit of a queue; -1 and -1 without one."""
     cursor, prefix = new.family(UNIT_FAMILY).iter(), queue_prefix(*key)
     cursor.seek_for_prev(prefix + LARGEST_OFFSET.to_bytes(8, "big"))
     if not cursor.valid() or not bytes(cursor.key()).startswith(prefix):
         return -1, -1
-    return int.from_bytes(bytes(cursor.key())[-8:], "big"), _UNIT.unpack(bytes(cursor.value()))[0]
+    return int.from_bytes(bytes(cursor.key())[-8:], "big"), UNIT_ROW.unpack(bytes(cursor.value()))[0]
 
 
-def _end_key(key: Key, end: bytes) -> bytes:
+def end_key(key: Key, end: bytes) -> bytes:
     name: bytes = QueueEndKey.build({"topic": key[0], "end": end, "queue_id": key[1]})
     return name
 
 
-def _queue_of(name: bytes) -> Key | None:
+def queue_of_end(name: bytes) -> Key | None:
     """Return the queue that a row of its ends is about."""
     size = int.from_bytes(name[:4], "big")
     if len(name) != size + 4 + 1 + 1 + 3 + 1 + 4 or name[5 : 5 + size] == CHECKPOINT_TOPIC:
@@ -375,24 +389,24 @@ def _queue_of(name: bytes) -> Key | None:
 
 def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
     """Write the ends of all queues: by their units where there are any, else as the old rows have them."""
-    new.put(OFFSET_FAMILY, _CHECKPOINT, log.end.to_bytes(8, "big", signed=True))
+    new.put(OFFSET_FAMILY, CHECKPOINT, log.end.to_bytes(8, "big", signed=True))
     known = set[Key]()
     for topic, queue_id in queues_in(new.family(UNIT_FAMILY)):
         key = topic, queue_id
         known.add(key)
-        last = _last_unit(new, key)
+        last = last_unit_in(new, key)
         span = log.queues.get(key, _Span(last[0] + 1, log.begin))
         for end, (offset, physical) in ((b"max", last), (b"min", (span.first_offset, span.first_physical))):
-            name = _end_key(key, end)
+            name = end_key(key, end)
             own = old.get(OFFSET_FAMILY, name) or b""
             if end == b"max" or own:  # the smallest offset gets its row when somebody asks for it
-                there = _END.unpack(own) if len(own) == _END.size else (-1, -1)
+                there = END.unpack(own) if len(own) == END.size else (-1, -1)
                 is_right = end == b"min" and there[1] == offset and 0 <= there[0] <= physical
-                new.put(OFFSET_FAMILY, name, own if is_right else _END.pack(physical, offset))
+                new.put(OFFSET_FAMILY, name, own if is_right else END.pack(physical, offset))
     for name, value in old.rows(OFFSET_FAMILY):
-        queue = _queue_of(name)
-        is_other = queue is not None and queue not in known and len(value) == _END.size
-        if is_other and (0 <= _END.unpack(value)[0] <= log.begin or name[-8:-5] == b"min"):
+        queue = queue_of_end(name)
+        is_other = queue is not None and queue not in known and len(value) == END.size
+        if is_other and (0 <= END.unpack(value)[0] <= log.begin or name[-8:-5] == b"min"):
             new.put(OFFSET_FAMILY, name, value)
 
 
@@ -411,7 +425,7 @@ def message_database(store: RocketMQStore, old: OldDatabase, directory: Path) ->
     if not old.is_whole and marks.index is None and "indexRocksDBEnable" not in store.settings:
         marks = replace(marks, index=None if store.index_files else 0)
     with making(old, directory, [INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY]) as (made, new), ExitStack() as opened:
-        index = _IndexRows(new, _oldest_hour(old) if old.is_whole else 0)
+        index = IndexRows(new, _oldest_hour(old) if old.is_whole else 0)
         rows = opened.enter_context(spilled_rows(store, directory, index, indexed=marks.index is not None))
         for record in records_from(store.log_files, begin, 1 << 63, crashed=store.has_abort):
             rows.add(record)
@@ -455,7 +469,7 @@ def _number(value: int) -> bytes:
     return value.to_bytes(8, "big", signed=True)
 
 
-class _IndexRows:
+class IndexRows:
     """Takes the rows of the index from an hour on."""
 
     def __init__(self, new: NewDatabase, since: int) -> None:

@@ -78,7 +78,8 @@ class Recovery:
         redispatched: units appended to queues; index_keys: index entries made.
         images: every queue as it is afterwards; index: the index, where it was to be built.
         log_files: the files of the log that the broker loads.
-        databases: what is written into RocksDB, where that was asked.
+        databases: what is written into RocksDB, where that was asked; dispatched_from: physical offset from which on
+            records are dispatched to it, where they are not there yet.
     """
 
     release: Release
@@ -107,6 +108,7 @@ class Recovery:
     index: IndexImage | None = None
     log_files: list[StoreFile] = field(default_factory=list)
     databases: list[DatabaseStart] = field(default_factory=list)
+    dispatched_from: int = 0
 
     @property
     def starts(self) -> bool:

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
+from formats.rocketmq.rocksdb import LARGEST_OFFSET, OFFSET_FAMILY, UNIT_FAMILY
+from formats.rocketmq.rocksdb_messages import HALF_FAMILY, INDEX_MARK, INDEX_TIME, TIMER_FAMILY, TIMER_SCANNED
 from rmqctl.errors import Refused
-from rmqctl.files.tree import LocalTree, read_all
+from rmqctl.files.tree import LocalTree, Tree, read_all
+from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step, changes
+from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, Marks, MessageRows, records_from
 from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.rebuild.databases import (
+    CHECKPOINT,
+    END,
+    UNIT_ROW,
+    IndexRows,
+    MadeDatabase,
+    OldDatabase,
+    dispatch_queues,
+    end_key,
+    last_unit_in,
+    making,
+    open_old,
+    queue_of_end,
+    replacement,
+)
 from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery
-from rmqctl.rocketmq.state.config import PATH as CHECKPOINT
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.state.config import PATH as CHECKPOINT_FILE
+from rmqctl.rocketmq.store.databases import MESSAGES, StoredRows
+from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
 from rmqctl.text import number_of
 
 _RUN = plan_of(Checkpoint).runs[0]
 
 
-def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime) -> Plan:
+def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime, room: Path | None = None) -> Plan:
     """Return the edits that bring a store into the state after a broker's start and clean stop.
 
     Args:
-        found: of ``recover(store, release, index=True)``.
+        found: of ``recover(store, release, index=True)``; with ``databases`` where there is room for them.
         now: local time, for the names of new index files.
+        room: directory to build RocksDB databases in, which must stay until the plan is carried out; without one they
+            are left to the broker, which adds to them itself.
 
     Raises:
         Refused: the broker does not start, or files of the store lie outside its root.
@@ -34,17 +57,41 @@ def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime) -> Plan:
     """
     if found.error is not None:
         raise Refused(f"a {found.release} broker does not start on {store.root}: {found.error}; see: rmqctl repair")
-    if store.is_rocksdb:
+    if store.is_rocksdb and room is None:
         raise Refused(
-            f"the queues of {store.root} are a RocksDB database, which only a broker writes; "
-            f"to have them as files: rmqctl rebuild {store.root} --into DIR"
+            f"the queues of {store.root} are a RocksDB database; first type: rmqctl recover {store.root} --apply"
         )
     if not isinstance(store.tree, LocalTree) or any(f.name.startswith("/") for f in found.log_files):
         raise Refused(
             f"{store.root} or its commit log is not a local directory with everything below it; copy it first"
         )
-    steps = [*_log(found), *_queues(found), *_index(store, found, now), *_checkpoint(store, found), *_abort(store)]
+    steps = [*_log(found), *_queues(found), *_index(store, found, now), *_checkpoint(store, found)]
+    if room is not None and found.databases:
+        steps += _databases(overlaid(store, (edit for step in steps for edit in step.edits)), found, room)
+    steps += _abort(store)
     return Plan(Path(store.tree.root), f"recover as {found.release}", tuple(steps))
+
+
+def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
+    """Return the store with edits carried out in memory, those of logs outside its root included."""
+    edits = list(edits)
+    tree = Overlay(store.tree, edits)
+    logs: list[tuple[str, Tree]] = []
+    for name, log in store.log_trees:
+        if log.root == f"{store.tree.root}/{name}":
+            logs.append((name, tree.child(name)))
+        else:
+            logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
+    if not logs and tree.stat(COMMIT_LOG) is not None:
+        logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
+    return RocketMQStore(tree, logs, store.selection, store.settings)
+
+
+def _inside(edits: Iterable[Edit], directory: str) -> Iterator[Edit]:
+    """The edits of files in a directory, their names relative to it."""
+    for edit in edits:
+        if edit.file.startswith(directory):
+            yield replace(edit, file=edit.file[len(directory) :])
 
 
 def _log(found: Recovery) -> Iterator[Step]:
@@ -65,6 +112,92 @@ def _log(found: Recovery) -> Iterator[Step]:
             )
             what = f"zeros from byte {change.to_size:,} on"
             yield Step("recover.log", change.file, what, why, edits, count)
+
+
+# --- databases ----------------------------------------------------------------------------------------
+
+
+def _databases(store: RocketMQStore, found: Recovery, room: Path) -> Iterator[Step]:
+    """A step for each database that the start adds rows to, or takes units of what is cut from.
+
+    Args:
+        store: as it is after the steps before.
+    """
+    reached = {(start.database, start.family): start.reached for start in found.databases if start.error is None}
+    queues, end = store.queue_database, found.end or 0
+    made = []
+    if queues is not None and (queues, UNIT_FAMILY) in reached:
+        with open_old(store, queues, room) as old:
+            made.append(_queues_after(store, old, found.dispatched_from, end, room))
+    families = {family: reach for (database, family), reach in reached.items() if database == MESSAGES}
+    if families:
+        marks = Marks(families.get(INDEX_FAMILY), families.get(HALF_FAMILY), families.get(TIMER_FAMILY))
+        with open_old(store, MESSAGES, room) as old:
+            made.append(_messages_after(store, old, found.dispatched_from, marks, room))
+    for database in made:
+        if not database.is_equal:
+            edits = replacement(store, database.path, database.place(room))
+            what = f"make the database new: {database.what()}"
+            yield Step("recover.database", database.path, what, "as dispatch and the end of the log demand", edits)
+
+
+def _queues_after(store: RocketMQStore, old: OldDatabase, since: int, end: int, room: Path) -> MadeDatabase:
+    """The database of queues once a broker has dispatched the log from a physical offset on."""
+    with making(old, room, [UNIT_FAMILY, OFFSET_FAMILY]) as (made, new):
+        cut: set[tuple[bytes, int]] = set()
+        for family in old.families:
+            for key, value in old.rows(family):
+                is_unit = family == UNIT_FAMILY and len(value) == UNIT_ROW.size
+                if not is_unit or UNIT_ROW.unpack(value)[0] < end:
+                    new.put(family, key, value)
+                queue = queue_of_end(key) if family == OFFSET_FAMILY and len(value) == END.size else None
+                if queue is not None and END.unpack(value)[0] >= end:
+                    cut.add(queue)
+        log = dispatch_queues(store, new, since)
+        for queue in {*log.queues, *cut}:
+            offset, physical = last_unit_in(new, queue)
+            if offset >= 0:
+                new.put(OFFSET_FAMILY, end_key(queue, b"max"), END.pack(physical, offset))
+        reached = int.from_bytes((old.get(OFFSET_FAMILY, CHECKPOINT) or b"")[:8], "big", signed=True)
+        if log.queues or reached > end:
+            new.put(OFFSET_FAMILY, CHECKPOINT, _eight(min(max(reached, log.end), end)))
+    return made
+
+
+def _messages_after(store: RocketMQStore, old: OldDatabase, since: int, marks: Marks, room: Path) -> MadeDatabase:
+    """The database of index, timers and half messages likewise; its families reach as far as the marks say."""
+    with making(old, room, [INDEX_FAMILY, TIMER_FAMILY, HALF_FAMILY]) as (made, new):
+        for family in old.families:
+            for key, value in old.rows(family):
+                new.put(family, key, value)
+        rows = MessageRows(
+            None if marks.index is None else max(since, marks.index),
+            None if marks.halves is None else max(since, marks.halves),
+            marks.timers,
+            index=IndexRows(new, 0),
+            timers=StoredRows(new, TIMER_FAMILY),
+            halves=StoredRows(new, HALF_FAMILY),
+            open_halves={key[:8]: key for key, _ in old.rows(HALF_FAMILY) if key != INDEX_MARK},
+        )
+        first = 0 if marks.timers is not None else max(since, min(marks.offsets, default=0))
+        for record in records_from(store.log_files, first, LARGEST_OFFSET, crashed=True):
+            rows.add(record)
+        for family, name, mark in (
+            (INDEX_FAMILY, INDEX_MARK, rows.index_mark),
+            (INDEX_FAMILY, INDEX_TIME, rows.index_time),
+            (HALF_FAMILY, INDEX_MARK, rows.half_mark),
+            (TIMER_FAMILY, TIMER_SCANNED, rows.scanned),
+        ):
+            if mark >= 0:
+                new.put(family, name, _eight(mark))
+    return made
+
+
+def _eight(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)
+
+
+# --- files --------------------------------------------------------------------------------------------
 
 
 def _end(found: Recovery, name: str) -> int:
@@ -116,7 +249,7 @@ def _index(store: RocketMQStore, found: Recovery, now: datetime) -> Iterator[Ste
 
 def _checkpoint(store: RocketMQStore, found: Recovery) -> Iterator[Step]:
     """Yield times that a clean stop would leave: those of the last message."""
-    data = read_all(store.tree, CHECKPOINT)
+    data = read_all(store.tree, CHECKPOINT_FILE)
     old = (data or b"")[: _RUN.packer.size].ljust(_RUN.packer.size, b"\0")
     fields = dict(zip(_RUN.names, _RUN.packer.unpack(old), strict=True))
     last = found.last_store_timestamp
@@ -128,10 +261,10 @@ def _checkpoint(store: RocketMQStore, found: Recovery) -> Iterator[Step]:
         return
     why = "the last message of the log was stored then"
     if data is None:
-        yield Step("recover.checkpoint", CHECKPOINT, "make", why, (Create(CHECKPOINT, new, size=4096),))
+        yield Step("recover.checkpoint", CHECKPOINT_FILE, "make", why, (Create(CHECKPOINT_FILE, new, size=4096),))
         return
-    grow: Iterable[Edit] = () if len(data) >= len(new) else (Extend(CHECKPOINT, len(data), 4096),)
-    yield Step("recover.checkpoint", CHECKPOINT, "set", why, (*grow, Overwrite(CHECKPOINT, 0, old, new)))
+    grow: Iterable[Edit] = () if len(data) >= len(new) else (Extend(CHECKPOINT_FILE, len(data), 4096),)
+    yield Step("recover.checkpoint", CHECKPOINT_FILE, "set", why, (*grow, Overwrite(CHECKPOINT_FILE, 0, old, new)))
 
 
 def _abort(store: RocketMQStore) -> Iterator[Step]:

@@ -140,7 +140,7 @@ class _Replay:
             result.end = self._log_end()
         except (LoadFailure, _NeverStarts) as failure:
             result.error = str(failure)
-        result.images = list(self.images.values())
+        result.images, result.dispatched_from = list(self.images.values()), self.dispatched_from
         if result.starts:
             self._add_up()
 

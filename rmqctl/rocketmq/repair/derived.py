@@ -27,7 +27,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
-from rmqctl.rocketmq.findings.state import DATABASE_TWO_PLACES, TIMER_LOG
+from rmqctl.rocketmq.findings.state import DATABASE_TWIN, DATABASE_TWO_PLACES, TIMER_LOG
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange
@@ -280,13 +280,15 @@ def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory:
     if two is not None:
         yield _one_place(store, two)
         return
-    first: dict[str, Finding] = {}
+    found: dict[str, list[Finding]] = {}
     for finding in wrong:
         path = _database_of(store, finding)
         if path is not None:
-            first.setdefault(path, finding)
-    for path, finding in first.items():
-        yield _mended(store, path, finding, directory)
+            found.setdefault(path, []).append(finding)
+    for path, own in found.items():
+        step = _mended(store, path, own[0], directory)
+        if step.edits or any(finding.kind is not DATABASE_TWIN for finding in own):  # else the files are wrong
+            yield step
 
 
 def _database_of(store: RocketMQStore, finding: Finding) -> str | None:

@@ -9,19 +9,19 @@ Steps that mend the log: heal, restore from a replica, bridge, cut; each range b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity
-from rmqctl.repair.edited_file import Overlay
-from rmqctl.repair.edits import Edit, Overwrite, Plan, Quarantine, Step
+from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step
 from rmqctl.repair.preconditions import Confines
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.outcome import Recovery
+from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
 from rmqctl.rocketmq.repair.damage import survey
@@ -43,7 +43,7 @@ from rmqctl.rocketmq.repair.queue_references import claims_into
 from rmqctl.rocketmq.repair.records import RecordMender, displaced_steps, neutralize_step
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
-from rmqctl.rocketmq.store.files import COMMIT_LOG, RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
 from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 from rmqctl.text import number_of
@@ -376,25 +376,3 @@ def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list
         for f in found
         if f.level is not Severity.NOTE and (f.kind.id, f.file, f.offset) not in expected
     ]
-
-
-def overlaid(store: RocketMQStore, edits: Iterable[Edit]) -> RocketMQStore:
-    """Return the store with edits carried out in memory, those of logs outside its root included."""
-    edits = list(edits)
-    tree = Overlay(store.tree, edits)
-    logs: list[tuple[str, Tree]] = []
-    for name, log in store.log_trees:
-        if log.root == f"{store.tree.root}/{name}":
-            logs.append((name, tree.child(name)))
-        else:
-            logs.append((name, Overlay(log, list(_inside(edits, f"{name}/")))))
-    if not logs and tree.stat(COMMIT_LOG) is not None:
-        logs.append((COMMIT_LOG, tree.child(COMMIT_LOG)))
-    return RocketMQStore(tree, logs, store.selection, store.settings)
-
-
-def _inside(edits: Iterable[Edit], directory: str) -> Iterator[Edit]:
-    """Yield the edits of files in a directory, their names relative to it."""
-    for edit in edits:
-        if edit.file.startswith(directory):
-            yield replace(edit, file=edit.file[len(directory) :])

@@ -81,6 +81,8 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
     if asked.compare:
         answer.make = lambda: _compare(store, answer, shared)
         return answer
+    staged = ExitStack()
+    answer.close = staged.close
 
     def make() -> None:
         found = replay(store, asked.release, index=asked.plan, databases=True, processes=shared)
@@ -88,7 +90,7 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         if asked.list_lost:
             answer.rows = outcome.lost_rows(found)
         elif asked.plan:
-            _plan_recovery(store, found, answer)
+            _plan_recovery(store, found, answer, staged)
         else:
             answer.document = lambda: outcome.document(found)
             answer.document_kinds = frozenset({"json", "jsonl", "csv"})
@@ -115,13 +117,14 @@ def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
         answer.sections = lambda: [Section(rows=shown)]
 
 
-def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal) -> None:
+def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, staged: ExitStack) -> None:
     from rmqctl.rocketmq.recovery.plan import recovery_plan
 
     if found.missing is not None and not answer.intent.force:
         missing = found.missing
         answer.refusal = Refused(f"{missing.message}; nothing was written; {missing.kind.remedy}")
-    answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone())
+    room = staged.enter_context(staging(store.root, answer.intent)) if found.databases else None
+    answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone(), room)
     answer.annotate, answer.check = annotate, lambda: _left_to_do(store, found)
     answer.is_no = answer.is_no_after = bool(found.lost or found.missing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.databases import MESSAGES, open_database
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.verify.test_databases import edit
+from tests.rocketmq.verify.test_databases import edit, found
 
 pytest.importorskip("rocksdict")
 Golden = Callable[[str], Path]
@@ -102,3 +103,43 @@ def test_a_broker_does_without_messages_and_not_without_configuration(golden: Go
     next((root / "config" / "rdb").glob("MANIFEST-*")).write_bytes(b"")
     found = recover(open_store_at(str(root)), databases=True)
     assert "config/rdb cannot be opened" in (found.error or "")
+
+
+@pytest.mark.parametrize("name", ["5.5.0-rdbcq-crash", "5.5.0-rdbincr-crash", "5.5.0-rdbmsg-crash"])
+def test_apply_leaves_a_start_nothing_to_do(name: str, golden: Golden, rmqctl: Any) -> None:
+    """Databases get the rows that were foreseen, as a broker's start would write them; undo takes them out again."""
+    root = golden(name)
+    before, foreseen = tree_of(root), starts(open_store_at(str(root)))
+    assert rmqctl("recover", root, "--apply", "--yes").exit_code == 0
+    after = starts(open_store_at(str(root)))
+    assert {family: (start.reaches, start.rows) for family, start in after.items()} == {
+        family: (start.reaches, 0) for family, start in foreseen.items()
+    }
+    assert rmqctl("verify", root).exit_code == 0
+    for answer in stores.oracle(name)["answers"]:
+        if answer.get("q") == "range" and answer["max"] > 0:
+            place = f"{answer['topic']}/{answer['queueId']}"
+            rows = rmqctl("query-offset", root, place, answer["max"] - 1, "-n", "1", "-o", "jsonl").stdout.splitlines()
+            status = json.loads(rows[0])
+            assert (status["min_offset"], status["max_offset"], len(rows)) == (answer["min"], answer["max"], 2), place
+    assert rmqctl("undo", root, "--yes").exit_code == 0
+    assert tree_of(root) == before
+
+
+def test_apply_takes_units_of_a_cut_log_out_of_the_database(golden: Golden, rmqctl: Any) -> None:
+    """A record is destroyed: the start ends the log there, and the queues in RocksDB with it."""
+    root = golden("5.5.0-rdbcfg-clean")
+    (root / "abort").write_bytes(b"")
+    message = [m for m in stores.truth("5.5.0-rdbcfg-clean") if m["kind"] == "msg"][-40]
+    with open(root / "commitlog" / message["file"].rpartition("/")[2], "r+b") as file:
+        file.seek(message["pos"])
+        file.write(b"\xff" * 8)
+    foreseen = json.loads(rmqctl("recover", root, "-o", "json").stdout)
+    assert foreseen["lost"]["messages"] == 40
+    rmqctl("recover", root, "--apply", "--yes")
+    assert json.loads(rmqctl("recover", root, "-o", "json").stdout)["queues"] == foreseen["queues"]
+    assert found(rmqctl, root) == {("index.coverage", "index")}  # a start deletes the file that is too new
+
+
+def tree_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}

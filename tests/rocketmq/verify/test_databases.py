@@ -108,16 +108,16 @@ def test_a_half_message_that_may_have_been_given_up(golden: Golden, rmqctl: Any)
     assert steps(rmqctl, root) == []
 
 
+def marks_beyond(database: Any) -> None:
+    for family in ("trans", "default"):
+        rows = database.get_column_family(family) if family != "default" else database
+        rows[b"lastOffsetPy"] = (1 << 40).to_bytes(8, "big")
+    database.get_column_family("timer")[b"timeline_checkpoint"] = (1 << 50).to_bytes(8, "big")
+
+
 def test_marks_beyond_the_log(golden: Golden, rmqctl: Any) -> None:
     root = golden("5.5.0-rdbmsg-clean")
-
-    def damage(database: Any) -> None:
-        for family in ("trans", "default"):
-            rows = database.get_column_family(family) if family != "default" else database
-            rows[b"lastOffsetPy"] = (1 << 40).to_bytes(8, "big")
-        database.get_column_family("timer")[b"timeline_checkpoint"] = (1 << 50).to_bytes(8, "big")
-
-    edit(root / "rocksdbstore", damage)
+    edit(root / "rocksdbstore", marks_beyond)
     findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
     assert [f["id"] for f in findings if f["severity"] != "note"] == ["database.reach"] * 3
     assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
@@ -139,19 +139,22 @@ def test_a_timer_that_was_taken_back(golden: Golden, rmqctl: Any) -> None:
     assert found(rmqctl, root) == set()
 
 
+def twin_rows(database: Any, part: str) -> None:
+    """Take units of a queue that files have, too, or put units where files have none."""
+    prefix = queue_prefix(b"CqOrders", 1)
+    keys = [key for key in list(database.keys()) if key.startswith(prefix)]
+    value = database[keys[-1]]
+    for key in {"front": keys[:3], "queue": keys, "more": []}[part]:
+        del database[key]
+    if part == "more":
+        database[prefix + (10_000).to_bytes(8, "big")] = value
+        database[queue_prefix(b"CqOrders", 77) + bytes(8)] = value
+
+
 @pytest.mark.parametrize("part", ["front", "queue", "more"])
 def test_units_that_one_of_two_twins_has(part: str, golden: Golden, rmqctl: Any) -> None:
-    root, prefix = golden("5.5.0-rdbcq-clean"), queue_prefix(b"CqOrders", 1)
-
-    def damage(database: Any) -> None:
-        keys = [key for key in list(database.keys()) if key.startswith(prefix)]
-        for key in {"front": keys[:3], "queue": keys, "more": []}[part]:
-            del database[key]
-        if part == "more":
-            database[prefix + (10_000).to_bytes(8, "big")] = database[keys[-1]]
-            database[queue_prefix(b"CqOrders", 77) + bytes(8)] = database[keys[-1]]
-
-    edit(root / "consumequeue_rocksdb", damage)
+    root = golden("5.5.0-rdbcq-clean")
+    edit(root / "consumequeue_rocksdb", lambda database: twin_rows(database, part))
     seen = found(rmqctl, root)
     assert ("database.twin", "consumequeue_rocksdb") in seen
     assert {file for _, file in seen} == {"consumequeue_rocksdb"}
