@@ -1,6 +1,7 @@
-"""A table of a store as a stream of Arrow batches, for whatever takes the Arrow C stream interface.
+"""A table of a store as a stream of Arrow batches, and what the columns of such tables are made of: text, times, values
+that recur.
 
-Columns of such tables: text, times, values that recur.
+The stream is for whatever takes the Arrow C stream interface.
 """
 
 from __future__ import annotations

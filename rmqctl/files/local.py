@@ -1,13 +1,8 @@
-"""Local files by positioned reads; holes of sparse files are skipped, not read.
+"""The one interface behind which files lie, and local files read by position: a size, and bytes at an offset.
 
-The one interface behind which files lie: a size, and bytes at an offset.
-
-Reads are positioned and may come back short: a file that shrinks or vanishes while it is read
-gives fewer bytes, never a signal. (A memory map of such a file would kill the process.)
-
-Where a file holds data: holes and pages of zeros are left out of journals and copies.
-
-Reading many small pieces of few files: the file that was read last stays open.
+Reads may come back short: a file that shrinks or vanishes while it is read gives fewer bytes, never a signal. (A
+memory map of such a file would kill the process.) Holes of sparse files and pages of zeros are skipped, not read, and
+left out of journals and copies. Where many small pieces of few files are read, the last file stays open.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whose the new files are: a broker must be able to open what root made in its store.
+"""New files and directories: whose they are, and when a directory for something new is whole.
 
-A new file or directory gets owner, group and permissions of the directory that it is made in. Only root can
-give files away; for everybody else the owner stays what the system made it.
-
-A directory for something new: empty, apart from what is only read, and marked until all of it is there.
+A broker must be able to open what root made in its store, so a new file or directory gets owner, group and
+permissions of the directory that it is made in. Only root can give files away; for everybody else the owner stays
+what the system made it. A directory for something new is empty at first, apart from what is only read, and marked
+until all of it is there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Annotations as lines of text: hex, characters, and the field, side by side, in the manner of fq.
 
-Text broken into lines by the columns it takes on a terminal, where Chinese characters take two.
+Lines are broken by the columns they take on a terminal, where Chinese characters take two.
 """
 
 from __future__ import annotations

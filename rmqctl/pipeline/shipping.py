@@ -1,6 +1,6 @@
-"""The code of this project as one zip that executors can import.
+"""The code of this project as one zip that executors can import, and the directory that such files are kept in.
 
-Files that are made once and run or read again later: in a directory that only this user can change.
+Files that are made once and run or read again later lie where only this user can change them.
 """
 
 from __future__ import annotations

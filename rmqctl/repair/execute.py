@@ -1,6 +1,6 @@
 """Carrying out: apply a plan, go on with what was broken off, take back what was done.
 
-One run from its journal to its end: forwards, checked, and reported; or, where a request fails, backwards.
+A run goes from its journal to its end: forwards, checked, and reported; or, where a request fails, backwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plans and their edits as rows of JSON values.
-
-The changes of a journal as rows, for people who want to know before they type.
-"""
+"""Plans, their edits and the changes of a journal as rows of JSON values, for people who want to know before they type."""
 
 from __future__ import annotations
 

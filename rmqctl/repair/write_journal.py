@@ -1,6 +1,6 @@
 """Writing a journal: everything that going on or going back will need is on the disk before the first edit.
 
-May everything be written, and is there room for it? Asked before the first write.
+Whether everything may be written, and whether there is room for it, is asked before the first write.
 """
 
 from __future__ import annotations

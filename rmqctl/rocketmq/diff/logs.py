@@ -1,8 +1,7 @@
 """Two commit logs side by side: which records are equal byte for byte at the same physical offset.
 
-Two streams of sorted numbers side by side, in pieces that cover the same range.
-
-Records of one log that the other does not hold at the same place: kept as columns, matched by queue offset.
+Two streams of sorted numbers are laid side by side in pieces that cover the same range. Records of one log that the
+other does not hold at the same place are kept as columns and matched by queue offset.
 """
 
 from __future__ import annotations

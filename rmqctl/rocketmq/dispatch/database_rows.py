@@ -1,8 +1,7 @@
 """Rows that the records of a log demand in the database of messages: index, timers, half messages (spec A5).
 
-The database of messages is ``rocksdbstore/``; records are added in log order, as dispatch meets them.
-
-How far the rows of a database reach in the log, as its own marks say.
+The database is ``rocksdbstore/``; records are added in log order, as dispatch meets them. How far its rows reach in
+the log its own marks say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Putting keys into an index file, one at a time (spec 4.3, 4.4; IndexService.buildIndex, IndexFile.putKey).
+"""Keys put into the index, one record at a time: into a file, or as rows of the database (spec 4.3, 4.4, A5.1).
 
-Rows that dispatch puts into the index in RocksDB for a record (spec A5.1; IndexRocksDBStore.buildIndex).
+Sources: IndexService.buildIndex, IndexFile.putKey, IndexRocksDBStore.buildIndex.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The index entries that records must have: hashes of their unique key, keys and tags (spec 4.2, 4.3).
+"""What the keys and tags of a block's records come to: hashes for the index, and tags codes for queue units (spec 3.2,
+4.2, 4.3).
 
-``String.hashCode`` of many strings at once: a product of each length's bytes with powers of 31.
-
-The tags code that each record's queue unit must carry, and the delay levels that only data shows.
+``String.hashCode`` is made of many strings at once: a product of each length's bytes with powers of 31. Delay levels
+that only data shows are found on the way.
 """
 
 from __future__ import annotations

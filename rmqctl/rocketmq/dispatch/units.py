@@ -1,10 +1,7 @@
-"""Appending units to one simple consume queue: filler units, repeats, wrong order (spec 3.4).
+"""Units appended to one queue: a simple one, a batch queue, or an extension (spec 3.4, 3.5, 3.6).
 
-Source of the rules: ConsumeQueue.putMessagePositionInfo, fillPreBlank; MappedFileQueue.getLastMappedFile.
-
-Appending units to one batch consume queue (spec 3.6; BatchConsumeQueue.putBatchMessagePositionInfo).
-
-Appending units to the extension of one consume queue (spec 3.5; ConsumeQueueExt.put).
+Filler units, repeats and wrong order are treated as brokers treat them. Sources: ConsumeQueue.putMessagePositionInfo,
+fillPreBlank; MappedFileQueue.getLastMappedFile; BatchConsumeQueue.putBatchMessagePositionInfo; ConsumeQueueExt.put.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Consume queue files as rows: units, fillers, batch units, extension units (spec 3).
+"""Units of queues as rows: of files, of their extensions, and of RocksDB (spec 3, 10.1).
 
-Fixed-size units as rows: the keys are the field names of the schema, column by column.
-
-Units of RocksDB queues as rows, through the extra ``rocksdb`` (spec 10.1).
+Units, fillers, batch units and extension units are made column by column; the keys are the field names of the schema.
+RocksDB is read through the extra ``rocksdb``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One record as the object that ``dump`` shows, and in which form (CLI contract, ``dump``).
 
-No NumPy is imported on the way: it takes longer than the whole of a lookup that reads few records.
-
-The properties of messages as JSON-ready values, with the three that have keys of their own.
+The three properties that have keys of their own stand beside all of them as JSON-ready values. No NumPy is imported
+on the way: it takes longer than the whole of a lookup that reads few records.
 """
 
 from __future__ import annotations

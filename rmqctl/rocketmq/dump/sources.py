@@ -1,6 +1,5 @@
-"""What lies at a path inside a store, as sources of rows: the log for the root, else what the path leads to.
-
-One file of any kind as rows.
+"""What lies at a path inside a store, as sources of rows: the log for the root, else the directory, database or single
+file that the path leads to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts.
+"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts, and where store times
+come from.
 
-Where store times come from: the machine's clock, or made-up times in order.
-
-The dispatch rules that follow from an engine's settings.
+Times are those of the machine's clock, or made up, in order. The rules of dispatch follow from the settings.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""What a broker does by its own schedule: delivering what is due, deleting old files (spec 7, 2.13).
+"""What a broker does by its own schedule: delivering what is due, deleting what is older than its reserved time (spec 7,
+2.13, 3.9, 4.7).
 
-Sources: DefaultMessageStore.CleanCommitLogService (every 10 s), UtilAll.isItTimeToDo,
-ScheduleMessageService, TimerMessageStore.
-
-Deleting what is older than its reserved time: log files, then what only points to them (spec 7, 3.9, 4.7).
-
-Sources: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService; MappedFileQueue.deleteExpiredFileByTime,
-deleteExpiredFileByOffset; IndexService.deleteExpiredFile.
+Log files expire first, then what only points to them. Sources: DefaultMessageStore.CleanCommitLogService (every 10
+s), CleanConsumeQueueService, UtilAll.isItTimeToDo, ScheduleMessageService, TimerMessageStore;
+MappedFileQueue.deleteExpiredFileByTime, deleteExpiredFileByOffset; IndexService.deleteExpiredFile.
 """
 
 from __future__ import annotations

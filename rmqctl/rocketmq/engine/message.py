@@ -1,9 +1,8 @@
-"""What goes into an engine and what comes back.
+"""What goes into an engine, what comes back, and what a broker refuses to store, with its own status and words (spec
+2.2, 2.8).
 
-What a broker refuses to store, with its own status and words (spec 2.2, 2.8).
-
-Sources: HookUtils.checkBeforePutMessage, DefaultMessageStore.checkMessage, TopicValidator,
-MessageExtEncoder.encode and CommitLog's DefaultAppendMessageCallback.
+Sources: HookUtils.checkBeforePutMessage, DefaultMessageStore.checkMessage, TopicValidator, MessageExtEncoder.encode
+and CommitLog's DefaultAppendMessageCallback.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Every byte of a file as a field with its meaning, or as a gap: the walkers put together and held to the bytes.
 
-Which kind of file lies at a path inside a store, by its place and name.
-
-Annotations of files that hold message records: the commit log, compaction logs, DLedger data; of one record the header
-fields, the body (an inner batch opened up), and properties one by one.
-
-Annotations of text files, line by line: configuration, epochs, abort, lock and the like.
+Place and name say which kind of file lies at a path inside a store. Files that hold message records (the commit log,
+compaction logs, DLedger data) show of each record the header fields, the body (an inner batch opened up), and
+properties one by one; text files (configuration, epochs, abort, lock and the like) go line by line.
 """
 
 from __future__ import annotations

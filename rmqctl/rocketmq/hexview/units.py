@@ -1,10 +1,8 @@
-"""Annotations of files that are tables of fixed-size units, and of those that begin with one structure.
+"""Annotations of files that are made of structures: tables of fixed-size units, units that follow each other by size,
+index files.
 
-Annotations of one structure: every field of a layout with its meaning, then what is left over as a gap.
-
-Annotations of an index file: header, the slots in use, the entries.
-
-Annotations of files whose units follow each other by size: queue extensions and the timer log.
+Of each structure every field of its layout gets its meaning; what is left over is a gap. Queue extensions and the
+timer log have units of their own sizes; an index file has a header, the slots in use, and the entries.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Variable-length parts of a block's records as columns: topics as numbers, properties as pieces.
 
-The texts of a block are compared as arrays of bytes, never decoded one by one; what is rare is left
-to the callers' scalar code.
-
-Small numbers for the queues that records belong to, so that columns of queues sort fast.
+The texts of a block are compared as arrays of bytes, never decoded one by one; what is rare is left to the callers'
+scalar code. The queues that records belong to are small numbers, so that columns of queues sort fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""CRC-32 of message bodies as brokers store it: of the stored bytes, top bit cleared (spec 2.5).
+"""The two CRCs of a record: that of its body, and that which 5.2.0 and later can append over all of it (spec 2.5, 2.7).
 
-The CRC over a whole record that 5.2.0 and later can append as its last property (spec 2.7).
+Brokers store the CRC-32 of the stored body with its top bit cleared; the other one is the last property.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Messages to produce, from what a user gave: counted templates, lines of a file, or dumped objects.
+"""Messages to produce, from what a user gave, as client and broker send them on: counted templates, alone or stored
+together.
 
-What client and broker add to a message on its way into the store (spec 2.6).
-
-Sources: DefaultMQProducerImpl.sendKernelImpl (UNIQ_KEY, WAIT), MessageClientIDSetter,
+Client and broker add properties on the way into the store (spec 2.6). Client batches are record by record, inner
+batches one record (spec 2.11). Bodies are compressed as clients do, with the SysFlag bits that say so (spec 2.3,
+2.10). Sources: DefaultMQProducerImpl.sendKernelImpl (UNIQ_KEY, WAIT), MessageClientIDSetter,
 SendMessageProcessor.sendMessage (MSG_REGION, TRACE_ON, CLUSTER, the WAIT of 4.9.1 to 4.9.8).
-
-Messages stored together: client batches record by record, inner batches as one record (spec 2.11).
-
-Compressing bodies as clients do, and the SysFlag bits that say so (spec 2.3, 2.10).
 """
 
 from __future__ import annotations

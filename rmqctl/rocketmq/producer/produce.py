@@ -1,6 +1,5 @@
-"""Producing messages into a store: from drafts to results, with made-up or real clocks, by one or many writers.
-
-How much room a run of messages needs, and whether it is there.
+"""Producing messages into a store: from drafts to results, with made-up or real clocks, by one or many writers, where
+there is room for them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Why a query by key does not find what it should: the log is read, and each loss followed to its cause.
+"""Why a query by key or id does not find what it should: the log is read, and each loss followed to its cause (spec 4.3
+to 4.6).
 
-The query has left its own steps in a trace. Here the log's say is added: every message with the key,
-where its index entries are, and what kept the broker from them. The last step names the reason.
-
-Whether and where a record stands in the index, whatever headers, slots and chains say of it.
-
-What kept a broker from an index entry that is there, or from making one (spec 4.3 to 4.6).
-
-Why an id leads to no message, or to one that consumers never get.
+The query has left its own steps in a trace. Here the log's say is added: every message with the key, where its index
+entries are, whatever headers, slots and chains say of it, and what kept the broker from them or from making one. The
+last step names the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A message by its id, as ``viewMessage`` finds it: by the place the id names, else by the index of unique keys.
+"""A message by its id, as ``viewMessage`` finds it: by the place the id names, else by the index of unique keys (spec
+2.15).
 
-Sources: DefaultMQAdminExtImpl.viewMessage, MQAdminImpl.queryMessageByUniqKey. NumPy is not imported on the way.
-
-Message ids taken apart: where a message lies (offsetMsgId), or what its producer called it (UNIQ_KEY). Spec 2.15.
+An id says where a message lies (offsetMsgId), or what its producer called it (UNIQ_KEY). Sources:
+DefaultMQAdminExtImpl.viewMessage, MQAdminImpl.queryMessageByUniqKey. NumPy is not imported on the way.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """How far consumer groups are behind: offsets of the configuration against the queues (AdminBroker getConsumeStats).
 
-The end of a queue is that of a started broker, as `topics` and the queries have it. Time is told by the store: a
-group is late by the time from the message it wants next to the last message of the log.
-
-Which queues a question means, and what to say when the store knows no such topic or queue.
-
-Lite topics: light queues that belong to a parent topic, expire, and have offsets of groups (spec A7).
+The end of a queue is that of a started broker, as `topics` and the queries have it. A group is late by the time from
+the message it wants next to the last message of the log. Which queues a question means, and what to say where the
+store knows none of the name, is settled here; so are lite topics: light queues that belong to a parent topic, expire,
+and have offsets of groups (spec A7).
 """
 
 from __future__ import annotations

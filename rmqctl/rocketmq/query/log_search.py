@@ -1,9 +1,7 @@
 """Messages found by reading the log: what no index holds is found too. One scan, divided among processes.
 
-The bytes of a key are searched in each window as they stand; only records that hold them are taken
-apart (and inner batches, whose bodies may be compressed).
-
-Bytes found in an array of bytes without copying it, at the speed of the C library.
+The bytes of a key are searched in each window as they stand, at the speed of the C library; only records that hold
+them are taken apart (and inner batches, whose bodies may be compressed).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The messages that units of a queue lead to, as rows, and why one is not there.
+"""The messages that units of a queue lead to, as rows, and why one is not there; and the unit that leads to a record
+(spec 3.1, 3.6).
 
-The common filters on records that were read one by one.
-
-The queue unit of a record: what a consumer needs to get the message (spec 3.1, 3.6).
+The common filters are applied to records that were read one by one.
 """
 
 from __future__ import annotations

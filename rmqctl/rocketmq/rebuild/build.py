@@ -1,7 +1,4 @@
-"""Dispatching a whole log into a directory, split by split, on one process or several.
-
-Writing queue files and index files to a directory of their own, in the layout of a store.
-"""
+"""Dispatching a whole log into a directory laid out like a store, split by split, on one process or several."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""What is built against what is there, file by file.
+"""What is built against what is there, file by file: what becomes of each, and where the two differ.
 
-One file of the store against the one that was built: what becomes of it, and where the two differ.
-
-Queues in RocksDB against the queue files that were built (spec 10.1).
+Queues in RocksDB are compared with the queue files that were built (spec 10.1).
 """
 
 from __future__ import annotations

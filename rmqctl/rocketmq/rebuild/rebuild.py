@@ -1,6 +1,6 @@
 """One rebuilding: built beside the store, compared with it, then put in its place or left in a directory.
 
-How much room a rebuilding will need, from a few samples of the log, and whether it is there.
+How much room it will need, from a few samples of the log, is held against what is there.
 """
 
 from __future__ import annotations

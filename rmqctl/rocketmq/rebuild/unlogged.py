@@ -1,13 +1,11 @@
-"""Queue counters that the log can no longer prove: queues whose messages have all expired (spec 2.16, 14.2, 14.5).
+"""What a rebuilt store needs that no log holds: counters of queues whose messages have all expired, filters, times, the
+checkpoint.
 
 A queue's next offset is stored nowhere but in its files. Without them a broker begins at 0 again, and consumers that
-stand further on get nothing. Where the files are gone, the offsets that consumers have committed still tell.
-
-Bloom filters of extension units, which the log does not hold: taken over from the units that are there.
-
-Modification times of queue files, and names of index files: both are times that brokers read (spec 4.4, 8.2).
-
-The checkpoint that a rebuilt store can stand behind (spec 5, 14.2).
+stand further on get nothing. Where the files are gone, the offsets that consumers have committed still tell (spec
+2.16, 14.2, 14.5). Bloom filters of extension units are taken over from the units that are there. Modification times
+of queue files and names of index files are times that brokers read (spec 4.4, 8.2). The checkpoint is one that the
+store can stand behind (spec 5, 14.2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What a replay of recovery found: the state after the broker's start, and what it cost.
-
-A recovery as the JSON object of the contract, as rows, and as sentences.
+"""What a replay of recovery found: the state after the broker's start, and what it cost, as the JSON object of the
+contract, as rows, and as sentences.
 """
 
 from __future__ import annotations

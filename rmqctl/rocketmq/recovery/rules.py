@@ -1,8 +1,7 @@
 """What recovery does in each family of releases, as a table of policies (spec 6, 15).
 
-The boundaries were found in the released sources; each field names the method that decides it.
-
-The load step of a broker's start: which files it takes, and what makes it give up (spec 1.2, 6.1, 9.1).
+The boundaries were found in the released sources; each field names the method that decides it. The first step of a
+start is here too: which files it takes, and what makes it give up (spec 1.2, 6.1, 9.1).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Configuration: the ``.bak`` put in place, offsets brought back into their queues, tables made again (spec 9).
+"""Configuration and checkpoint: the ``.bak`` put in place, offsets brought back into their queues, tables made again
+(spec 9).
 
-The checkpoint, which the broker takes its next start from (spec 5, 6.4).
+From the checkpoint the broker takes its next start (spec 5, 6.4).
 """
 
 from __future__ import annotations

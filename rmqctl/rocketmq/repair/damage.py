@@ -1,6 +1,6 @@
 """What is wrong with the log, place by place: the findings of `verify` with what a repair needs to know beside.
 
-How queue offsets run through the log: where they break, and which record strayed (spec 2.16).
+How queue offsets run through the log shows where they break, and which record strayed (spec 2.16).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Files that are missing in the middle of the log: from a replica, or made again with placeholders.
+"""Files of log, queues and index that are missing, empty, of a wrong length or name, unreadable, or do not belong (spec
+1.2, 7, 14.28).
 
-Files that do not belong, and files of a wrong length (spec 1.2, 14.28).
-
-Files of the log and queues under a wrong name get their right one, or go where no broker stumbles over them.
-
-Queue files whose messages all lie before the log: moved away as a broker's expiry does (spec 7).
-
-Queue and index files that cannot be read: the log has all that they hold, so they make way for new ones.
+Missing files in the middle of the log come from a replica, or are made again with placeholders. Files under a wrong
+name get their right one, or go where no broker stumbles over them. Queue files whose messages all lie before the log
+are moved away as a broker's expiry does. Queue and index files that cannot be read make way for new ones: the log has
+all that they hold.
 """
 
 from __future__ import annotations

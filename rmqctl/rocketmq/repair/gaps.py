@@ -1,8 +1,7 @@
 """Ranges of the log that hold no record: healed, taken from a replica, bridged, or cut where nothing sound follows.
 
-Messages that are known to be missing, but not where they lay: their queue says between which records.
-
-A destroyed range of the log filled exactly with records that every release walks over (spec 6.2, 2.9).
+A bridge fills a range exactly with records that every release walks over (spec 6.2, 2.9). It also takes up messages
+that are known to be missing, but not where they lay: their queue says between which records.
 """
 
 from __future__ import annotations

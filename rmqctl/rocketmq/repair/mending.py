@@ -1,6 +1,6 @@
 """What every part of mending a log needs: the damage, who points where, the bytes, a replica.
 
-Bytes of the log from another store of the same group: replicas hold the same log at the same offsets.
+A replica is another store of the same group: it holds the same log at the same offsets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The planner: from findings to steps with the least loss, in the order log, queues, index, checkpoint, config.
 
-Each stage reads the store as the stages before leave it, through an overlay; nothing is written. At the end
-the whole store is verified as it would be, so a plan shows what it leaves before it is carried out.
-
-Steps that mend the log: heal, restore from a replica, bridge, cut; each range by the best way that is proven.
+Each stage reads the store as the stages before leave it, with their edits laid over it; nothing is written. At the
+end the whole store is verified as it would be. Each range of the log is mended by the best way that is proven:
+healed, restored from a replica, bridged, or cut.
 """
 
 from __future__ import annotations

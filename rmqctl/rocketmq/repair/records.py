@@ -1,8 +1,7 @@
-"""Records that are whole: fields that contradict their place or their unit, bodies, and what no CRC covers.
+"""Records that are whole but wrong: fields that contradict their place or their unit, bodies, and what no CRC covers.
 
-One message made harmless: its place in log and queue stays taken, what it said is gone.
-
-Sound records in destroyed ranges of the log that belong elsewhere: bytes put in or taken out, swapped blocks.
+Sound records in destroyed ranges that belong elsewhere (bytes put in or taken out, swapped blocks) go back to where
+they belong. One message can be made harmless: its place in log and queue stays taken, what it said is gone.
 """
 
 from __future__ import annotations

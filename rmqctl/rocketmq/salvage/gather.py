@@ -1,8 +1,8 @@
-"""What can be read in a store: every sound record with its place, and what lies between them.
+"""What can be read in stores: every sound record with its place, what lies between them, and one order for those of
+several replicas.
 
-Only columns are kept, some 60 bytes a record; the bytes of a record are read again when it is written.
-
-One order for the records of several replicas: each message once, every queue ascending.
+In that order each message comes once, and every queue ascends. Only columns are kept, some 60 bytes a record; the
+bytes of a record are read again when it is written.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""Configuration files with their fallback, and what is in them (spec 9).
+"""What a store says of itself: configuration in files with their fallback, and in RocksDB, and the checkpoint (spec 5,
+9, 10.3, 10.4, A2, A3).
 
-Configuration that a broker keeps in RocksDB, in both versions (spec 10.3, 10.4, A2, A3).
-
-Version 1 has a database for each kind, or with useSingleRocksDBForAllConfigs one for all. Where a broker was switched
-from one to the other both are there; the one whose data version counts further is the one that is used.
-
-The checkpoint file: its fields, as far as the file holds them (spec 5).
-
-Topics that a store knows of, and the names nearest to one it does not know.
+Configuration in RocksDB of version 1 has a database for each kind, or with useSingleRocksDBForAllConfigs one for all.
+Where a broker was switched from one to the other both are there; the one whose data version counts further is the one
+that is used. Topics that a store knows of, and the names nearest to one it does not know, come from all of these.
 """
 
 from __future__ import annotations

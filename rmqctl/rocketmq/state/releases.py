@@ -1,6 +1,5 @@
-"""Which releases could have written a store: evidence from its files, each with what it proves (spec 15).
-
-What records and index files tell of the release that wrote them (spec 2.3, 2.6, 4.1).
+"""Which releases could have written a store: evidence from its files, records and index, each with what it proves (spec
+2.3, 2.6, 4.1, 15).
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """File sizes of a store: from broker.conf, else from the files themselves, else the broker's defaults.
 
-No size is stored in a store (spec 14.18). Files of a sequence all have one length, so the commonest
-length is the size; the number of index slots is found by testing candidates against the entries.
-
-How many slots and entries an index file has, found from its bytes.
-
-Neither number is stored. The header names the physical offsets of the first and the last entry, so
-the place of such an entry in the file gives the size of the slot area; the candidate is accepted
-when entries and slots then agree with each other (spec 4.1, 14.18).
-
-broker.conf: the settings that a store's files do not hold (Java properties text).
+No size is stored in a store (spec 14.18), and broker.conf (Java properties text) is no part of it. Files of a
+sequence all have one length, so the commonest length is the size. How many slots and entries an index file has is not
+stored either: its header names the physical offsets of the first and the last entry, so the place of such an entry in
+the file gives the size of the slot area; a candidate is accepted when entries and slots then agree with each other
+(spec 4.1, 14.18).
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""From a path that a user typed to a store: its root, its commit log, and the part that was meant.
-
-From a path, local or remote, to what lies there: a store, a part of one, or a single file.
+"""From a path that a user typed, local or remote, to what lies there: a store, its log, the part that was meant, or a
+single file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Files that cannot be read: work goes on without them, and each is named once.
+"""What is not there to be read: files that work goes on without, each named once, and a commit log that is gone.
 
-A store whose commit log is not there: no disk mounted, a link that leads nowhere, a directory without files.
-
-A broker takes such a store for a new one: it starts with an empty log and deletes every queue (spec 6.3).
+The log is gone where no disk is mounted, a link leads nowhere, or a directory has no files. A broker takes such a
+store for a new one: it starts with an empty log and deletes every queue (spec 6.3).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Dividing a commit log among tasks: each part is read alone, together they give what ``dump`` shows.
 
-How far a log can be read without meeting a record that is still being written.
+A log that grows is read no further than where a record may still be being written.
 """
 
 from __future__ import annotations
