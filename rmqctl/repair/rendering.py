@@ -1,4 +1,6 @@
-"""Plans, their edits and the changes of a journal as rows of JSON values, for people who want to know before they type."""
+"""Plans, their edits and the changes of a journal as rows of JSON values, for people who want to know before they
+type.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts, and where store times
-come from.
+"""What an engine needs to know that the files do not say: sizes, limits, flushing, release, hosts, and where store
+times come from.
 
 Times are those of the machine's clock, or made up, in order. The rules of dispatch follow from the settings.
 """

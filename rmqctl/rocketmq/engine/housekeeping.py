@@ -1,8 +1,8 @@
-"""What a broker does by its own schedule: delivering what is due, deleting what is older than its reserved time (spec 7,
-2.13, 3.9, 4.7).
+"""What a broker does by its own schedule: delivering what is due, deleting what is older than its reserved time
+(spec 7, 2.13, 3.9, 4.7).
 
-Log files expire first, then what only points to them. Sources: DefaultMessageStore.CleanCommitLogService (every 10
-s), CleanConsumeQueueService, UtilAll.isItTimeToDo, ScheduleMessageService, TimerMessageStore;
+Log files expire first, then what only points to them. Sources: DefaultMessageStore.CleanCommitLogService (every
+10 s), CleanConsumeQueueService, UtilAll.isItTimeToDo, ScheduleMessageService, TimerMessageStore;
 MappedFileQueue.deleteExpiredFileByTime, deleteExpiredFileByOffset; IndexService.deleteExpiredFile.
 """
 

@@ -1,5 +1,5 @@
-"""The tables ``queue_units`` and ``index_entries``: units of consume queues, batch queues and RocksDB queues; entries of
-the index files by number.
+"""The tables ``queue_units`` and ``index_entries``: units of consume queues, batch queues and RocksDB queues;
+entries of the index files by number.
 """
 
 from __future__ import annotations
