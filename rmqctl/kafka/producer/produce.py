@@ -21,7 +21,6 @@ from rmqctl.producing import Room
 from rmqctl.release import Release
 
 MURMUR2, ROUND_ROBIN, STICKY = "murmur2", "round-robin", "sticky"
-PARTITIONERS = (MURMUR2, ROUND_ROBIN, STICKY)
 COMMIT, ABORT, OPEN = "commit", "abort", "open"
 TRANSACTIONAL_ID = "rmqctl"
 BATCH_SIZE = 16 << 10

@@ -81,11 +81,6 @@ class KeySearch:
         return found, log.stop is not None and log.stop.base == log.segments[part[1]].base
 
 
-def key_rows(log: PartitionLog, key: bytes) -> Iterator[dict[str, Any]]:
-    """Return the records of one partition with a key, in order."""
-    return (row for _, row in KeySearch([log], key).rows())
-
-
 def latest_rows(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Only the last row of each partition."""
     last: dict[str, Any] | None = None

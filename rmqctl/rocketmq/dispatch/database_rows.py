@@ -6,7 +6,7 @@ the log its own marks say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +15,18 @@ from typing import Any, Protocol
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
+    HOUR_MS,
     INDEX_MARK,
     MARK,
     TIMER_FAMILY,
     TIMER_SCANNED,
     HalfMessageValue,
     TimerValue,
+    message_index_prefix,
 )
 from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
-from rmqctl.rocketmq.dispatch.index import index_row_keys
+from rmqctl.rocketmq.dispatch.rules import TRANSACTION
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.store.databases import Database, StoredRows, new_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -286,3 +288,25 @@ def oldest_half(rows: MessageRows, database: Database) -> bytes:
     """
     there = (key for key in rows.halves if key not in rows.immune and has_checks(database.get(HALF_FAMILY, key)))
     return next(there, _LAST)
+
+
+# --- keys of the index ------------------------------------------------------------------------------
+
+
+_KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
+_ROLLBACK = 0xC
+
+
+def index_row_keys(
+    topic: bytes, properties: Mapping[bytes, bytes], sys_flag: int, store_timestamp: int, physical: int
+) -> list[bytes]:
+    """Keys of the rows, each once: of KEYS, TAGS and UNIQ_KEY; none for records without a unique key."""
+    unique = properties.get(_UNIQUE_KEY, b"")
+    if not unique or sys_flag & TRANSACTION == _ROLLBACK or store_timestamp <= 0:
+        return []
+    hour = store_timestamp // HOUR_MS * HOUR_MS
+    end = unique + MARK + physical.to_bytes(8, "big")
+    texts = [(b"K", part) for part in dict.fromkeys(properties.get(_KEYS, b"").split(b" ")) if part]
+    texts += [(b"T", properties[_TAGS])] if properties.get(_TAGS) else []
+    rows = [message_index_prefix(hour, topic, kind, text) + end for kind, text in texts]
+    return [*rows, message_index_prefix(hour, topic, b"U", unique) + physical.to_bytes(8, "big")]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from formats.rocketmq.index import index_key, key_hash, tag_index_key
-from formats.rocketmq.message import decode_record
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import (
     DEFAULT_DELAY_LEVELS,
@@ -257,16 +256,6 @@ class DispatchRequest:
     def is_inner_batch(self) -> bool:
         """Whether one record holds several messages."""
         return bool(self.sys_flag & INNER_BATCH)
-
-
-def request_of(record: bytes, rules: DispatchRules, offset: int = 0) -> DispatchRequest:
-    """Return the request of the record whose bytes start at ``offset``.
-
-    Raises:
-        DecodeError: the bytes are no record.
-    """
-    fields, _ = decode_record(record, offset)
-    return request_of_fields(fields, rules)
 
 
 def request_of_fields(fields: Mapping[str, Any], rules: DispatchRules) -> DispatchRequest:

@@ -169,7 +169,6 @@ _WHEEL_SLOT = plan_of(TimerWheelSlot).runs[0].dtype
 _UNIT = plan_of(TimerLogUnit).runs[0].dtype
 _BLANK = plan_of(TimerLogBlank).runs[0].packer
 _CHECK = plan_of(TimerCheck).runs[0]
-_ALL_FLAGS = int(TimerMagic.DEFAULT | TimerMagic.ROLL | TimerMagic.DELETE)
 _MAGIC_BITS = 0xF
 
 
@@ -302,11 +301,6 @@ def text_rows(data: bytes, file: str, kind: str, line: Any) -> Iterator[Row]:
     """
     pairs = parse_lines(line, data)
     yield {"kind": kind, "file": file, "content": {name: _number(value) for name, value in pairs.items()}}
-
-
-def unknown_rows(data: bytes, size: int, file: str) -> Iterator[Row]:
-    """Yield a file that belongs to no format: its size and how it begins."""
-    yield {"kind": "file", "file": file, "size": size, "head": text_or_base64(data[:64])}
 
 
 def _number(text: int | str) -> Any:

@@ -30,7 +30,6 @@ from rmqctl.files.local import LocalFile
 from rmqctl.files.writing import Disk
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, IndexColumns, Wanted
-from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, QueueSeries, QueueSizes, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, ExtState, QueueState
@@ -38,7 +37,7 @@ from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import BATCH_UNIT_SIZE, UNIT_SIZE, StoreConfig
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.opening import OpenState, RawKey
-from rmqctl.rocketmq.index.files import next_name
+from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead, next_name
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES

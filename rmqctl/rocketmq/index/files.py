@@ -1,16 +1,17 @@
-"""Index files read in ranges: header, slots, entries (spec 4).
+"""Index files: header, slots and entries read in ranges, their names, and the header of one that is written (spec 4).
 
-Names of index files: local time, 17 digits (spec 4.4). Their order is that of the files, so a new one comes last.
-
-Whether a store has an index in RocksDB, and which of the two counts (spec A1, A5.1).
+A name is local time in 17 digits (spec 4.4). The order of names is that of the files, so a new one comes last.
+Whether a store has an index in RocksDB, and which of the two counts, is said here too (spec A1, A5.1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.layout import plan_of
+from formats.rocketmq.index import IndexHeader
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read, has_database, open_database
@@ -230,3 +231,74 @@ def files_are_written(store: RocketMQStore) -> bool:
     if "indexFileWriteEnable" in store.settings:
         return flag(store.settings, "indexFileWriteEnable", default=True)
     return any(not e.is_directory for e in store.index_files) or not is_written(store)
+
+
+# --- the header of a file that is written -----------------------------------------------------------
+
+
+HEADER_SIZE = plan_of(IndexHeader).runs[0].packer.size
+_HEADER = plan_of(IndexHeader).runs[0].packer
+_MAX_SECONDS = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class IndexHead:
+    """The header of an index file as the broker holds it in memory.
+
+    Attributes:
+        index_count: number of the next free entry, at least 1.
+        on_disk: whether slot count and index count have been written: they stay 0 until the first put.
+    """
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_phy_offset: int = 0
+    end_phy_offset: int = 0
+    hash_slot_count: int = 0
+    index_count: int = 1
+    on_disk: bool = False
+
+    @classmethod
+    def parse(cls, data: bytes) -> IndexHead:
+        """From the first 40 bytes of a file; an index count below 1 is read as 1."""
+        begin, end, first, last, slots, count = _HEADER.unpack(data[: _HEADER.size].ljust(_HEADER.size, b"\0"))
+        return cls(begin, end, first, last, slots, max(count, 1), count > 0)
+
+    def pack(self) -> bytes:
+        """Return the 40 bytes on disk."""
+        count = self.index_count if self.on_disk else 0
+        times = self.begin_timestamp, self.end_timestamp, self.begin_phy_offset, self.end_phy_offset
+        return _HEADER.pack(*times, self.hash_slot_count, count)
+
+    def is_full(self, geometry: IndexGeometry) -> bool:
+        """No further entry fits, and the next key goes to a new file."""
+        return self.index_count >= geometry.entries
+
+    def successor(self) -> IndexHead:
+        """Return the header that a file begins with which follows this full one."""
+        offset, time = max(self.end_phy_offset, 0), max(self.end_timestamp, 0)
+        return IndexHead(time, time, offset, offset)
+
+    def difference(self, store_timestamp: int) -> int:
+        """Seconds from the begin of the file to a store time, as an entry keeps them."""
+        if self.begin_timestamp <= 0:
+            return 0
+        return min(max(store_timestamp - self.begin_timestamp, 0) // 1000, _MAX_SECONDS)
+
+    def put(self, physical: int, store_timestamp: int, *, new_slot: bool) -> int:
+        """Note one more entry; returns its number.
+
+        Args:
+            new_slot: hashSlotCount grows: the slot was empty, or the release counts every entry.
+        """
+        number = self.index_count
+        if number <= 1:
+            self.begin_phy_offset, self.begin_timestamp = physical, store_timestamp
+        self.hash_slot_count += new_slot
+        self.index_count, self.on_disk = number + 1, True
+        self.end_phy_offset, self.end_timestamp = physical, store_timestamp
+        return number
+
+    def copy(self) -> IndexHead:
+        """Return an independent copy."""
+        return replace(self)

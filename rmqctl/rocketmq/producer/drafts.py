@@ -335,7 +335,6 @@ def _item(message: Message, text: bytes) -> bytes:
 # --- compressing bodies as clients do ---------------------------------------------------------------
 
 
-CODECS = ("zlib", "lz4", "zstd")
 THRESHOLD = 4096
 """Bytes from which on clients compress (compressMsgBodyOverHowmuch)."""
 _TYPES = {"lz4": 1, "zstd": 2, "zlib": 3}

@@ -363,7 +363,7 @@ class MessageIndex:
 
 def row_keys(record: Record) -> list[bytes]:
     """Keys of the rows that a record has in the index."""
-    from rmqctl.rocketmq.dispatch.index import index_row_keys  # with NumPy, which lookups do without
+    from rmqctl.rocketmq.dispatch.database_rows import index_row_keys  # with NumPy, which lookups do without
 
     fields = record.fields
     return index_row_keys(

@@ -21,9 +21,8 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, shown_delays
-from rmqctl.rocketmq.index.files import files_are_written, is_written
+from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead, files_are_written, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT

@@ -20,9 +20,9 @@ from formats.rocketmq.consumequeue_ext import HEAD_SIZE, ConsumeQueueExtUnit
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Key
-from rmqctl.rocketmq.dispatch.index import IndexHead
 from rmqctl.rocketmq.dispatch.series import MAX_HOLE
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, QueueState
+from rmqctl.rocketmq.index.files import IndexHead
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.queues.ranges import LogRange, queue_range
@@ -171,7 +171,6 @@ def counter_units(next_offset: int, file_size: int) -> Appended:
 
 
 _FORM = "%Y%m%d%H%M%S"
-_LAST_UNITS = 64
 _MS = timedelta(milliseconds=1)
 _KINDS = {QUEUES: UNIT, BATCH_QUEUES: BATCH_UNIT}
 

@@ -18,7 +18,7 @@ from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.rocksdb import CONSUMER_OFFSET_DATA, TOPIC_DATA, parse_consumer_offset_key
-from formats.rocketmq.rocksdb_config import DATA_VERSION_KEY, GROUP_DATA
+from formats.rocketmq.rocksdb_config import DATA_VERSION_KEY
 from rmqctl.errors import MissingExtra, RmqctlError
 from rmqctl.files.tree import read_all
 from rmqctl.rocketmq.store.databases import (
@@ -190,7 +190,6 @@ class Kind:
 
 
 TOPICS = Kind(TOPICS_V1, "topic", TOPIC_DATA)
-GROUPS = Kind(GROUPS_V1, "subscriptionGroup", GROUP_DATA)
 OFFSETS = Kind(OFFSETS_V1, "consumerOffset", CONSUMER_OFFSET_DATA)
 
 
@@ -221,15 +220,6 @@ def stored_topics(store: RocketMQStore) -> Table:
         MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
     """
     return _named(store, TOPICS)
-
-
-def stored_groups(store: RocketMQStore) -> Table:
-    """Subscription groups in the databases by name, each with the object that subscriptionGroup.json would have.
-
-    Raises:
-        MissingExtra, Refused, IOFailure: as :func:`stored_offsets`.
-    """
-    return _named(store, GROUPS)
 
 
 def has_stored_config(store: RocketMQStore) -> bool:

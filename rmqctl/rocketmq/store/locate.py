@@ -204,21 +204,6 @@ def open_store_at(
     return found
 
 
-def open_root_at(
-    path: str, *, commit_log: Sequence[str] = (), broker_conf: str | None = None, format: str = "auto"
-) -> RocketMQStore:
-    """Like :func:`open_store_at`, for commands that write: they take a root, and nothing that lies in a store.
-
-    Raises:
-        Refused: the path is a part of a store, or what a command that was broken off has left.
-    """
-    found = open_store_at(path, commit_log=commit_log, broker_conf=broker_conf, format=format)
-    if found.selection:
-        raise _part(path, found.root)
-    refuse_unfinished(Path(found.root))
-    return found
-
-
 def check_no_part(path: Path) -> None:
     """Hold a directory where a store is, or is to be made, to lying in no store.
 

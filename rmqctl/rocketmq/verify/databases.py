@@ -27,13 +27,13 @@ from rmqctl.rocketmq.dispatch.database_rows import (
     INDEX_FAMILY,
     WHEEL_TOPIC,
     MessageRows,
+    index_row_keys,
     is_pending,
     marks_in,
     oldest_half,
     records_from,
     spilled_rows,
 )
-from rmqctl.rocketmq.dispatch.index import index_row_keys
 from rmqctl.rocketmq.findings.state import (
     DATABASE_LAST_OFFSETS,
     DATABASE_MISSING_ROWS,

@@ -14,7 +14,7 @@ from fixtures import golden
 from rmqctl.explain import all_misses
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory, read_directory
-from rmqctl.kafka.query.key import KeySearch, explain_key, key_rows, latest_rows
+from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.partitioner import murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.time import offset_for_time
@@ -31,6 +31,11 @@ IDS = {miss.id for miss in all_misses()}
 def logs(directory: LogDirectory) -> dict[str, PartitionLog]:
     checkpoints = Checkpoints(directory)
     return {p.label: PartitionLog(directory, p, checkpoints) for p in directory.partitions if p.is_plain}
+
+
+def key_rows(log: PartitionLog, key: bytes) -> list[dict[str, Any]]:
+    """The records of one partition with a key, in order."""
+    return [row for _, row in KeySearch([log], key).rows()]
 
 
 def _ranges(offsets: list[int]) -> list[list[int]]:
@@ -111,14 +116,14 @@ def test_records_by_key(golden_name: str, logs: dict[str, PartitionLog]) -> None
             if label in logs and line["offset"] >= logs[label].log_start_offset and line["key"] is not None:
                 expected[label, line["key"]].append(line["offset"])
     for (label, key), offsets in list(expected.items())[::7]:
-        rows = list(key_rows(logs[label], base64.b64decode(key)))
+        rows = key_rows(logs[label], base64.b64decode(key))
         assert [row["offset"] for row in rows] == offsets, (label, key)
         assert [row["offset"] for row in latest_rows(iter(rows))] == offsets[-1:]
 
 
 def test_a_missing_key_is_explained(logs: dict[str, PartitionLog]) -> None:
     log = next(iter(logs.values()))
-    rows = list(key_rows(log, b"nobody wrote this"))
+    rows = key_rows(log, b"nobody wrote this")
     assert rows == []
     steps = explain_key([log], b"nobody wrote this", 1, rows).rows()
     assert steps[0]["result"] == "the default partitioner puts the key into 0 of 1"

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from formats.rocketmq.index import key_hash
+from formats.rocketmq.message import decode_record
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.rules import DispatchRequest, DispatchRules, request_of, request_of_fields
+from rmqctl.rocketmq.dispatch.rules import DispatchRequest, DispatchRules, request_of_fields
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -42,7 +43,7 @@ def dispatched(store: RocketMQStore, rules: DispatchRules, wanted: Wanted | None
 
 def requests(store: RocketMQStore, rules: DispatchRules) -> list[DispatchRequest]:
     return [
-        request_of(found.block.raw(i), rules)
+        request_of_fields(decode_record(found.block.raw(i))[0], rules)
         for found in CommitLog(store.log_files).walk()
         for i in range(len(found.block))
     ]

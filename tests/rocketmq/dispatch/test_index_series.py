@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +11,61 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.layout import plan_of
+from formats.rocketmq.index import IndexEntry
 from rmqctl.rocketmq.dispatch import series as series_module
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
-from rmqctl.rocketmq.dispatch.index import HEADER_SIZE, IndexHead, put_key
 from rmqctl.rocketmq.dispatch.series import IndexSeries, chain
+from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.rebuild.build import IndexFilesWriter
-from rmqctl.rocketmq.store.geometry import IndexGeometry
+from rmqctl.rocketmq.store.geometry import SLOT_SIZE, IndexGeometry
 
 Record = tuple[int, int, list[int]]
 """Physical offset, store time (ms), hashes of its keys."""
+
+
+ENTRY = plan_of(IndexEntry).runs[0].packer
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPut:
+    """Where one put writes; the header, `IndexHead.pack`, is to be written at byte 0 afterwards.
+
+    Attributes:
+        entry_at, slot_at: bytes into the file.
+        entry, slot: 20 and 4 bytes.
+    """
+
+    entry_at: int
+    entry: bytes
+    slot_at: int
+    slot: bytes
+
+
+def put_key(
+    head: IndexHead,
+    geometry: IndexGeometry,
+    key_hash: int,
+    physical: int,
+    store_timestamp: int,
+    read_slot: Callable[[int], bytes],
+    *,
+    counts_slots: bool,
+) -> IndexPut:
+    """Put one key into a file that is not full; changes ``head``.
+
+    Args:
+        read_slot: the four bytes at a byte offset of the file.
+        counts_slots: `DispatchRules.counts_slots`.
+    """
+    slot_at = HEADER_SIZE + SLOT_SIZE * (key_hash % geometry.slots)
+    newest = int.from_bytes(read_slot(slot_at), "big", signed=True)
+    if newest <= 0 or newest > head.index_count:
+        newest = 0
+    difference = head.difference(store_timestamp)
+    number = head.put(physical, store_timestamp, new_slot=not counts_slots or newest == 0)
+    entry = ENTRY.pack(key_hash, physical, difference, newest)
+    return IndexPut(geometry.entry_at(number), entry, slot_at, number.to_bytes(SLOT_SIZE, "big"))
 
 
 def one_by_one(
