@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.layout import plan_of
-from formats.rocketmq.index import IndexHeader
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read, has_database, open_database
@@ -236,8 +234,8 @@ def files_are_written(store: RocketMQStore) -> bool:
 # --- the header of a file that is written -----------------------------------------------------------
 
 
-HEADER_SIZE = plan_of(IndexHeader).runs[0].packer.size
-_HEADER = plan_of(IndexHeader).runs[0].packer
+_HEADER = HEADER.packer
+HEADER_SIZE = _HEADER.size
 _MAX_SECONDS = (1 << 31) - 1
 
 
