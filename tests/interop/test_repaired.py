@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -196,6 +197,32 @@ def test_rebuilt_stores(release: str, judges: Judges, tmp_path: Path, rmqctl: Ca
 def ends(answer: dict[str, Any]) -> dict[str, Any]:
     """First and next offset of every queue that is not empty."""
     return {name: span for name, span in answer["afterStart"]["queues"].items() if span[1]}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("field", ["born_port", "store_port"])
+def test_ports_that_are_none(
+    release: str, field: str, judges: Judges, tmp_path: Path, rmqctl: Callable[..., Any]
+) -> None:
+    """A client drops the record and those after it in the same answer; after a repair it gets all of them."""
+    judge, root, answer = judges(release), golden.unpack(f"{release}-clean", tmp_path), tmp_path / "answer"
+    first = [(t["commitLogOffset"], t["storeSize"]) for t in truth(f"{release}-clean")][:6]
+    log = root / "commitlog" / f"{0:020d}"
+
+    def decoded() -> list[int]:
+        data = log.read_bytes()
+        answer.write_bytes(b"".join(data[at : at + size] for at, size in first))
+        found: list[int] = judge.ask("answer", "decode", answer)
+        return found
+
+    with log.open("r+b") as file:
+        file.seek(first[2][0] + {"born_port": 52, "store_port": 68}[field])
+        file.write((70_000).to_bytes(4, "big"))
+    assert decoded() == [at for at, _ in first[:2]]
+    found = [json.loads(line) for line in rmqctl("verify", root, "-o", "jsonl").stdout.splitlines()]
+    assert [f["physical_offset"] for f in found if f.get("id") == "log.port"] == [first[2][0]]
+    assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
+    assert decoded() == [at for at, _ in first]
 
 
 SEEDS = seeds("100" if EVERY == 1 else "4")

@@ -5,18 +5,25 @@ import java.io.File;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.net.URLDecoder;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Answers questions about stores, one JSON line for a line of standard input: the words, divided by tabs and URL-encoded, are a name
  * for the store and a command. {@code judge DIRECTORY SETTING...} loads, starts and stops a store and says what was seen; {@code open} leaves it
- * running for {@code state}, {@code read}, {@code key}, {@code time}, {@code get}, {@code put} and {@code stop}. Stores work side by side, each in its own thread.
+ * running for {@code state}, {@code read}, {@code key}, {@code time}, {@code get}, {@code put} and {@code stop}; {@code decode FILE} says at which
+ * physical offsets a client finds messages in the bytes of an answer. Stores work side by side, each in its own thread.
  */
 public final class Judge {
     private static final long PATIENCE_MS = Long.getLong("rmqctl.patience", 20_000);
@@ -105,6 +112,9 @@ public final class Judge {
                 return store.get(words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]), Integer.parseInt(words[5]));
             case "put":
                 return store.put(words[2], Integer.parseInt(words[3]), Integer.parseInt(words[4]), words[5]);
+            case "decode":
+                ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(Path.of(words[2])));
+                return MessageDecoder.decodes(bytes).stream().map(MessageExt::getCommitLogOffset).collect(Collectors.toList());
             case "stop":
                 store.stop();
                 OPEN.remove(words[0]);
