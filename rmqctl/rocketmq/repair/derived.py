@@ -20,14 +20,15 @@ import numpy as np
 
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import TOPIC_DATA
-from formats.rocketmq.timer import UNIT_SIZE, TimerLogUnit
+from formats.rocketmq.timer import UNIT_SIZE, TimerCheck, TimerLogUnit
 from rmqctl.errors import RmqctlError
 from rmqctl.files.local import ByteSource, LocalFile
+from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, SetTimes, Step, changes
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DATABASE, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
-from rmqctl.rocketmq.findings.state import DATABASE_TWIN, DATABASE_TWO_PLACES, TIMER_LOG
+from rmqctl.rocketmq.findings.state import DATABASE_TWIN, DATABASE_TWO_PLACES, TIMER_CHECK, TIMER_LOG
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.rebuild.compare import Change, FileChange
@@ -48,7 +49,7 @@ from rmqctl.rocketmq.store.databases import CONFIG_V2, MESSAGES, METADATA, TOPIC
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, SEPARATE_QUEUES, RocketMQStore
 from rmqctl.rocketmq.store.geometry import flag
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.state import stale_timers, timer_files
+from rmqctl.rocketmq.verify.state import stale_timers, timer_files, timer_queue_end
 from rmqctl.text import number_of
 
 _CHUNK = 20 * 46 << 10
@@ -56,6 +57,7 @@ _LARGEST_HOLE = 10_000_000
 _NAMES = {INDEX_FILE_NAME.id}
 _KINDS = (QUEUES, QUEUES_EXT, BATCH_QUEUES)
 _REFERENCE = next(f.offset for f in plan_of(TimerLogUnit).runs[0].fields if f.name == "physical_offset")
+_QUEUE_OFFSET_AT = next(f.offset for f in plan_of(TimerCheck).runs[0].fields if f.name == "last_timer_queue_offset")
 _NOWHERE = (-1).to_bytes(8, "big", signed=True)
 
 
@@ -159,6 +161,27 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[S
             what = f"put {number_of(len(edits), 'timer')} of lost messages out of reach"
             why = f"the log, which ends at {damage.end}, does not hold them, and others will lie in their place"
             yield Step(TIMER_LOG.id, file.name, what, why, tuple(edits))
+
+
+def timer_check_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Lower the queue offset in config/timercheck to the end of the timer queue, as brokers of 5.5 do when they start.
+
+    Args:
+        store: with the queues as they will be.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for finding in findings:
+        end = timer_queue_end(store) if finding.kind is TIMER_CHECK and finding.offset == _QUEUE_OFFSET_AT else None
+        data = read_all(store.tree, finding.file) if end is not None else None
+        if end is None or data is None:
+            continue
+        before = data[_QUEUE_OFFSET_AT : _QUEUE_OFFSET_AT + 8]
+        if int.from_bytes(before, "big", signed=True) > end:
+            edit = Overwrite(finding.file, _QUEUE_OFFSET_AT, before, end.to_bytes(8, "big"))
+            why = "timers that come to the queue before that offset would not be taken up"
+            yield Step(TIMER_CHECK.id, finding.file, f"go on at the end of the timer queue, {end}", why, (edit,))
 
 
 def topic_of(finding: Finding) -> str:

@@ -24,7 +24,14 @@ from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
 from rmqctl.rocketmq.repair.damage import survey
-from rmqctl.rocketmq.repair.derived import database_steps, index_steps, queue_steps, timer_steps, topic_of
+from rmqctl.rocketmq.repair.derived import (
+    database_steps,
+    index_steps,
+    queue_steps,
+    timer_check_steps,
+    timer_steps,
+    topic_of,
+)
 from rmqctl.rocketmq.repair.files import (
     expired_steps,
     hollow_steps,
@@ -282,6 +289,7 @@ class _Planner:
         if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
             self._take(index_steps(self.store, found, self._room()))
         self._take(checkpoint_steps(self.store, found, self._room()))
+        self._take(timer_check_steps(self.store, found))
         last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
         unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not QUEUE_ORPHAN}
         settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing

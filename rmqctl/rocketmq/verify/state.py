@@ -388,6 +388,16 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
         yield Finding(TIMER_LOG, file.name, first * UNIT_SIZE, UNIT_SIZE, message, physical_offset=physical)
 
 
+def timer_queue_end(store: RocketMQStore) -> int | None:
+    """Return the next queue offset of the timer queue, None where it has no file.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    queue = Queue.open(QueueFiles(QUEUES, _TOPIC, 0, f"{QUEUES}/{_TOPIC}/0", store.tree))
+    return queue.end() // queue.dtype.itemsize if queue.files else None
+
+
 def _progress(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:
     """Yield what config/timercheck says against the timer log and the timer queue."""
     data = read_all(store.tree, CHECK)
@@ -399,10 +409,8 @@ def _progress(store: RocketMQStore, end: int, context: LogContext) -> Iterator[F
         )
     )
     limits = {"last_timer_log_flush_pos": (end, "the timer log ends at")}
-    if context.end is not None:
-        queue = Queue.open(QueueFiles(QUEUES, _TOPIC, 0, f"{QUEUES}/{_TOPIC}/0", store.tree))
-        if queue.files:
-            limits["last_timer_queue_offset"] = queue.end() // queue.dtype.itemsize, "the timer queue ends at"
+    if context.end is not None and (last := timer_queue_end(store)) is not None:
+        limits["last_timer_queue_offset"] = last, "the timer queue ends at"
     found = store.tree.stat(CHECK)
     written = max(found.mtime_ms if found else 0, context.newest_store_timestamp)
     if written:
