@@ -172,15 +172,14 @@ class Figures:
     Attributes:
         groups: what rows are grouped by, by the name of the group; ``all`` is the empty one.
         rows: the table of rows: the columns of the groups but ``hour_timestamp``, ``time``, ``waited_ms`` (null where
-            it has no meaning), ``size``, ``bytes``, ``body_bytes``, ``body_bytes_decompressed``, ``bad_crc``, and
-            ``messages``, how many a row stands for, where that is not always one.
-        keys: the table of ``topic``, ``unique_key`` and ``keys``, a list.
+            it has no meaning), ``size``, ``bytes``, ``body_bytes``, ``body_bytes_decompressed``, ``bad_crc``,
+            ``messages``, how many a row stands for, where that is not always one, and where keys are wanted
+            ``unique_key`` and ``keys``, a list.
         span: ms between the first row and the last, as nearly as can be said at once; None where there is none.
     """
 
     groups: Mapping[str, tuple[str, ...]]
     rows: Table
-    keys: Table
     span: int | None
 
 
@@ -225,8 +224,12 @@ class Tables(Protocol):
         """Return the main table bit by bit."""
         ...
 
-    def figures(self) -> Figures:
-        """Return what figures are made of."""
+    def figures(self, *, keys: bool = True) -> Figures:
+        """Return what figures are made of.
+
+        Args:
+            keys: unique keys and keys as well.
+        """
         ...
 
     def described(self) -> dict[str, Any]:

@@ -21,17 +21,18 @@ import pyarrow.compute as pc
 
 from rmqctl.arrow import group_codes
 from rmqctl.pipeline.cluster import cores_of
-from rmqctl.tables import Figures, Table, Tables, taken
+from rmqctl.tables import Figures, Tables, taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SIZE, LATENCY, MOMENT = "size", "latency", "time"
+SIZE, LATENCY, MOMENT, UNIQUE, KEY = "size", "latency", "time", "unique", "key"
 STEPS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000)
 _MOMENTS = 200
 SUMS = ("records", "messages", "bytes", "body_bytes", "body_bytes_decompressed", "bad_crc")
-_HOUR = "hour_timestamp"
+_HOUR, _TEXT = "hour_timestamp", "text"
+_COUNTED = ["topic", "measure", _TEXT, "n"]
 _EXACT_BITS = 8
 _HOUR_US = 3_600_000_000
 _TIME = pa.timestamp("us", tz="UTC")
@@ -50,7 +51,8 @@ class StatsTable:
     """The partial figures of a store, part by part.
 
     One row a group and bucket. ``measure`` ``size``: ``value`` is the size of a message in bytes; ``latency``: how long
-    it waited, ms; ``time``: its time in steps, epoch ms, by topic alone.
+    it waited, ms; ``time``: its time in steps, epoch ms, by topic alone; ``unique`` and ``key``: its unique key and its
+    keys, in ``text``, by topic alone.
 
     Attributes:
         keys: the columns that tell groups apart.
@@ -67,10 +69,10 @@ class StatsTable:
         rows = figures.rows.schema()
         kinds = [(name, _TIME if name == _HOUR else rows.field(name).type) for name in self.keys]
         sums = [(name, pa.int64()) for name in SUMS]
-        self._schema = pa.schema([*kinds, ("measure", pa.string()), ("value", pa.int64()), *sums])
+        self._schema = pa.schema([*kinds, ("measure", pa.string()), ("value", pa.int64()), *sums, (_TEXT, pa.string())])
 
     def schema(self) -> pa.Schema:
-        """Return the groups, ``measure``, ``value``, then :data:`SUMS`."""
+        """Return the groups, ``measure``, ``value``, :data:`SUMS`, ``text``."""
         return self._schema
 
     def parts(self) -> Sequence[Any]:
@@ -87,9 +89,23 @@ class StatsTable:
         Raises:
             OSError: the file cannot be read.
         """
-        found = [table for batch in self.figures.rows.read(part) for table in self._figures(batch)]
+        found, keys = list[pa.Table](), list[pa.Table]()
+        for batch in self.figures.rows.read(part):
+            found += self._figures(batch)
+            keys += _keys(batch)
         if found:
             yield from self.summed(pa.concat_tables(found)).combine_chunks().to_batches()
+        if keys:
+            yield from self._of_keys(counted(keys)).combine_chunks().to_batches()
+
+    def _of_keys(self, counts: pa.Table) -> pa.Table:
+        """Return counts of keys as rows of this table."""
+        columns = {
+            name: pa.nulls(len(counts), kind) for name, kind in zip(self._schema.names, self._schema.types, strict=True)
+        }
+        own = {"topic": "topic", "measure": "measure", _TEXT: _TEXT, "records": "n"}
+        columns |= {name: counts.column(column) for name, column in own.items()}
+        return pa.table(columns, schema=self._schema)
 
     def _figures(self, batch: pa.RecordBatch) -> list[pa.Table]:
         moment, count = batch.column("time").cast(pa.int64()), batch.num_rows
@@ -118,14 +134,38 @@ class StatsTable:
         self, base: dict[str, Any], measure: str, values: Any, sums: dict[str, Any], *, exact: bool = False
     ) -> pa.Table:
         value = values if exact else pa.array(bucket(values.to_numpy(zero_copy_only=False)))
-        columns = {**base, "measure": pa.repeat(measure, len(value)), "value": value, **sums}
+        none = pa.nulls(len(value), pa.string())
+        columns = {**base, "measure": pa.repeat(measure, len(value)), "value": value, **sums, _TEXT: none}
         return pa.table([columns[name] for name in self._schema.names], schema=self._schema)
 
     def summed(self, table: pa.Table) -> pa.Table:
         """Figures added up, one row a group and bucket."""
         names = [*self.keys, "measure", "value"]
         found = table.group_by(names, use_threads=False).aggregate([(name, "sum") for name in SUMS])
-        return found.rename_columns([n.removesuffix("_sum") for n in found.column_names]).select(self._schema.names)
+        found = found.rename_columns([n.removesuffix("_sum") for n in found.column_names])
+        return found.append_column(_TEXT, pa.nulls(len(found), pa.string())).select(self._schema.names)
+
+
+def _keys(batch: pa.RecordBatch) -> list[pa.Table]:
+    """Return unique keys and keys of rows: ``topic``, ``measure``, ``text`` and how many, ``n``."""
+    if "keys" not in batch.schema.names:
+        return []
+    topics, unique, lists = (batch.column(name) for name in ("topic", "unique_key", "keys"))
+    is_there, flat = unique.is_valid(), pc.list_flatten(lists)
+    pairs = (
+        (UNIQUE, topics.filter(is_there), unique.filter(is_there)),
+        (KEY, topics.take(pc.list_parent_indices(lists)), flat),
+    )
+    return [
+        pa.table({"topic": topic, "measure": pa.repeat(measure, len(text)), _TEXT: text, "n": pa.repeat(1, len(text))})
+        for measure, topic, text in pairs
+    ]
+
+
+def counted(tables: list[pa.Table]) -> pa.Table:
+    """Keys of many rows, equal ones counted: one row a topic and key."""
+    found = pa.concat_tables(tables).group_by(_COUNTED[:3], use_threads=False).aggregate([("n", "sum")])
+    return found.select([*_COUNTED[:3], "n_sum"]).rename_columns(_COUNTED)
 
 
 # --- the job behind `stats` -------------------------------------------------------------------------
@@ -195,7 +235,7 @@ def grouped(source: StatsTable, parts: DataFrame) -> DataFrame:
           sum(records) FILTER (WHERE measure = '{SIZE}') AS records, {sums},
           percentile(value, {points}, records) FILTER (WHERE measure = '{SIZE}') AS size,
           percentile(value, {points}, records) FILTER (WHERE measure = '{LATENCY}') AS latency
-        FROM {{parts}} WHERE measure <> '{MOMENT}' GROUP BY GROUPING SETS ({sets})
+        FROM {{parts}} WHERE measure IN ('{SIZE}', '{LATENCY}') GROUP BY GROUPING SETS ({sets})
         """,  # noqa: S608 - of names in this module only
         parts=parts,
     )
@@ -207,7 +247,7 @@ def histograms(parts: DataFrame) -> DataFrame:
         """
         SELECT topic, measure, power, sum(records) AS records
         FROM (SELECT topic, measure, records, CASE WHEN value < 1 THEN -1 ELSE length(bin(value)) - 1 END AS power
-              FROM {parts} WHERE measure <> 'time')
+              FROM {parts} WHERE measure IN ('size', 'latency'))
         GROUP BY GROUPING SETS ((topic, measure, power), (measure, power)) ORDER BY power
         """,
         parts=parts,
@@ -225,33 +265,32 @@ def timeline(parts: DataFrame) -> DataFrame:
     )
 
 
-def duplicates(messages: DataFrame) -> DataFrame:
+def duplicates(parts: DataFrame) -> DataFrame:
     """Per topic: UNIQ_KEYs that more than one record has (``keys``), and how many records that is too many."""
-    return messages.sparkSession.sql(
+    return parts.sparkSession.sql(
         """
         SELECT topic, count(*) AS keys, sum(n - 1) AS records
-        FROM (SELECT topic, unique_key, count(*) AS n FROM {messages}
-              WHERE unique_key IS NOT NULL GROUP BY topic, unique_key)
+        FROM (SELECT topic, text, sum(records) AS n FROM {parts} WHERE measure = 'unique' GROUP BY topic, text)
         WHERE n > 1 GROUP BY topic ORDER BY records DESC, topic
         """,
-        messages=messages,
+        parts=parts,
     )
 
 
-def top_keys(messages: DataFrame, count: int = TOP_KEYS) -> DataFrame:
+def top_keys(parts: DataFrame, count: int = TOP_KEYS) -> DataFrame:
     """Return the keys with most records, each with its topic."""
-    return messages.sparkSession.sql(
+    return parts.sparkSession.sql(
         """
-        SELECT topic, key, count(*) AS records FROM (SELECT topic, explode(keys) AS key FROM {messages})
-        GROUP BY topic, key ORDER BY records DESC, topic, key LIMIT {count}
+        SELECT topic, text AS key, sum(records) AS records FROM {parts} WHERE measure = 'key'
+        GROUP BY topic, text ORDER BY records DESC, topic, key LIMIT {count}
         """,
-        messages=messages,
+        parts=parts,
         count=count,
     )
 
 
 def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
-    """Run the jobs on Spark and bring the figures here.
+    """Run the jobs on Spark and bring the figures here; the log is read once.
 
     Args:
         keys: look at unique keys and keys as well, which moves every one of them between executors.
@@ -261,7 +300,7 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     """
     from rmqctl.pipeline.jobs import frame
 
-    made = store.for_cores(cores_of(spark)).figures()
+    made = store.for_cores(cores_of(spark)).figures(keys=keys)
     source = StatsTable(made)
     masks = {_mask(source.keys, columns): by for by, columns in made.groups.items()}
     parts = frame(spark, source).cache()
@@ -269,12 +308,10 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
         rows = [row.asDict(recursive=True) for row in grouped(source, parts).collect()]
         bars = [row.asDict() for row in histograms(parts).collect()]
         moments = [row.asDict() for row in timeline(parts).collect()]
+        jobs = (duplicates(parts), top_keys(parts)) if keys else ()
+        found = [[row.asDict() for row in job.collect()] for job in jobs] or [[], []]
     finally:
         parts.unpersist()
-    found: list[list[Row]] = [[], []]
-    if keys:
-        messages = frame(spark, made.keys)
-        found = [[row.asDict() for row in job.collect()] for job in (duplicates(messages), top_keys(messages))]
     named = ((masks[row["mask"]], row) for row in rows)
     return collected(made, named, bars, found[0], found[1], (moments, source.step_ms))
 
@@ -333,25 +370,32 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
     """Read the log and make the figures.
 
     Args:
-        keys: look at unique keys and keys as well, which reads the log once more.
+        keys: look at unique keys and keys as well.
         advance: called with the bytes of log read since its last call.
 
     Raises:
         OSError: a file cannot be read.
     """
-    figures = store.figures()
+    figures = store.figures(keys=keys)
     source = StatsTable(figures)
-    parts: list[pa.Table] = []
+    parts, texts = list[pa.Table](), list[pa.Table]()
     for part in source.parts():
-        parts += [pa.Table.from_batches([batch]) for batch in source.read(part)]
+        for batch in source.read(part):
+            found = pa.Table.from_batches([batch])
+            if len(found) and found.column("measure")[0].as_py() in (UNIQUE, KEY):
+                texts.append(found.select(["topic", "measure", _TEXT, "records"]).rename_columns(_COUNTED))
+            else:
+                parts.append(found)
         advance(taken().bytes)
         if len(parts) >= _TOGETHER:
             parts = [source.summed(pa.concat_tables(parts))]
+        if sum(map(len, texts)) > _KEYS:
+            texts = [counted(texts)]
     whole = source.summed(pa.concat_tables(parts)) if parts else source.schema().empty_table()
-    found = _keys(figures.keys, advance) if keys else ([], [])
     is_moment = pc.equal(whole.column("measure"), MOMENT)
     moments, rest = whole.filter(is_moment), whole.filter(pc.invert(is_moment))
-    return collected(figures, _rows(figures, rest), _bars(rest), *found, (_timeline(moments), source.step_ms))
+    named = _of_keys(counted(texts)) if texts else ([], [])
+    return collected(figures, _rows(figures, rest), _bars(rest), *named, (_timeline(moments), source.step_ms))
 
 
 def _rows(figures: Figures, parts: pa.Table) -> Iterator[tuple[str, Row]]:
@@ -420,37 +464,14 @@ def _timeline(parts: pa.Table) -> list[Row]:
     return rows
 
 
-def _keys(source: Table, advance: Callable[[int], object]) -> tuple[list[Row], list[Row]]:
+def _of_keys(counts: pa.Table) -> tuple[list[Row], list[Row]]:
     """Duplicates by topic, and the most frequent keys."""
-    unique: list[pa.Table] = []
-    keys: list[pa.Table] = []
-    for part in source.parts():
-        for batch in source.read(part):
-            topics, lists = batch.column("topic"), batch.column("keys")
-            unique.append(pa.table({"topic": topics, "unique_key": batch.column("unique_key"), "n": _ones(len(batch))}))
-            flat = pc.list_flatten(lists)
-            keys.append(
-                pa.table({"topic": topics.take(pc.list_parent_indices(lists)), "key": flat, "n": _ones(len(flat))})
-            )
-        advance(taken().bytes)
-        if sum(map(len, unique)) + sum(map(len, keys)) > _KEYS:
-            unique, keys = [_counted(unique, "unique_key")], [_counted(keys, "key")]
-    if not unique:
-        return [], []
-    ids, named = _counted(unique, "unique_key"), _counted(keys, "key")
-    ids = ids.filter(pc.and_(pc.is_valid(ids.column("unique_key")), pc.greater(ids.column("n"), 1)))
+    is_unique = pc.equal(counts.column("measure"), UNIQUE)
+    ids = counts.filter(pc.and_(is_unique, pc.greater(counts.column("n"), 1)))
     ids = ids.append_column("more", pc.subtract(ids.column("n"), 1))
     twice = ids.group_by("topic").aggregate([("n", "count"), ("more", "sum")])
     twice = twice.select(["topic", "n_count", "more_sum"]).rename_columns(["topic", "keys", "records"])
     order = [("records", "descending"), ("topic", "ascending")]
+    named = counts.filter(pc.invert(is_unique)).select(["topic", _TEXT, "n"])
     most = named.rename_columns(["topic", "key", "records"]).sort_by([*order, ("key", "ascending")]).slice(0, TOP_KEYS)
     return twice.sort_by(order).to_pylist(), most.to_pylist()
-
-
-def _ones(count: int) -> pa.Array:
-    return pa.array(np.ones(count, np.int64))
-
-
-def _counted(tables: list[pa.Table], name: str) -> pa.Table:
-    found = pa.concat_tables(tables).group_by(["topic", name], use_threads=False).aggregate([("n", "sum")])
-    return found.select(["topic", name, "n_sum"]).rename_columns(["topic", name, "n"])

@@ -189,8 +189,8 @@ class KafkaTables(OptionTables[KafkaOptions]):
     def log(self) -> RecordLog:
         return RecordLog(self.options)
 
-    def figures(self) -> Figures:
-        return Figures(GROUPS, FigureTable(self.options), KeyTable(self.options), _span(self.options))
+    def figures(self, *, keys: bool = True) -> Figures:
+        return Figures(GROUPS, FigureTable(self.options, keys=keys), _span(self.options))
 
     def described(self) -> dict[str, Any]:
         found = asdict(self.options.wanted)
@@ -250,11 +250,16 @@ class FigureTable(RecordTable):
     batch is; nobody stores how long a record waited.
     """
 
+    def __init__(self, options: KafkaOptions, *, keys: bool = True) -> None:
+        super().__init__(options)
+        self.keys = keys
+
     def schema(self) -> pa.Schema:
         return pa.schema([RECORD_SCHEMA.field(name) for name in ("topic", "partition", "compression", "producer_id")])
 
     def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
-        for batch in RecordTable(replace(self.options, columns=_FIGURES)).read(part):
+        names = (*_FIGURES, "key") if self.keys else _FIGURES
+        for batch in RecordTable(replace(self.options, columns=names)).read(part):
             size, none = batch.column("size"), pc.equal(batch.column("compression"), "none")
             stored = batch.column("batch_size").cast(pa.int64())
             packed = pc.fill_null(pc.max_element_wise(pc.subtract(stored, HEADER_SIZE), 0, skip_nulls=False), 0)
@@ -267,24 +272,16 @@ class FigureTable(RecordTable):
                 "body_bytes": pc.if_else(none, size, packed),
                 "body_bytes_decompressed": size,
                 "bad_crc": pc.invert(batch.column("crc_ok")).cast(pa.int64()),
+                **(_keys(batch.column("key")) if self.keys else {}),
             }
             yield pa.RecordBatch.from_pydict(columns)
 
 
-class KeyTable(RecordTable):
-    """Keys of records, each a list of one; no key is meant to be unique."""
-
-    def schema(self) -> pa.Schema:
-        return pa.schema([("topic", pa.string()), ("unique_key", pa.string()), ("keys", pa.list_(pa.string()))])
-
-    def read(self, part: list[Stretch]) -> Iterator[pa.RecordBatch]:
-        for batch in RecordTable(replace(self.options, columns=("topic", "key"))).read(part):
-            key = batch.column("key")
-            has = key.is_valid()
-            ends = pc.cumulative_sum(has.cast(pa.int32())).to_pylist()
-            lists = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), strings(key.filter(has)))
-            arrays = [batch.column("topic"), pa.nulls(len(batch), pa.string()), lists]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema())
+def _keys(keys: Any) -> dict[str, Any]:
+    """Return the keys of records, each a list of one; no key is meant to be unique."""
+    ends = pc.cumulative_sum(keys.is_valid().cast(pa.int32())).to_pylist()
+    lists = pa.ListArray.from_arrays(pa.array([0, *ends], pa.int32()), strings(keys.filter(keys.is_valid())))
+    return {"unique_key": pa.nulls(len(keys), pa.string()), "keys": lists}
 
 
 def _span(options: KafkaOptions) -> int | None:

@@ -201,9 +201,8 @@ class RocketMQTables(OptionTables[TableOptions]):
     def log(self) -> MessageLog:
         return MessageLog(self.options)
 
-    def figures(self) -> Figures:
-        keys = replace(self.options, columns=("topic", "unique_key", "keys"))
-        return Figures(GROUPS, FigureTable(self.options), MessageTable(keys), self._span())
+    def figures(self, *, keys: bool = True) -> Figures:
+        return Figures(GROUPS, FigureTable(self.options, keys), self._span())
 
     def _span(self) -> int | None:
         store, wanted = self.options.store(), self.options.wanted
@@ -249,6 +248,7 @@ _FIGURES = (
     "topic", "queue_id", "tags", "born_host", "born_timestamp", "store_timestamp", "size", "body_crc_ok", "body_size",
     "body_size_decompressed",
 )  # fmt: skip
+_KEYS = ("unique_key", "keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +256,7 @@ class FigureTable:
     """Messages as :class:`rmqctl.tables.Figures` has them."""
 
     options: TableOptions
+    keys: bool = True
 
     def schema(self) -> pa.Schema:
         return pa.schema(
@@ -266,7 +267,7 @@ class FigureTable:
         return MessageTable(self.options).parts()
 
     def read(self, part: Split) -> Iterator[pa.RecordBatch]:
-        table = MessageTable(replace(self.options, columns=_FIGURES))
+        table = MessageTable(replace(self.options, columns=_FIGURES + (_KEYS if self.keys else ())))
         batches = MessageBatches(table.schema(), self.options.body)
         for batch, messages in ((b, m) for block in table.blocks(part) for b, m in _counted(batches, block)):
             size, body = batch.column("size").cast(pa.int64()), batch.column("body_size").cast(pa.int64())
@@ -281,6 +282,7 @@ class FigureTable:
                 "body_bytes_decompressed": pc.coalesce(batch.column("body_size_decompressed").cast(pa.int64()), body),
                 "bad_crc": pc.invert(batch.column("body_crc_ok")).cast(pa.int64()),
                 "messages": messages,
+                **({name: batch.column(name) for name in _KEYS} if self.keys else {}),
             }
             yield pa.RecordBatch.from_pydict(columns)
 
