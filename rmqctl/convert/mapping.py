@@ -32,6 +32,7 @@ from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.record import is_closed_by
 from rmqctl.rocketmq.log.record import open_body
 from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK
+from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 
 Headers = list[tuple[bytes, bytes | None]]
 Pairs = list[tuple[bytes, bytes]]
@@ -44,6 +45,8 @@ _OF_ROCKETMQ = b"rmq-"
 NOBODY = Host(bytes(4), 0)
 """Born host of messages that were records of Kafka: no client has it."""
 _KEYS, _CRC = b"KEYS", b"__CRC32#"
+BLANK = b" "
+"""Body for a record without a value, where consumers of the release stop at a message without a body."""
 KEY, VALUE, ALL_HEADERS = b"kafka-key", b"kafka-value", b"kafka-headers"
 _OF_KAFKA = b"kafka-"
 _NULL, _EMPTY = b"null", b"empty"
@@ -141,9 +144,8 @@ def message_of(record: Record, topic: str, queue_id: int, release: Release) -> R
     else:
         stored = None
         pairs = _pairs(record)
-        message = Message(
-            topic, record.value or b"", queue_id, born_timestamp=record.timestamp, born_host=NOBODY, is_stored=True
-        )
+        body = record.value or (b"" if release >= FIRST_WITH_EMPTY_BODIES else BLANK)
+        message = Message(topic, body, queue_id, born_timestamp=record.timestamp, born_host=NOBODY, is_stored=True)
     message.property_bytes = join_properties(pairs, closed=is_closed_by(release))
     if len(message.property_bytes) > _MOST_PROPERTIES:
         raise NoTwin(

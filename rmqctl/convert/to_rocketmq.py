@@ -42,10 +42,9 @@ from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 _WINDOW, _LEAST_WINDOW, _MEMORY = 8 << 20, 256 << 10, 256 << 20
 _MOST_BODY = 64 << 20
 _SMALL_LOG = 4 << 20
-_EMPTY = (
-    f"[record|records] without a value: push consumers before {FIRST_WITH_EMPTY_BODIES} "
-    "stop at a message without a body"
-)
+_STOPS = f"consumers before {FIRST_WITH_EMPTY_BODIES} stop at a message without a body"
+_BLANK = f"[record|records] without a value [has|have] a body of one blank: {_STOPS}"
+_EMPTY = f"[message|messages] had no body before, and [has|have] none again: {_STOPS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,8 @@ def _write(
             source.kept.append(record.offset)
         writer.put(number, place, data, stored)
         if not record.value and config.release < FIRST_WITH_EMPTY_BODIES:
-            result.count("empty-values", 1, _EMPTY)
+            is_own = made.store_timestamp is not None
+            result.count("empty-bodies" if is_own else "empty-values", 1, _EMPTY if is_own else _BLANK)
         queue.messages += 1
         advance(len(data) // 2)
     for source in sources:

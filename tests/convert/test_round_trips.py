@@ -253,3 +253,17 @@ def test_a_queue_of_placeholders_alone_has_times(tmp_path: Path, rmqctl: Rmqctl)
     assert rmqctl("verify", tmp_path / "store").exit_code == 0
     (row,) = rows(rmqctl, "topics", tmp_path / "store")
     assert (row["min_offset"], row["max_offset"]) == (5, 6)
+
+
+def test_records_without_a_value_stop_no_old_consumer(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """Clients before 5.3.2 fail on a message without a body."""
+    logs, store, back = tmp_path / "logs", tmp_path / "store", tmp_path / "back"
+    for words in (("--tombstone",), ("--body", ""), ("--body", " ")):
+        made = ("--format", "kafka", "--topic", "t", "--count", 2, "--key", "k{n}", *words)
+        assert rmqctl("produce", logs, *made).exit_code == 0
+    assert convert(rmqctl, logs, store, "--as-release", "4.9.7")[-1]["no_twin"]["empty-values"] == 4
+    assert {message["body"] for message in messages(rmqctl, store).values()} == {" "}
+    assert rmqctl("verify", store).exit_code == 0
+    convert(rmqctl, store, back)
+    found = rows(rmqctl, "query-offset", back, "t/0", 0, "-n", 9)
+    assert [row["value"] for row in found if row["kind"] == "record"] == [None, None, "", "", " ", " "]
