@@ -42,6 +42,7 @@ class LogConfig:
         delete_retention_ms: how long tombstones stay (delete.retention.ms).
         min_lag_ms, max_lag_ms: of compaction (min.compaction.lag.ms, max.compaction.lag.ms).
         append_time: records get the time at which they are appended (message.timestamp.type).
+        preallocate: a new segment has its full length at once, and is trimmed when it ends (preallocate).
     """
 
     segment_bytes: int = 1 << 30
@@ -59,6 +60,7 @@ class LogConfig:
     min_lag_ms: int = 0
     max_lag_ms: int = _UNLIMITED
     append_time: bool = False
+    preallocate: bool = False
 
     @classmethod
     def small(cls) -> LogConfig:
@@ -88,7 +90,9 @@ class LogConfig:
         policies = frozenset(p.strip() for p in policy.split(",")) if policy else self.policies
         stamp = topic.get("message.timestamp.type") or (broker or {}).get("log.message.timestamp.type")
         append_time = self.append_time if stamp is None else stamp == "LogAppendTime"
-        return replace(self, **found, policies=policies, append_time=append_time)
+        ahead = topic.get("preallocate") or (broker or {}).get("log.preallocate")
+        preallocate = self.preallocate if ahead is None else ahead.strip().lower() == "true"
+        return replace(self, **found, policies=policies, append_time=append_time, preallocate=preallocate)
 
 
 _SETTINGS = {
@@ -132,6 +136,15 @@ class EngineConfig:
     def wanted(self) -> Release:
         """The release for a new directory."""
         return self.release or Release.parse(NEWEST)
+
+    @property
+    def for_recovery(self) -> Mapping[str, str]:
+        """Settings of the broker that is started: indexes are made again as this engine makes them."""
+        indexes = {
+            "log.index.interval.bytes": self.log.index_interval,
+            "log.index.size.max.bytes": self.log.index_bytes,
+        }
+        return {name: str(value) for name, value in indexes.items()} | dict(self.broker)
 
     def check(self) -> None:
         """Hold the settings to the release.

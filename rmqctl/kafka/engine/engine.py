@@ -144,7 +144,7 @@ class KafkaEngine:
         refuse_pending(self.root)
         replicas = _replicas(self.root)
         self.release = self.config.release or release_shown(replicas)
-        found = recover(replicas, self.release, self.config.broker)
+        found = recover(replicas, self.release, self.config.for_recovery)
         self._refuse_losses(found)
         self.had_crashed = not replicas.directories[0].is_clean
         plan = recovery_plan(list(replicas.directories), found)

@@ -185,7 +185,10 @@ class WritableLog:
     def _segment(self, base: int, *, is_new: bool) -> ActiveSegment:
         make = ActiveSegment.create if is_new else ActiveSegment.reopen
         config, place = self.config, self.place
-        return make(place.directory, base, config.index_bytes, config.index_interval, self._disk, place.clock())
+        made = make(place.directory, base, config.index_bytes, config.index_interval, self._disk, place.clock())
+        if is_new and config.preallocate:
+            made.preallocate(config.segment_bytes)
+        return made
 
     def _measured(self, found: Partition, number: int) -> ClosedSegment:
         log = found.logs[number]

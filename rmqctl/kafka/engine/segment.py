@@ -118,6 +118,7 @@ class ActiveSegment:
         self.first_timestamp: int | None = None
         self.unindexed = 0
         self._last_time = -1
+        self._allocated = 0
         self._offsets = _IndexFile(self.path(OFFSET_INDEX), _OFFSET_ENTRY, room, disk)
         self._times = _IndexFile(self.path(TIME_INDEX), _TIME_ENTRY, room, disk)
         self._log = -1
@@ -181,6 +182,15 @@ class ActiveSegment:
         self._offsets.open()
         self._times.open()
 
+    def preallocate(self, size: int) -> None:
+        """Make the log as long as it may become, until the segment ends.
+
+        Raises:
+            IOFailure: the system refuses.
+        """
+        self._allocated = size
+        self.disk.resize(self._log, size)
+
     # --- appending ------------------------------------------------------------------------------------
 
     @property
@@ -207,6 +217,7 @@ class ActiveSegment:
             self.disk.write(self._log, data, self.size)
         except BaseException:
             self.disk.resize(self._log, self.size)
+            self.disk.resize(self._log, max(self.size, self._allocated))
             raise
         if self.size == 0:
             self.first_timestamp = max(batch.max_timestamp for batch in batches)
@@ -251,12 +262,14 @@ class ActiveSegment:
         self.disk.sync(self._log)
 
     def end(self) -> ClosedSegment:
-        """Take no more batches: a last entry of the time index, both indexes trimmed. The log stays open for a sync.
+        """Take no more batches: a last entry of the time index, all files trimmed. The log stays open for a sync.
 
         Raises:
             IOFailure: the system refuses.
         """
         self._add_time()
+        if self._allocated > self.size:
+            self.disk.resize(self._log, self.size)
         self._offsets.close()
         self._times.close()
         return self.as_closed()

@@ -396,3 +396,27 @@ def test_a_full_disk_takes_nothing_from_what_was_appended(tmp_path: Path) -> Non
     engine.close()
     assert [r["key"] for r in served(tmp_path, "t", 0)] == [f"k{i}" for i in range(6)]
     assert errors_of(tmp_path) == []
+
+
+def test_segments_are_made_in_full_length_and_trimmed(tmp_path: Path) -> None:
+    """With ``preallocate`` as a broker does; a crash leaves the room, and a recovery cuts it off."""
+    with KafkaEngine.open(tmp_path / "d", SMALL) as engine:
+        engine.make_topic("t", 1, {"preallocate": "true", "internal.segment.bytes": "4000"})
+        for i in range(60):
+            engine.append("t", 0, [record(i)])
+        sizes = [path.stat().st_size for path in sorted((tmp_path / "d/t-0").glob("*.log"))]
+        assert sizes[-1] == 4000
+        assert len(sizes) > 1
+        assert max(sizes[:-1]) < 4000
+    assert max(path.stat().st_size for path in (tmp_path / "d/t-0").glob("*.log")) < 4000
+    assert errors_of(tmp_path / "d") == []
+    again = KafkaEngine.open(tmp_path / "d", SMALL)
+    for i in range(60, 90):
+        again.append("t", 0, [record(i)])
+    again.crash()
+    assert max(path.stat().st_size for path in (tmp_path / "d/t-0").glob("*.log")) == 4000
+    with KafkaEngine.open(tmp_path / "d", SMALL) as engine:
+        assert engine.had_crashed
+        assert engine.append("t", 0, [record(90)]).base_offset == 90
+    assert [r["key"] for r in served(tmp_path / "d", "t", 0)] == [f"k{i}" for i in range(91)]
+    assert errors_of(tmp_path / "d") == []
