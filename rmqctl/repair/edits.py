@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,11 @@ class Step:
     why: str
     edits: tuple[Edit, ...] = ()
     loses: int = 0
+
+    def is_chosen(self, only: Collection[str], skip: Collection[str]) -> bool:
+        """Whether the step is wanted by ids of findings, in which ``*`` matches anything; ``only`` empty means all."""
+        named = not only or any(fnmatchcase(self.id, pattern) for pattern in only)
+        return named and not any(fnmatchcase(self.id, pattern) for pattern in skip)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, read_text
-from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.repair.edits import Plan, Quarantine
 from rmqctl.repair.execute import Applied, apply

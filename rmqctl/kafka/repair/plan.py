@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
@@ -73,8 +72,7 @@ class RepairOptions:
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
-        named = not self.only or any(fnmatchcase(step.id, p) for p in self.only)
-        return named and not any(fnmatchcase(step.id, p) for p in self.skip)
+        return step.is_chosen(self.only, self.skip)
 
 
 @dataclass(slots=True)

@@ -1,14 +1,21 @@
-"""The replicas in the log directories of a broker, each opened once, with the cluster's metadata beside them."""
+"""The replicas in the log directories of a broker, each opened once, with the cluster's metadata beside them.
+
+What the directories say about the release that wrote them last is asked here too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
 
+from formats.kafka.directory_files import MetaProperties, parse_meta_properties
 from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.releases import COMPARED, Evidence, evidence, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
-from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.release import Release
 
 
 class Replicas:
@@ -86,3 +93,45 @@ class Replicas:
         known = len(self.image.partitions_of(topic)) if self.image else 0
         numbers = [log.partition.partition or 0 for log in self.of(topic)]
         return max(known, max(numbers, default=-1) + 1)
+
+
+# --- which release wrote them -----------------------------------------------------------------------
+
+
+def facts(replicas: Replicas) -> list[Evidence]:
+    """Return what the directories say about the release that wrote them last."""
+    image = replicas.image
+    found: dict[str, Evidence] = {}
+    for directory in replicas.directories:
+        file = directory.one(FileKind.CLEAN_SHUTDOWN)
+        marker = read_text(file) if file else None
+        for fact in evidence(directory, image.features if image else None, marker):
+            found[fact.fact] = fact
+        properties = meta_properties(directory)
+        if properties is not None and properties.version == 1:
+            found["kraft"] = Evidence("meta.properties is of version 1", "2.8.0")
+        if properties is not None and properties.directory_id:
+            found["directory"] = Evidence("meta.properties has a directory.id", "3.7.0")
+    return list(found.values())
+
+
+def meta_properties(directory: LogDirectory) -> MetaProperties | None:
+    """Return the meta.properties of a directory, as far as it can be read; None where it is not there."""
+    file = directory.one(FileKind.META_PROPERTIES)
+    return None if file is None else parse_meta_properties(read_text(file))
+
+
+def release_shown(replicas: Replicas) -> Release:
+    """Return the release that wrote the directories last, as far as they show it.
+
+    With KRaft it is the newest known patch of the series of ``metadata.version``. A directory of the time of
+    ZooKeeper counts as one of 3.x where every partition has leader epochs, which releases before did without.
+    """
+    found = facts(replicas)
+    lowest, highest = (Release.parse(text) for text in release_range(found))
+    if any(fact.fact.startswith("metadata.version") for fact in found):
+        return next((r for r in COMPARED if r[:2] == lowest[:2]), lowest)
+    if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
+        epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
+        return COMPARED[1] if all(epochs) else COMPARED[0]
+    return highest

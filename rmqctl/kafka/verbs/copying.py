@@ -18,8 +18,7 @@ from rmqctl.kafka.replication.elect import contests
 from rmqctl.kafka.salvage.gather import Source, Wanted
 from rmqctl.kafka.salvage.salvage import SalvageOptions, Saved, check_target
 from rmqctl.kafka.salvage.salvage import salvage as salvaged
-from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.tables import Share
 from rmqctl.text import number_of

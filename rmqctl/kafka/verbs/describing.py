@@ -10,20 +10,18 @@ from formats.kafka.directory_files import (
     JsonFile,
     MetaProperties,
     parse_clean_shutdown,
-    parse_meta_properties,
     parse_quorum_state,
 )
 from rmqctl.answer import EVERY_KIND, Answer, Row, Section
 from rmqctl.errors import NotAStore
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import DirectoryState, FileKind
-from rmqctl.kafka.releases import COMPARED, Evidence, evidence, metadata_version_name, release_range
+from rmqctl.kafka.releases import metadata_version_name, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
 from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
-from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.state.replicas import Replicas, facts, meta_properties
 from rmqctl.kafka.verbs.looking import begin
-from rmqctl.release import Release
 
 # --- info -------------------------------------------------------------------------------------------------
 
@@ -43,29 +41,6 @@ def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
             EVERY_KIND,
         )
     return answer
-
-
-def facts(replicas: Replicas) -> list[Evidence]:
-    """Return what the directories say about the release that wrote them last."""
-    image = replicas.image
-    found: dict[str, Evidence] = {}
-    for directory in replicas.directories:
-        file = directory.one(FileKind.CLEAN_SHUTDOWN)
-        marker = read_text(file) if file else None
-        for fact in evidence(directory, image.features if image else None, marker):
-            found[fact.fact] = fact
-        properties = meta_properties(directory)
-        if properties is not None and properties.version == 1:
-            found["kraft"] = Evidence("meta.properties is of version 1", "2.8.0")
-        if properties is not None and properties.directory_id:
-            found["directory"] = Evidence("meta.properties has a directory.id", "3.7.0")
-    return list(found.values())
-
-
-def meta_properties(directory: LogDirectory) -> MetaProperties | None:
-    """Return the meta.properties of a directory, as far as it can be read; None where it is not there."""
-    file = directory.one(FileKind.META_PROPERTIES)
-    return None if file is None else parse_meta_properties(read_text(file))
 
 
 def clean_shutdown(directory: LogDirectory) -> JsonFile | None:
@@ -170,19 +145,3 @@ def _sections(image: MetadataImage) -> Iterator[Section]:
     for name, columns in PARTS.items():
         if document[name]:
             yield Section(lines=["", f"{name.replace('_', ' ')}:"], rows=document[name], columns=columns)
-
-
-def release_shown(replicas: Replicas) -> Release:
-    """Return the release that wrote the directories last, as far as they show it.
-
-    With KRaft it is the newest known patch of the series of ``metadata.version``. A directory of the time of
-    ZooKeeper counts as one of 3.x where every partition has leader epochs, which releases before did without.
-    """
-    found = facts(replicas)
-    lowest, highest = (Release.parse(text) for text in release_range(found))
-    if any(fact.fact.startswith("metadata.version") for fact in found):
-        return next((r for r in COMPARED if r[:2] == lowest[:2]), lowest)
-    if replicas.metadata_log is None and not any(fact.fact.startswith("meta.properties is") for fact in found):
-        epochs = [log.partition.one(FileKind.LEADER_EPOCHS) for log in replicas.served]
-        return COMPARED[1] if all(epochs) else COMPARED[0]
-    return highest

@@ -14,8 +14,7 @@ from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
 from rmqctl.kafka.query.steps import NO_TOPIC, Steps
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
-from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin, no_topic
 from rmqctl.release import Release
 from rmqctl.scan.parallel import processes_for

@@ -18,8 +18,7 @@ from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import LogDirectory, LogFile, read_directory
 from rmqctl.kafka.file_names import meaning_of
 from rmqctl.kafka.rebuild.rebuild import PARTS, RebuildOptions, Rebuilt, rebuild, write_into
-from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.repair.preconditions import POINTER
 from rmqctl.text import number_of
 

@@ -15,8 +15,7 @@ from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.replication.elect import each_following
-from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verbs.describing import release_shown
+from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.mending import annotate
 from rmqctl.release import Release
 from rmqctl.text import number_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rmqctl.errors import Refused
@@ -163,10 +162,7 @@ class RepairOptions:
 
     def wants(self, step: Step) -> bool:
         """Whether a step is to be part of the plan."""
-        if step.id == _NEUTRALIZE:
-            return True
-        named = not self.only or any(fnmatchcase(step.id, p) for p in self.only)
-        return named and not any(fnmatchcase(step.id, p) for p in self.skip)
+        return step.id == _NEUTRALIZE or step.is_chosen(self.only, self.skip)
 
 
 @dataclass(slots=True)
