@@ -1,13 +1,8 @@
-"""The walk of recovery over the log: record after record as a broker of one release does it (spec 6.3, 6.4, 6.7).
+"""The walk of recovery over the log: record after record as a broker of one release does it (spec 6.2 to 6.4, 6.7).
 
-The scan proves the chain for whole blocks at a time; where it does not, `message_check` decides about one
-record as the broker's own code would.
-
-One record as a broker's recovery judges it (spec 6.2; ``CommitLog.checkMessageAndReturnSize``).
-
-This is the slow, literal port: recovery calls it where the scan has not proven the chain.
-
-Which file of the log recovery starts at (spec 6.3, 6.4; ``isMappedFileMatchedRecover``).
+The scan proves the chain for whole blocks at a time; where it does not, `check_message` decides about one record as
+the broker's own code would: the slow, literal port of ``CommitLog.checkMessageAndReturnSize``. At which file of the
+log the walk starts is decided here too (``isMappedFileMatchedRecover``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Several processes read the log ahead of the walk, and each proves its split: an unbroken chain of sound records.
+"""Proof for the walk of recovery: several processes read the log ahead of it, and each proves its split.
 
-The walk takes a split over when it stands exactly where the split's chain begins. From the first place that is not
-proven on, the literal walk goes on alone; so the answer never depends on how the log was divided.
-
-What a recovery gives up: messages after the cut that a search still finds, or that queue units still name.
+A split is proven where sound records follow each other in an unbroken chain. The walk takes it over when it stands
+exactly where the split's chain begins. From the first place that is not proven on, the literal walk goes on alone; so
+the answer never depends on how the log was divided. What a recovery gives up is found here too: messages after the
+cut that a search still finds, or that queue units still name.
 """
 
 from __future__ import annotations
