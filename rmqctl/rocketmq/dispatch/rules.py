@@ -9,7 +9,7 @@ at a time; `rmqctl.rocketmq.dispatch.dispatched` does the same for blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +54,26 @@ def shown_delays(store: RocketMQStore) -> dict[int, int]:
                 if delay is not None:
                     found[int(entry.name) + 1] = delay
     return found
+
+
+def assumed_levels(store: RocketMQStore, queue_ids: Iterable[int]) -> str:
+    """Return a sentence on the delay levels of queues that neither broker.conf nor a unit shows; empty without any.
+
+    Args:
+        queue_ids: of the schedule topic; level 1 has queue 0.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if "messageDelayLevel" in store.settings:
+        return ""
+    shown = shown_delays(store)
+    levels = sorted({queue_id + 1 for queue_id in queue_ids if queue_id >= 0} - shown.keys())
+    if not levels:
+        return ""
+    named = f"delay level{'s' if len(levels) > 1 else ''} {', '.join(map(str, levels))}"
+    advice = "give --broker-conf FILE if this broker is set differently"
+    return f"nothing shows how long {named} last, so the broker's defaults are taken; {advice}"
 
 
 def _delays_in_database(store: RocketMQStore) -> dict[int, int]:

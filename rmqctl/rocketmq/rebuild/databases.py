@@ -40,6 +40,7 @@ from formats.rocketmq.rocksdb_messages import (
     TIMER_SCANNED,
     parse_message_index_key,
 )
+from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.repair.edits import Create, Edit, Quarantine
 from rmqctl.rocketmq.dispatch.database_rows import (
     DELIVERED_SLACK,
@@ -55,7 +56,7 @@ from rmqctl.rocketmq.dispatch.database_rows import (
     wheel_offset,
 )
 from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
-from rmqctl.rocketmq.dispatch.rules import DispatchRules
+from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.queues.rocksdb import queues_in
@@ -268,6 +269,8 @@ def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> M
                     del log.queues[key]
                     for name, _ in new.rows(UNIT_FAMILY, queue_prefix(*key)):
                         new.delete(UNIT_FAMILY, name)
+        delayed = (queue_id for topic, queue_id in log.queues if topic == SCHEDULE_TOPIC.encode())
+        made.notes += filter(None, [assumed_levels(store, delayed)])
         _keep_units(old, new, log)
         _put_ends(old, new, log)
     return made

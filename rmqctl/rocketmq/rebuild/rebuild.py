@@ -21,7 +21,7 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.rules import DispatchRules, shown_delays
+from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
 from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead, files_are_written, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader
@@ -344,10 +344,9 @@ class Rebuild:
             slots, entries = self.geometry.index_slots, self.geometry.index_entries
             shape = f"{slots:,} slots and {entries:,} entries"
             told.append(f"no index file shows its slots and entries, so the broker's defaults are taken: {shape}")
-        delayed = any(topic == SCHEDULE_TOPIC.encode() for topic, _ in found.built.queues.simple)
-        if delayed and "messageDelayLevel" not in conf and not shown_delays(self.store):
-            told.append("no unit shows the delay levels, so the broker's defaults are taken")
         told = [f"{sentence}; give --broker-conf FILE if this broker is set differently" for sentence in told]
+        delayed = (queue_id for topic, queue_id in found.built.queues.simple if topic == SCHEDULE_TOPIC.encode())
+        told += filter(None, [assumed_levels(self.store, delayed)])
         if self.options.index and self.store.has_abort and not self.options.checkpoint:
             told.append(
                 "the store was not stopped cleanly: at its next start the broker deletes index files that are newer "

@@ -8,6 +8,7 @@ from typing import Any
 from construct import Construct, ConstructError
 
 from formats.errors import DecodeError
+from formats.layout import plan_of
 from formats.rocketmq import rocksdb, rocksdb_config, rocksdb_messages
 from formats.rocketmq.config_json import parse_config
 from rmqctl.rocketmq.store import databases
@@ -15,6 +16,7 @@ from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES
 
 Decoded = dict[str, Any] | None
 Decoder = Callable[[bytes, bytes], Decoded]
+_UNIT = plan_of(rocksdb.QueueUnitValue).runs[0]
 _TABLES = {1: "consumer_offset", 2: "pull_offset", 3: "topic_config", 4: "group_config"}
 
 
@@ -61,20 +63,10 @@ def _whole(schema: Construct[Any, Any], data: bytes) -> Any:
 
 def _unit(key: bytes, value: bytes) -> Decoded:
     parsed = rocksdb.parse_unit_key(key)
-    if parsed is None:
+    if parsed is None or len(value) != _UNIT.packer.size:
         return None
-    unit = _whole(rocksdb.QueueUnitValue, value)
-    topic, queue_id, queue_offset = parsed
-    return {
-        "kind": "queue_unit",
-        "topic": _text(topic),
-        "queue_id": queue_id,
-        "queue_offset": queue_offset,
-        "physical_offset": unit.physical_offset,
-        "size": unit.size,
-        "tags_code": unit.tags_code,
-        "store_timestamp": unit.store_timestamp,
-    }
+    row = {"kind": "queue_unit", "topic": _text(parsed[0]), "queue_id": parsed[1], "queue_offset": parsed[2]}
+    return row | dict(zip(_UNIT.names, _UNIT.packer.unpack(value), strict=True))
 
 
 def _queue_end(key: bytes, value: bytes) -> Decoded:

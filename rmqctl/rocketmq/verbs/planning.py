@@ -118,6 +118,8 @@ def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
 
 
 def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, staged: ExitStack) -> None:
+    from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+    from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.recovery.plan import recovery_plan
 
     if found.missing is not None and not answer.intent.force:
@@ -125,6 +127,9 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, stag
         answer.refusal = Refused(f"{missing.message}; nothing was written; {missing.kind.remedy}")
     room = staged.enter_context(staging(store.root, answer.intent)) if found.databases else None
     answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone(), room)
+    delayed = {image.key[2] for image in found.images if image.key[1] == SCHEDULE_TOPIC and image.appended}
+    for sentence in filter(None, [assumed_levels(store, delayed) if delayed else ""]):
+        answer.remark(sentence)
     answer.annotate, answer.check = annotate, lambda: _left_to_do(store, found)
     answer.is_no = answer.is_no_after = bool(found.lost or found.missing)
 
@@ -187,11 +192,13 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     ]
     answer.annotate, answer.check = annotate, lambda: complaints(store, found, shared)
     answer.error = Verification(store, VerifyOptions()).incomplete
-    answer.remarks += _assumptions(found)
+    answer.remarks += _assumptions(store, found)
     answer.hints += _what_loses_less(found, options.replica is None, body_damage is BodyDamage.PLACEHOLDER)
 
 
-def _assumptions(found: Repair) -> Iterator[str]:
+def _assumptions(store: RocketMQStore, found: Repair) -> Iterator[str]:
+    from formats.rocketmq.tags_code import SCHEDULE_TOPIC
+    from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.findings.log import LOG_MISSING
 
     for finding in found.before:
@@ -199,6 +206,11 @@ def _assumptions(found: Repair) -> Iterator[str]:
             yield f"{finding.message}. {finding.kind.remedy}"
     if found.geometry.source == "default" and found.plan.steps:
         yield "some file sizes are taken from the broker's defaults; give --broker-conf FILE if yours differ"
+    places = (step.file.split("/") for step in found.plan.steps)
+    delayed = {
+        int(place[2]) for place in places if place[1:2] == [SCHEDULE_TOPIC] and place[2:3] and place[2].isdigit()
+    }
+    yield from filter(None, [assumed_levels(store, delayed) if delayed else ""])
 
 
 def _what_loses_less(found: Repair, no_replica: bool, placeholders: bool) -> Iterator[str]:

@@ -191,6 +191,19 @@ def test_sound_stores_are_left_alone(name: str, rmqctl: Any) -> None:
     assert (found["steps"], found["left"]) == ([], [])
 
 
+def test_delay_levels_that_nothing_shows_are_named(golden: Golden, rmqctl: Any) -> None:
+    """Units of delayed messages depend on them; with broker.conf, or a database that can be read, nothing is assumed."""
+    root, conf = golden(CFG), stores.write_broker_conf(CFG, golden(MIX).with_name("broker.conf"))
+    words = "nothing shows how long delay level"
+    assert words not in rmqctl("rebuild", root).stderr
+    for file in (root / QUEUES).glob("*.sst"):
+        file.write_bytes(bytes(file.stat().st_size))
+    assert words in rmqctl("rebuild", root).stderr
+    assert words in rmqctl("repair", root, "-o", "json").stdout
+    conf.write_text(conf.read_text() + "messageDelayLevel=1s 5s 10s\n")
+    assert words not in rmqctl("repair", root, "--broker-conf", conf, "-o", "json").stdout
+
+
 # --- what no log holds ------------------------------------------------------------------------------
 
 
