@@ -1,12 +1,11 @@
 """The system calls that write a store, all in one place, so that each of them can be made to fail.
 
-Everything the engine writes goes through a :class:`Disk`. Writes are positioned and complete: a
-short write is continued, and what the system refuses comes back as `IOFailure` with the path.
+Everything the engine writes goes through a :class:`Disk`. Writes are positioned and complete: a short write is
+continued, and what the system refuses comes back as `IOFailure` with the path.
 
-The only way in which a repair touches a file: every change goes through one class.
-
-Each method is one request to the system. Tests put a class of their own in its place that fails or stops
-at a chosen request; nothing else in `rmqctl.repair` opens a file for writing.
+Every change of a repair goes through a :class:`FileLayer`: each method is one request to the system. Tests put a
+class of their own in its place that fails or stops at a chosen request; nothing else in `rmqctl.repair` opens a file
+for writing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The formats that Spark reads by name, such as ``spark.read.format("rocketmq")``: thin shells around the tables.
 
 They take no filters from Spark. Spark 4.3 keeps what a reader in Python made of the filters of one query with the
-DataFrame, and uses it for later queries over it, even for those without filters: they would count too few messages. So
-filters and columns are options of a format; :func:`rmqctl.pipeline.rows` makes them of a condition in SQL.
+DataFrame, and uses it for later queries over it, even for those without filters: they would count too few messages.
+So filters and columns are options of a format; :func:`rmqctl.pipeline.rows` makes them of a condition in SQL.
 
-What every Python worker of Spark does before it works.
-
-Following a log that grows: what lies between two places never changes, so a batch that is read again gives the same.
+A log that grows can be followed: what lies between two places never changes, so a batch that is read again gives the
+same.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""One task of an export: a stretch of the log in, its files out, and a note of what was done.
+"""One task of an export: a stretch of the log in, its files out (Parquet, ORC, CSV, JSON lines), and a note of what was
+done.
 
-The records of each block are put in the order of their partitions before columns are made of them, so that the rows of
-a partition are slices. Slices are gathered until they make a row group, in a file of their own where they would take
-too much memory: neither the stretch nor a partition is held as a whole, and many partitions make no small row groups.
-Names of files follow from the stretch, and their bytes from the log, so that a task that runs twice writes the same.
-The note is written last: what has no note was not done.
-
-Writing batches in the formats of an export: Parquet, ORC, CSV, JSON lines.
+The records of each block are put in the order of their partitions before columns are made of them, so that the rows
+of a partition are slices. Slices are gathered until they make a row group, in a file of their own where they would
+take too much memory: neither the stretch nor a partition is held as a whole, and many partitions make no small row
+groups. Names of files follow from the stretch, and their bytes from the log, so that a task that runs twice writes
+the same. The note is written last: what has no note was not done.
 """
 
 from __future__ import annotations

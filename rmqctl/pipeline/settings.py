@@ -1,10 +1,9 @@
-"""Where Spark runs, and the settings it gets for that.
+"""Where Spark runs, on which Java, and the settings it gets for that.
 
-Finding a Java that runs Spark: JAVA_HOME, then PATH, then the package of the extra ``spark-java``.
-
-Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. The trimmed runtime of that
-package lacks the module, and Spark itself does not need it: a home whose ``java`` leaves the
-argument out and goes on to the real one is enough.
+A Java that runs Spark is looked for in JAVA_HOME, then in PATH, then in the package of the extra ``spark-java``.
+Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. The trimmed runtime of that package lacks the
+module, and Spark itself does not need it: a home whose ``java`` leaves the argument out and goes on to the real one
+is enough.
 """
 
 from __future__ import annotations

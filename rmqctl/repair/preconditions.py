@@ -1,15 +1,12 @@
 """May a journal be gone on with, or be taken back? Every reason why not, before anything is written.
 
-A link in the store's root while a repair is under way: it leads to the journal, wherever that lies.
+While a repair is under way a link in the store's root leads to the journal, wherever that lies; where the file system
+knows no links, a file of the same name holds the path. Sizes and times of all files of a store show whether anybody
+wrote to it since.
 
-Where the file system knows no links, a file of the same name holds the path.
-
-Every file of a store with size and time: what tells whether anybody wrote to it since.
-
-Where a run may write: in the store, in its journals, and where the user said; no name or link leads elsewhere.
-
-A plan is made from a store that may hold anything, and a journal may have been written by anybody. So every
-name is looked at with all its links followed, before the first write.
+A run writes in the store, in its journals, and where the user said; no name or link leads elsewhere. A plan is made
+from a store that may hold anything, and a journal may have been written by anybody. So every name is looked at with
+all its links followed, before the first write.
 """
 
 from __future__ import annotations

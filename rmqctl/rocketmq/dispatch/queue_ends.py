@@ -1,10 +1,8 @@
 """Topics and queues with the offsets a broker reports: from the queue files, and the log after them.
 
-The largest offset is where the queue's units end (spec 6.6), less units that point after the end
-of the log, plus messages that the log holds and no queue does yet: a broker dispatches those when
-it starts. The smallest is computed as the broker of the store's release does it (spec 3.9).
-
-Messages that the log holds and no queue does yet: a broker dispatches them when it starts (spec 6.4, 6.7).
+The largest offset is where the queue's units end (spec 6.6), less units that point after the end of the log, plus
+messages that the log holds and no queue does yet: a broker dispatches those when it starts (spec 6.4, 6.7). The
+smallest is computed as the broker of the store's release does it (spec 3.9).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a broker's release and settings change about dispatch (spec 3.2 to 3.7, 4.1 to 4.3).
 
-Delay levels as the queues of a store show them, where no configuration does (spec 2.13).
-
-One record as its dispatchers see it (DispatchRequest; CommitLog.checkMessageAndReturnSize) is the path for few records
-at a time; `rmqctl.rocketmq.dispatch.dispatched` does the same for blocks.
+Delay levels that no configuration says are those that the queues of a store show (spec 2.13). One record as its
+dispatchers see it (DispatchRequest; CommitLog.checkMessageAndReturnSize) is the path for few records at a time;
+`rmqctl.rocketmq.dispatch.dispatched` does the same for blocks.
 """
 
 from __future__ import annotations

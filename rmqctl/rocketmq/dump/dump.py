@@ -1,10 +1,9 @@
 """The rows of a store, a part of it or a single file, with the filters and the limit applied.
 
-Following a log that a broker appends to: every new record once, whole, across the files.
-
-A broker writes into a mapped file, so a reader can meet a record of which only a part has arrived.
-The last record in front of unwritten room is therefore held back until something follows it, or
-until it has not changed from one look to the next and its body matches its CRC.
+A log that a broker appends to can be followed: every new record once, whole, across the files. A broker writes into a
+mapped file, so a reader can meet a record of which only a part has arrived. The last record in front of unwritten
+room is therefore held back until something follows it, or until it has not changed from one look to the next and its
+body matches its CRC.
 
 JSON lines are made column by column, byte for byte what orjson makes of the rows, without an object for each: numbers
 and texts become columns of JSON text, which are joined row by row in one go.

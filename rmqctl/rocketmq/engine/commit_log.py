@@ -1,15 +1,12 @@
-"""Appending to the commit log: the one path by which records get their place (CommitLog.putMessage; spec 2.9).
+"""The commit log of an engine: the one path by which records get their place, and their way to the disk (spec 2.9, 7).
 
-Queue offset, physical offset and store time are fixed under one lock, so physical order is the order
-in which writers held it. A record that does not fit its file is preceded by a blank record, and goes
-to the next file.
-
-The bytes of the commit log on their way to the disk: appended, committed, flushed (spec 7).
+Queue offset, physical offset and store time are fixed under one lock, so physical order is the order in which writers
+held it. A record that does not fit its file is preceded by a blank record, and goes to the next file.
 
 Bytes are written to the file before their writer goes on. With a transient pool, and with sync flush, where all wait
-anyway, they lie in memory until a commit writes many together. Sources: MappedFileQueue.commit and flush.
+anyway, they lie in memory until a commit writes many together.
 
-The next queue offset of every queue (spec 2.16; QueueOffsetOperator).
+Sources: CommitLog.putMessage, MappedFileQueue.commit and flush, QueueOffsetOperator (spec 2.16).
 """
 
 from __future__ import annotations

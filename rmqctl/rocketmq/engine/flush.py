@@ -1,18 +1,16 @@
 """Group commit: many writers wait, one sync answers all whose bytes it made safe (GroupCommitService; spec 7).
 
-A writer that finds no sync running does it itself, so a single writer needs no other thread. Who comes meanwhile is the
-next group, and a thread of its own goes on syncing as long as such groups form: it answers one group and starts the
-next sync before the answered writers have run, so the disk does not wait for them.
+A writer that finds no sync running does it itself, so a single writer needs no other thread. Who comes meanwhile is
+the next group, and a thread of its own goes on syncing as long as such groups form: it answers one group and starts
+the next sync before the answered writers have run, so the disk does not wait for them.
 
 Asynchronous writers (:meth:`GroupCommit.submit`) leave all syncs to that thread. A thread of Python that never blocks
-would keep it from the interpreter for 5 ms at the end of each sync. So a writer that comes when a sync should
-have ended by what earlier ones took waits for that end, and the disk does not wait for it.
+would keep it from the interpreter for 5 ms at the end of each sync. So a writer that comes when a sync should have
+ended by what earlier ones took waits for that end, and the disk does not wait for it.
 
-Flush and commit services: intervals for asynchronous flush, commit for the pool, dispatch beside writers.
-
-Who waits for a flush: a thread that blocks in `put`, or the future of an asynchronous one (spec 7).
-
-Sources: CommitLog.GroupCommitRequest, whose future the flush completes; FlushDiskWatcher, which gives up in the end.
+Beside it the flush and commit services run: intervals for asynchronous flush, commit for the pool, dispatch beside
+writers. Who waits for a flush is a thread that blocks in `put`, or the future of an asynchronous one. Sources:
+CommitLog.GroupCommitRequest, whose future the flush completes; FlushDiskWatcher, which gives up in the end.
 """
 
 from __future__ import annotations

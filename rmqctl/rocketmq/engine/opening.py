@@ -1,14 +1,13 @@
-"""What an engine takes over from a store that is there: sizes, ends, queues (spec 6.1, 14.1).
+"""What an engine takes over from a store that is there: sizes, ends, queues, after what a broker would recover (spec
+6.1, 14.1).
 
-Lock and abort file: who may write a store, and whether the last writer ended well (spec 12).
+Lock and abort file say who may write the store, and whether the last writer ended well (spec 12). What a broker of
+its release would recover at its start is recovered first, by the same code (spec 6).
 
-The record that a killed writer left half written, where the rules of the broker do not see it.
-
-The system may stop a write between two pages. The head and the body of a record then prove themselves while
-the properties after them end in zeros, which nothing in a broker checks. Nobody was told that such a
-record is stored, so it is taken away before the store goes on.
-
-Before a store is taken over: what a broker of its release would recover at its start, by the same code (spec 6).
+A killed writer may leave a record half written where the rules of the broker do not see it. The system may stop a
+write between two pages. The head and the body of a record then prove themselves while the properties after them end
+in zeros, which nothing in a broker checks. Nobody was told that such a record is stored, so it is taken away before
+the store goes on.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """From a message to the bytes of its record, by the plan derived from the record's schema (spec 2.1, 2.7).
 
-What does not depend on the place in the log is done before the append lock is taken
-(:func:`prepare`); the head, which holds queue offset, physical offset and store time, is packed
-under it (:meth:`Prepared.encode`).
+What does not depend on the place in the log is done before the append lock is taken (:func:`prepare`); the head,
+which holds queue offset, physical offset and store time, is packed under it (:meth:`Prepared.encode`).
 
-The properties text as each release writes it: order of a Java HashMap, closing 0x02 or not (spec 2.6).
-
-A broker decodes the client's text into a HashMap, adds its own properties and writes them in the
-map's order: buckets ascending, within a bucket as they were put. 4.x decodes into a map of 16
-buckets, 5.x of 128 (MessageDecoder.string2messageProperties); a map doubles when it is filled to
-more than three quarters.
+The properties text is as each release writes it: in the order of a Java HashMap, closed by 0x02 or not (spec 2.6). A
+broker decodes the client's text into a HashMap, adds its own properties and writes them in the map's order: buckets
+ascending, within a bucket as they were put. 4.x decodes into a map of 16 buckets, 5.x of 128
+(MessageDecoder.string2messageProperties); a map doubles when it is filled to more than three quarters.
 """
 
 from __future__ import annotations

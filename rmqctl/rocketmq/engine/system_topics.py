@@ -1,17 +1,16 @@
 """What the broker does with its own topics while a store is open: transactions, delayed delivery, the timer wheel.
 
-Transactions: half messages, their end, and the op messages that say so (spec 2.12).
-
-Sources: TransactionalMessageBridge.parseHalfMessageInner, EndTransactionProcessor,
+Transactions are half messages, their end, and the op messages that say so (spec 2.12). Sources:
+TransactionalMessageBridge.parseHalfMessageInner, EndTransactionProcessor,
 TransactionalMessageServiceImpl.deletePrepareMessage; from 5.1.0 on one op message names several half messages.
 
-Delivering delayed messages that are due, and how far each level is (spec 2.13, 9.2; ScheduleMessageService).
+Delayed messages are delivered when they are due, and how far each level is kept (spec 2.13, 9.2;
+ScheduleMessageService).
 
-Delivering timer messages that are due: from the wheel to their real topic (spec 11; TimerMessageStore).
-
-What waits in the timer topic goes into the wheel as if each message had come when it was stored. Slots
-in front of the present are then read in order of time: delete marks first, then the messages they do not
-name. A message marked to roll goes back to the timer topic and waits again.
+Timer messages go from the wheel to their real topic (spec 11; TimerMessageStore). What waits in the timer topic goes
+into the wheel as if each message had come when it was stored. Slots in front of the present are then read in order of
+time: delete marks first, then the messages they do not name. A message marked to roll goes back to the timer topic
+and waits again.
 """
 
 from __future__ import annotations

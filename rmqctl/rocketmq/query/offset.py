@@ -1,11 +1,10 @@
 """Messages of a queue from an offset on: as one `getMessage` call of a broker answers, or across files (spec 8.1).
 
-Sources: DefaultMessageStore.getMessage of 4.5.2 to 5.3.3. A broker gives fewer messages of records that it takes to be
-on disk; here all count as being in memory, as they do for anyone who reads near the end of the log.
+Sources: DefaultMessageStore.getMessage of 4.5.2 to 5.3.3. A broker gives fewer messages of records that it takes to
+be on disk; here all count as being in memory, as they do for anyone who reads near the end of the log.
 
-The broker's filter by tag: the code in the queue unit, or in the extension unit it leads to (spec 3.2, 3.5).
-
-The answer to a question by queue offset as rows: the broker's status, the messages, and why one is missing.
+The broker filters by tag with the code in the queue unit, or in the extension unit it leads to (spec 3.2, 3.5). As
+rows the answer has the broker's status, the messages, and why one is missing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Which queue offset belongs to a time: the answer of a broker of each release family (spec 8.2).
 
-Up to 5.1.0 the file is chosen by its modification time, and the nearer of two neighbours is the answer. From 5.1.1
-on files are chosen by the times of their first and last message, and a boundary type says which neighbour is meant.
-Sources: ConsumeQueue.getOffsetInQueueByTime, MappedFileQueue.getMappedFileByTime and
-getConsumeQueueMappedFileByTime, DefaultMessageStore.getOffsetInQueueByTime (which limits the answer to
-[min, max] from 5.0.0 on).
+Up to 5.1.0 the file is chosen by its modification time, and the nearer of two neighbours is the answer. From 5.1.1 on
+files are chosen by the times of their first and last message, and a boundary type says which neighbour is meant.
+Sources: ConsumeQueue.getOffsetInQueueByTime, MappedFileQueue.getMappedFileByTime and getConsumeQueueMappedFileByTime,
+DefaultMessageStore.getOffsetInQueueByTime (which limits the answer to [min, max] from 5.0.0 on).
 
-Which offset of a batch queue belongs to a time (BatchConsumeQueue.getOffsetInQueueByTime, spec 8.2).
-
-The answers to a question by time, queue by queue: the offset, the message there, the times of its neighbours.
+Batch queues have rules of their own (BatchConsumeQueue.getOffsetInQueueByTime). As rows the answers come queue by
+queue: the offset, the message there, the times of its neighbours.
 """
 
 from __future__ import annotations

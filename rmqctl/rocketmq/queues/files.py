@@ -1,13 +1,11 @@
 """Consume queue files as arrays of units, and which of them count (spec 3.1, 3.4, 3.9, 6.6).
 
-A queue's units lie at ``queue offset * unit size`` of its file sequence. Everything is read in
-ranges; a queue is never held as a whole unless it is small.
+A queue's units lie at ``queue offset * unit size`` of its file sequence. Everything is read in ranges; a queue is
+never held as a whole unless it is small.
 
-Queue units looked up by (queue, queue offset) for many queues at once.
-
-Units are read in pages into one pool; a lookup over thousands of rows is then one gather. A log is
-walked forwards, so the pages of the last lookup are those that the next one needs again: when the
-pool is full only they are kept.
+Units of many queues are looked up at once, by queue and queue offset: they are read in pages into one pool; a lookup
+over thousands of rows is then one gather. A log is walked forwards, so the pages of the last lookup are those that
+the next one needs again: when the pool is full only they are kept.
 """
 
 from __future__ import annotations

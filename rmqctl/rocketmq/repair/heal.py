@@ -1,18 +1,16 @@
 """The true bytes of a damaged record, where redundancy gives them and the record then proves itself.
 
-What is known twice: TOTALSIZE (queue unit, next record's begin), magic (a constant), PHYSICALOFFSET (the
-position), QUEUEID, QUEUEOFFSET and topic (queue unit), the lengths (they add up to TOTALSIZE), body and
-BODYCRC (each other). What nothing gives a second time is left as it is: flags, times, hosts, RECONSUMETIMES,
-PREPAREDTRANSACTIONOFFSET, properties.
+What is known twice: TOTALSIZE (queue unit, next record's begin), magic (a constant), PHYSICALOFFSET (the position),
+QUEUEID, QUEUEOFFSET and topic (queue unit), the lengths (they add up to TOTALSIZE), body and BODYCRC (each other).
+What nothing gives a second time is left as it is: flags, times, hosts, RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET,
+properties.
 
-Ways in which the bytes of one record may be laid out when some of its lengths are wrong.
+Where some lengths are wrong the bytes may be laid out in several ways between the known begin and end. Each way
+corrects some of magic, host flags, BODYLEN, TOPICLEN and PROPLEN, so that everything adds up; which of them is right
+is for a CRC to say.
 
-The record's begin and end are known. Each way corrects some of magic, host flags, BODYLEN, TOPICLEN and
-PROPLEN, so that everything adds up; which of them is right is for a CRC to say.
-
-Parts of a whole record that the body CRC does not cover: properties, the record's own CRC, the store time.
-
-SYSFLAG of a record whose body is sound: what the body itself says of its compression.
+Of a whole record the parts that the body CRC does not cover are healed as well: properties, the record's own CRC, the
+store time, and SYSFLAG by what a sound body itself says of its compression.
 """
 
 from __future__ import annotations

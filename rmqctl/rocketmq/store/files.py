@@ -1,9 +1,7 @@
-"""A broker store on disk: which files there are and which belong together (spec 1).
+"""A broker store on disk: which files there are, of which kinds, and which belong together (spec 1).
 
-Nothing here reads a record. Discovery lists what is there and never fails on strange names; those
-are handed on for `verify` to judge.
-
-The kinds of files that a store has.
+Nothing here reads a record. Discovery lists what is there and never fails on strange names; those are handed on for
+`verify` to judge.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The table ``messages``: every record of the log, in log order; and the log bit by bit, as it grows.
 
-Splits in which nothing wanted can lie: told by the times of their first records and by the queues' units.
-
-Nothing is skipped on a guess. Times of a log ascend but for steps of the clock, which are allowed
-for. Units tell where the messages of a topic lie only where its queues are whole and all there.
+Splits in which nothing wanted can lie are left out, by the times of their first records and by the queues' units.
+Nothing is skipped on a guess. Times of a log ascend but for steps of the clock, which are allowed for. Units tell
+where the messages of a topic lie only where its queues are whole and all there.
 """
 
 from __future__ import annotations

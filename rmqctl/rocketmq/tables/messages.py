@@ -1,10 +1,8 @@
 """Messages as Arrow batches: the JSON keys of ``dump`` as typed columns, made column by column.
 
-The same values that :class:`~rmqctl.rocketmq.dump.log.MessageRows` gives. Text that is not
-UTF-8 becomes ``base64:...``, since a column of text holds nothing else; a time outside the years 1
-to 9999 is null. Nothing here knows Spark.
-
-The properties of a block's records as Arrow columns: the map, and the three that have columns of their own.
+The same values that :class:`~rmqctl.rocketmq.dump.log.MessageRows` gives. Text that is not UTF-8 becomes
+``base64:...``, since a column of text holds nothing else; a time outside the years 1 to 9999 is null. Nothing here
+knows Spark. Of the properties there is the map, and three have columns of their own.
 """
 
 from __future__ import annotations

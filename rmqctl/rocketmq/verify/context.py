@@ -1,6 +1,6 @@
 """What the checks of a store know of each other's ground: its state, its ends, its damaged ranges.
 
-Entry headers of a DLedger log against the records after them (spec 2.14).
+Of a DLedger log the entry headers are held against the records after them (spec 2.14).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""One index file alone: header, slots, chains (spec 4.1, 4.3).
+"""One index file: header, slots and chains alone, and its times against the log (spec 4.1, 4.3).
 
-Times of an index file against the log: those of the header, and the seconds that each entry keeps (spec 4.1, 4.3).
-
-A query by key and time believes both: it passes a file over by its header, and ends its walk at the first entry that
-is too old or has a negative difference.
+Times are those of the header, and the seconds that each entry keeps. A query by key and time believes both: it passes
+a file over by its header, and ends its walk at the first entry that is too old or has a negative difference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Checkpoint, abort and lock against what the log shows (spec 5, 12).
+"""A store's own files against its log and queues: checkpoint, abort, lock, configuration, timers (spec 5, 9, 11, 12).
 
-Configuration against the queues: files that cannot be read, offsets outside, unknown topics (spec 9).
-
-The timer log and the timer wheel: units that cannot be, slots that point nowhere (spec 11).
+Of configuration: files that cannot be read, offsets outside of their queues, unknown topics. Of timers: units that
+cannot be, slots that point nowhere.
 """
 
 from __future__ import annotations

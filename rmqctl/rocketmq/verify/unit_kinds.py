@@ -1,9 +1,9 @@
-"""Batch consume queues against the inner batches of the log (spec 3.6).
+"""Units of batch queues and of extensions against the log (spec 3.5, 3.6).
 
 Units of a batch queue lie one after the other, whatever their queue offsets. Each split looks up its batches by
 halving; only queues that do not come out even are read unit by unit.
 
-Tags codes that are addresses into consumequeue_ext, and the units they lead to (spec 3.5).
+A tags code may be an address into consumequeue_ext, which leads to the unit that has the true one.
 """
 
 from __future__ import annotations

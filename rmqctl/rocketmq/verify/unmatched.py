@@ -1,12 +1,8 @@
 """What is left of the queues once every record of the log has claimed its unit.
 
-Most queues come out even: as many live units as records claimed. Only the others are looked at
-unit by unit.
-
-Which queues come out even: as many live units as records of the log claimed, and nothing else to tell.
-
-A store may have hundreds of thousands of queues, nearly all even and most of one small file; those
-are read whole and counted many at a time.
+Most queues come out even: as many live units as records claimed. Only the others are looked at unit by unit. A store
+may have hundreds of thousands of queues, nearly all even and most of one small file; those are read whole and counted
+many at a time.
 """
 
 from __future__ import annotations
