@@ -103,7 +103,8 @@ _OF_OTHERS = (
 
 
 @pytest.mark.parametrize(
-    ("verb", "own", "others"), [("recover", 100, ("rmqctl.rocketmq.verify",)), ("verify", 112, ())]
+    ("verb", "own", "others"),
+    [("recover", 100, ("rmqctl.rocketmq.verify", "rmqctl.rocketmq.dispatch.queue_ends")), ("verify", 112, ())],
 )
 def test_reading_commands_import_little(verb: str, own: int, others: tuple[str, ...], tmp_path: Path) -> None:
     store = str(tmp_path / "store")

@@ -26,8 +26,8 @@ from rmqctl.rocketmq.diff.driver import Differences, Side, is_sound_record
 from rmqctl.rocketmq.diff.logs import Columns, LogDiff
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.recovery.queue_ends import has_dledger_log
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.store.files import RocketMQStore
 
 _EPOCHS = "epochFileCheckpoint"

@@ -24,6 +24,7 @@ from rmqctl.rocketmq.recovery.databases import RocksQueueImage
 from rmqctl.rocketmq.recovery.images import QueueImage
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
+from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
 
@@ -71,11 +72,6 @@ def queue_ends(
 def can_replay(store: RocketMQStore) -> bool:
     """Whether a start can be replayed: no broker runs on the store, and its log is not one of DLedger."""
     return not store.is_running and not has_dledger_log(store)
-
-
-def has_dledger_log(store: RocketMQStore) -> bool:
-    """Whether the log is one of DLedger, whose start is not replayed."""
-    return any(file.lead for file in store.log_files)
 
 
 def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage | None:

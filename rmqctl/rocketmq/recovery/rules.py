@@ -131,6 +131,11 @@ _STOPPING_CONFIG = ("topics.json", "consumerOffset.json", "subscriptionGroup.jso
 Key = tuple[str, str, int]
 
 
+def has_dledger_log(store: RocketMQStore) -> bool:
+    """Whether the log is one of DLedger, whose start is not replayed."""
+    return any(file.lead for file in store.log_files)
+
+
 class LoadFailure(Exception):
     """The broker does not start; the text says why. Never leaves `rmqctl.rocketmq.recovery`."""
 

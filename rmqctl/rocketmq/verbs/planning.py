@@ -64,8 +64,8 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         Refused: the log is one of DLedger.
     """
     from rmqctl.rocketmq.recovery import outcome
-    from rmqctl.rocketmq.recovery.queue_ends import has_dledger_log
     from rmqctl.rocketmq.recovery.replay import recover as replay
+    from rmqctl.rocketmq.recovery.rules import has_dledger_log
     from rmqctl.rocketmq.store.geometry import geometry_of
 
     if has_dledger_log(store):
