@@ -113,6 +113,21 @@ def test_frames_and_crc(segment: tuple[Path, int, str]) -> None:
     judge(result)
 
 
+def test_recover(segment: tuple[Path, int, str]) -> None:
+    """A start after a crash that finds no index, so that the log is read twice, against reading and CRC-32C once."""
+    path, count, name = segment
+    places = batch_places(path)
+
+    def started() -> None:
+        with opening.open_store(str(path.parent)).recover() as answer:
+            answer.prepare()
+            assert [row["log_end_offset"] for row in answer] == [count]
+
+    result = compare(f"Kafka: recover without an index, {name}", started, lambda: read_and_crc(path, places), 0.3)
+    RESULTS.append(result)
+    judge(result)
+
+
 def test_records_to_arrow(segment: tuple[Path, int, str]) -> None:
     path, count, name = segment
     assert tables(path) == count
