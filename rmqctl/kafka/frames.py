@@ -307,7 +307,7 @@ def candidates(data: Bytes8, limit: int, base: int | None) -> Ints:
         base: base offset of the segment, None where it is unknown.
     """
     count = len(data) - message_set.OVERHEAD[0] + 1
-    if count <= 0:
+    if count <= 0 or not data.any():
         return np.zeros(0, np.int64)
     hits = np.flatnonzero(data[PEEK - 1 : PEEK - 1 + count] <= 2)
     if not len(hits):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl import opening
-from rmqctl.filters import Rendering
+from rmqctl.filters import Filters, Rendering
+from rmqctl.kafka.dump.lines import SharedLines
+from rmqctl.kafka.dump.segments import SegmentDump
+from rmqctl.kafka.filters import Wanted
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record, segment
 from tests.kafka.test_golden_records import truth_by_file
@@ -351,9 +355,9 @@ def test_lines_are_those_of_rows_to_the_byte(tmp_path: Path, batches: list[tuple
 @pytest.mark.parametrize("slot", [32 << 20, 3000])
 def test_lines_of_several_processes_are_the_same(slot: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damage and all, also where the lines of a range are too many to be sent."""
-    root = golden.unpack("4.3.1-crash", tmp_path)
-    log = root / "plain-none-0" / "00000000000000000050.log"
-    data = bytearray(log.read_bytes())
+    log = tmp_path / "t-0" / "00000000000000000050.log"
+    log.parent.mkdir()
+    data = bytearray((golden.pristine("4.3.1-crash") / "plain-none-0" / log.name).read_bytes())
     data[1600] ^= 1
     data[3000:3050] = bytes(50)
     log.write_bytes(data)
@@ -362,3 +366,28 @@ def test_lines_of_several_processes_are_the_same(slot: int, tmp_path: Path, monk
     made, wanted, is_no = dumped(log.parent, processes=2)
     assert is_no
     assert made == b"".join(wanted)
+
+
+def test_names_that_are_no_text(tmp_path: Path, rmqctl: Rmqctl) -> None:
+    """A directory whose name is not UTF-8 is dumped like any other."""
+    directory = tmp_path / os.fsdecode(b"t\xff-0")
+    directory.mkdir()
+    (directory / f"{0:020d}.log").write_bytes(b"".join(segment(2)) + b"rest")
+    found = rows(rmqctl, tmp_path, "--records", code=1)
+    assert [row["kind"] for row in found] == ["batch", *["record"] * 3] * 2 + ["finding"]
+    assert {row["topic"]["base64"] for row in found if row["kind"] != "finding"} == {"dP8="}
+
+
+def test_room_never_written_is_one_range(tmp_path: Path) -> None:
+    """Several processes do not search the hole at the end of a file bit by bit."""
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    log.parent.mkdir()
+    log.write_bytes(b"".join(segment(300)))
+    os.truncate(log, 1 << 30)
+    (store,) = [opening.open_store(str(log.parent))]
+    files = list(store.logs.selected_logs())  # type: ignore[attr-defined]
+    shared = SharedLines(SegmentDump(Wanted(Filters()), with_records=True), files, 2, lambda file, error: b"")
+    assert len(list(shared._ranges(deque()))) == 1
+    made, wanted, is_no = dumped(log.parent, processes=2)
+    assert made == b"".join(wanted)
+    assert not is_no

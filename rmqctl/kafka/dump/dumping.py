@@ -68,7 +68,9 @@ def dump(
     answer.sections = lambda: [Section(rows=answer.rows, layout=RECORD_LAYOUT if with_records else LAYOUT)]
     if follow:
         return answer
-    answer.lines, answer.work, answer.total = run.lines, "dump", run.total
+    answer.work, answer.total = "dump", run.total
+    if run.is_named_in_utf8:
+        answer.lines = run.lines
     return answer
 
 
@@ -173,6 +175,15 @@ class _Run:
     def total(self) -> int:
         """Bytes of segments that are looked at."""
         return sum(max(f.size, 0) for _, f in wanted_files(self.logs, self.segments.wanted) if f.kind in SEGMENTS)
+
+    @property
+    def is_named_in_utf8(self) -> bool:
+        """Whether all file names are text; the lines of others are left to who writes the rows."""
+        try:
+            "".join(name for p in self.logs.partitions for name in (p.directory, *(f.name for f in p.files))).encode()
+        except UnicodeEncodeError:
+            return False
+        return True
 
     def rows(self) -> Iterator[Row]:
         self.segments.advance = self.answer.advance

@@ -156,12 +156,26 @@ class SharedLines:
 
     def _ranges(self, given: deque[_Range]) -> Iterator[_Range]:
         for number, (_, file) in enumerate(self.files):
-            size, start = max(file.size, 1), 0
+            size, start, end = max(file.size, 1), 0, _data_end(file)
             while start < size:
-                stop = min(start + self._split_size, size)
+                stop = start + self._split_size
+                stop = size if stop >= end else stop
                 given.append((number, start, stop))
                 yield given[-1]
                 start = stop
+
+
+def _data_end(file: LogFile) -> int:
+    """Where the hole at the end of a file begins, which nobody need search."""
+    if file.size <= SPLIT_SIZE:
+        return file.size
+    source = file.open()
+    try:
+        return max((end for _, end in source.data_ranges(0, file.size)), default=0)
+    except OSError:  # said by whoever reads it
+        return file.size
+    finally:
+        source.close()
 
 
 @dataclass(frozen=True, slots=True)
