@@ -79,14 +79,14 @@ def command(
     if here:
         from rmqctl.pipeline.stats import collect_here
 
-        with progress(f"stats of {store.path}", size if no_keys else 2 * size) as advance:
+        with progress(f"stats of {store.path}", size) as advance:
             stats = collect_here(tables, keys=not no_keys, advance=advance)
         _show(stats, out, by)
     else:
         with started(cluster, size) as spark:
             from rmqctl.pipeline.stats import collect
 
-            with working(spark, f"stats of {store.path}", size if no_keys else 3 * size):
+            with working(spark, f"stats of {store.path}", size):
                 stats = collect(spark, tables, keys=not no_keys)
             _show(stats, out, by)  # before Spark is stopped, which takes a second
     if html is not None:
