@@ -154,7 +154,13 @@ _KAFKA = (
         help="Kafka: by the key as the Java client, record by record, or batch by batch.  [default: murmur2]",
     ),
     click.option("--level", type=int, help="Kafka: level of the codec.  [default: that of the Java client]"),
-    click.option("--batch-size", type=Size(), help="Kafka: bytes of a batch (batch.size).  [default: 16K]"),
+    click.option(
+        "--batch-size",
+        "--acks-like-batch-size",
+        "batch_size",
+        type=Size(),
+        help="Kafka: bytes of a batch (batch.size).  [default: 16K]",
+    ),
     click.option("--idempotent", is_flag=True, help="Kafka: with a producer id and sequences."),
     click.option(
         "--transactional-id",

@@ -217,7 +217,7 @@ def test_compacted_topics_keep_the_last_record_of_each_key(rmqctl: Rmqctl, tmp_p
     "options",
     [
         ("--size", "100"),
-        ("--size", "100", "--partitions", "3", "--batch-size", "1000"),
+        ("--size", "100", "--partitions", "3", "--acks-like-batch-size", "1000"),
         ("--body", "order {n} of {n}", "--key", "k{n}", "--header", "h{n}=v{n}", "--small"),
         ("--key", "ключ", "--tombstone", "--batch", "7", "--partitions", "2", "--partitioner", "sticky"),
         ("--partition", "1", "--batch", "1"),
