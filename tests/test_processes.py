@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import active_children, get_all_start_methods, get_context
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ import numpy.typing as npt
 import pytest
 
 from rmqctl.errors import IOFailure, TooDamaged
+from rmqctl.files.remote import open_tree
+from rmqctl.files.tree import LocalTree
+from rmqctl.rocketmq.store.files import StoreFile, bytes_held
 from rmqctl.scan import parallel
 from rmqctl.scan.parallel import Ordered
 
@@ -233,3 +237,16 @@ def test_memory_of_windows_is_kept_for_the_next() -> None:
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, check=True)
     assert int(done.stdout) < 5000, "each of 50 times 5 MiB was taken from the system"
+
+
+def test_what_was_never_written_is_no_work_to_share(tmp_path: Path) -> None:
+    for base, written in ((0, 5000), (1 << 30, 0)):
+        with (tmp_path / f"{base:020d}").open("wb") as out:
+            out.write(b"\x01" * written)
+            out.truncate(1 << 30)
+    tree = LocalTree(str(tmp_path))
+    files = [StoreFile(e.name, int(e.name), e.size, tree, e.name) for e in tree.entries("")]
+    gone = StoreFile("gone", 2 << 30, 1 << 30, tree, "gone")
+    assert 5000 <= bytes_held([*files, gone]) < 1 << 20
+    away = StoreFile("away", 0, 1 << 30, open_tree("memory://store"), "away")
+    assert bytes_held([away]) == 1 << 30, "nothing is asked of another machine"

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
-from rmqctl.files.tree import Entry, Listing, LocalTree, Tree, join
+from rmqctl.files.tree import Entry, Listing, LocalTree, Tree, join, local_path
 
 
 class FileKind(StrEnum):
@@ -89,10 +89,13 @@ class StoreFile:
 def bytes_held(files: Iterable[StoreFile]) -> int:
     """Bytes of files that take room, as far as their file system tells: a log is made at full length and filled later.
 
-    Files that cannot be read count none.
+    Files that cannot be read count none; one on another machine counts in full, as nothing there tells.
     """
     held = 0
     for file in files:
+        if local_path(file.tree, file.path) is None:
+            held += max(file.size, 0)
+            continue
         with suppress(OSError), closing(file.open()) as source:
             held += sum(end - start for start, end in source.data_ranges(0, file.size))
     return held
