@@ -19,6 +19,7 @@ from rmqctl.kafka.engine.engine import KafkaEngine, Key
 from rmqctl.kafka.query.partitioner import partition_of_name
 from rmqctl.kafka.reference import Record
 from rmqctl.kafka.state.internal_topics import transactions
+from rmqctl.kafka.state.replicas import Replicas
 
 PARTITIONS = 50
 """``transaction.state.log.num.partitions``."""
@@ -68,11 +69,12 @@ class Coordinator:
 
     def __init__(self, engine: KafkaEngine, partitions: int = PARTITIONS) -> None:
         self.engine = engine
-        self._partitions = engine.topics.get(TRANSACTION_STATE, partitions)
-        self._known = dict(self._read())
+        replicas = engine.replicas()
+        self._partitions = replicas.partition_count(TRANSACTION_STATE) or partitions
+        self._known = dict(self._read(replicas))
 
-    def _read(self) -> Iterable[tuple[str, Transactional]]:
-        for name, found in transactions(self.engine.replicas().of(TRANSACTION_STATE)).items():
+    def _read(self, replicas: Replicas) -> Iterable[tuple[str, Transactional]]:
+        for name, found in transactions(replicas.of(TRANSACTION_STATE)).items():
             if found.state in TransactionStatus.__members__:
                 yield name, Transactional(
                     name, found.producer_id, found.producer_epoch, found.timeout_ms, TransactionStatus[found.state],
@@ -90,8 +92,14 @@ class Coordinator:
             map(_SURROGATE, transactional_id)
         ):
             raise Refused(f"a transactional id is a text of 1 to {_LONGEST:,} bytes in UTF-8; give another name")
+        number = partition_of_name(transactional_id, self._partitions)
         if TRANSACTION_STATE not in self.engine.topics:
             self.engine.make_topic(TRANSACTION_STATE, self._partitions, _SETTINGS)
+        elif (TRANSACTION_STATE, number) not in self.engine.logs:
+            raise Refused(
+                f"transactional id {transactional_id} belongs to {TRANSACTION_STATE}-{number}, "
+                "which is not here but with another broker; give another id"
+            )
         found = self._known.get(transactional_id)
         if found is None:
             found = self._known[transactional_id] = Transactional(transactional_id, self.engine.new_producer_id())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from rmqctl.errors import Refused
 from rmqctl.filters import Filters, Rendering
 from rmqctl.kafka.engine.batch import BatchHead
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
@@ -124,6 +126,20 @@ def test_a_producer_out_of_epochs_gets_another_id(tmp_path: Path) -> None:
         known, transaction.producer_epoch = transaction.producer_id, (1 << 15) - 2
         assert coordinator.begin("pay").producer_id == known + 1
         assert transaction.producer_epoch == 0
+
+
+def test_an_id_whose_coordinator_is_elsewhere_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, "4.3.1") as engine:
+        Coordinator(engine).begin("pay")
+    for number in range(40, 50):
+        shutil.rmtree(tmp_path / f"__transaction_state-{number}")
+    names = {partition_of_name(f"id-{n}", 50): f"id-{n}" for n in range(400)}
+    with KafkaEngine.open(tmp_path) as engine:
+        coordinator = Coordinator(engine)
+        with pytest.raises(Refused, match="__transaction_state-45, which is not here"):
+            coordinator.begin(names[45])
+        assert coordinator.begin(names[7]).producer_epoch == 0
+    assert {value["partition"] for value in noted(tmp_path, names[7])} == {7}
 
 
 def test_produce_goes_on_with_a_transactional_id(rmqctl: Rmqctl, tmp_path: Path) -> None:
