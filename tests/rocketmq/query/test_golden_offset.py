@@ -91,6 +91,21 @@ def test_brokers_of_5_have_a_second_limit(release: str, less: int, count: int, m
         assert len(get_message(view, 0).units) == count
 
 
+@pytest.mark.parametrize(("most", "found"), [(2, 0), (1000, 1)])
+def test_browsing_ends_after_many_units_in_vain(
+    most: int, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the log is gone; a count that is reached by readable units in between begins again."""
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    sorted((root / "commitlog").iterdir())[2].unlink()
+    monkeypatch.setattr(offset, "_IN_VAIN", most)
+    store = open_store_at(str(root))
+    with StartedStore(store, Release(5, 5, 0)) as asked, open_queue(asked, "LabOrders", 0) as view:
+        gone = next(u.queue_offset for _, u in offset.units_from(view, view.min_offset) if not view.is_readable(u))
+        answer = offset.browse(view, gone)
+        assert (len(answer.units), answer.next_offset == gone + most) == (found, not found)
+
+
 def test_the_last_unit_is_looked_for_in_the_last_two_files(tmp_path: Path) -> None:
     """A file may have been made for units to come."""
     for number, content in enumerate([bytes(7) + b"\1" + bytes(3) + b"\5" + bytes(8), bytes(20), b""]):

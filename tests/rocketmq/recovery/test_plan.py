@@ -116,3 +116,19 @@ def test_a_file_of_the_log_that_may_not_be_read_is_named(
     result = rmqctl("recover", root)
     assert result.exit_code == 10
     assert hidden in result.stderr
+
+
+@pytest.mark.parametrize("length", [0, 10, 4096])
+def test_a_checkpoint_that_is_too_short_becomes_whole(length: int, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-crash", tmp_path)
+    sound = (root / "checkpoint").read_bytes()
+    (root / "checkpoint").write_bytes(sound[:length])
+    before = _state(root)
+    found = recover(_store(root, "5.5.0-crash"), Release(5, 5, 0), index=True)
+    done = apply(recovery_plan(_store(root, "5.5.0-crash"), found, NOW))
+    after = (root / "checkpoint").read_bytes()
+    assert len(after) == 4096
+    assert any(after[:8])
+    assert done.journal is not None
+    undo(done.journal)
+    assert _state(root) == before

@@ -130,3 +130,19 @@ def test_a_unit_of_no_batch(physical: int, kind: str, root: Path) -> None:
     data[count * SIZE : (count + 1) * SIZE] = struct.pack(">qiqqqhii", physical, 99, 0, 5, 1 << 30, 1, -1, 0)
     (root / FIRST).write_bytes(data)
     assert [(f.kind.id, f.offset) for f in loud(root)] == [(kind, count * SIZE)]
+
+
+def test_a_unit_of_a_damaged_batch_is_its_own_finding_no_more(root: Path) -> None:
+    """The record's place in the log is reported once."""
+    data = bytearray((root / FIRST).read_bytes())
+    physical = struct.unpack_from(">q", data, SIZE)[0]
+    data[SIZE : 2 * SIZE] = bytes(SIZE)
+    size = max(file.stat().st_size for file in (root / "commitlog").iterdir())
+    log = root / "commitlog" / f"{physical // size * size:020d}"
+    raw = bytearray(log.read_bytes())
+    raw[physical % size + 95] ^= 1
+    log.write_bytes(raw)
+    assert {(f.kind.id, f.physical_offset) for f in loud(root)} == {("log.body-crc", physical)}
+    (root / FIRST).write_bytes(data)
+    found = {f.kind.id for f in loud(root)}
+    assert found == {"log.body-crc"}, found

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fixtures import golden
 from formats.rocketmq.index import INT_MIN, key_hash
@@ -24,6 +27,7 @@ from rmqctl.rocketmq.queues.files import queues_of
 from rmqctl.rocketmq.queues.ranges import last_record, last_unit, log_end
 from rmqctl.rocketmq.store.files import QUEUES
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import LogChecker
 from tests.rocketmq.verify.test_compression import record
 
@@ -149,3 +153,14 @@ def test_ports(at: int, host: str, port: int, is_wrong: bool) -> None:
     data[at : at + 4] = port.to_bytes(4, "big", signed=True)
     found = [(f.kind.id, f.offset, f.size, f.level, f.message) for f in check(bytes(data))]
     assert found == ([("log.port", at, 4, "error", f"the {host} host has port {port}")] if is_wrong else [])
+
+
+@given(st.lists(st.integers(1, 6), max_size=6), st.integers(0, 30), st.integers(1, 9))
+def test_damaged_stretches_one_by_one_and_together(steps: list[int], begin: int, size: int) -> None:
+    """Ranges with gaps between them, and a stretch that may touch, overlap or miss them."""
+    edges = np.cumsum(steps).tolist()
+    ranges = tuple(zip(edges[0::2], edges[1::2], strict=False))
+    context = replace(LogContext.of(open_store_at(str(golden.pristine("5.5.0-clean")))), damaged=ranges)
+    expected = any(low < begin + size and begin < high for low, high in ranges)
+    assert context.is_damaged(begin, begin + size) is expected
+    assert context.are_damaged(np.array([begin]), np.array([begin + size])).tolist() == [expected]

@@ -115,3 +115,29 @@ def test_what_points_into_a_log_that_is_gone_is_not_accused(tmp_path: Path, rmqc
     data[24:32] = (-1).to_bytes(8, "big", signed=True)
     (root / "checkpoint").write_bytes(data)
     assert "checkpoint.offset" in severities(rmqctl, root)
+
+
+@pytest.mark.parametrize(
+    ("release", "physic", "logics", "words", "severity"),
+    [
+        ("4.9.8", 0, 600_000, (), "warning"), ("4.9.8", 0, 3, (), "note"), ("4.9.8", 0, 600_000, ("--crash",), "note"),
+        ("4.9.8", 1, 0, (), "note"), ("5.5.0", 1, 600_000, (), "note"), ("5.5.0", 0, 600_000, (), None),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_behind(
+    release: str,
+    physic: int,
+    logics: int,
+    words: tuple[str, ...],
+    severity: str | None,
+    made: Callable[..., Path],
+    rmqctl: Callable[..., Any],
+) -> None:
+    """Up to 4.9 a clean stop writes the time of the last dispatched record; 5.x writes it with a flush each minute only."""
+    root = made(release, *words)
+    rows = [json.loads(line) for line in rmqctl("dump", root, "-o", "jsonl").stdout.splitlines()]
+    last = max(row["store_timestamp"] for row in rows if row["kind"] == "message")
+    data = bytearray((root / "checkpoint").read_bytes())
+    data[PHYSIC], data[LOGICS] = (last - physic).to_bytes(8, "big"), (last - logics).to_bytes(8, "big")
+    (root / "checkpoint").write_bytes(data)
+    assert severities(rmqctl, root).get("checkpoint.behind") == severity
