@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
-from formats.kafka.directory_files import format_partition_metadata
+from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
@@ -246,10 +246,15 @@ class _Rebuild:
     def _topic_id(self, log: PartitionLog) -> None:
         """Make the partition.metadata as the metadata log has it, else as other partitions of the topic do."""
         partition = log.partition
-        if partition.is_metadata_log or partition.state is not DirectoryState.PLAIN:
+        if partition.state is not DirectoryState.PLAIN:
             return
         name = f"{partition.directory}/{FileKind.PARTITION_METADATA}".lstrip("/")
         finding = next(iter(self.wrong.get(name, ())), None)
+        if partition.is_metadata_log:
+            if finding is not None:
+                content = format_partition_metadata(METADATA_TOPIC_ID)
+                self._judge(name, content, partition.one(FileKind.PARTITION_METADATA))
+            return
         image = self.replicas.image
         topic_id = None if image is None else image.topics.get(partition.topic)
         if topic_id is None and finding is not None:

@@ -11,6 +11,7 @@ from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.dump.segments import gap_finding
+from rmqctl.kafka.file_names import DirectoryState
 from rmqctl.kafka.indexes import read_txn_index
 from rmqctl.kafka.recovery.epochs import LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
@@ -99,6 +100,8 @@ class _Loader:
         except _Emptied as error:
             name = error.recovery.segment.log
             raise StartFails(f"offsets of {name} do not increase, so that its index cannot be made") from error
+        if self.files.partition.state is DirectoryState.DELETE:
+            return found  # nothing more is done with a log that waits to be deleted
         end = self._retried(self._recover_log)
         last = self.segments[max(self.segments)]
         last.extend_indexes()

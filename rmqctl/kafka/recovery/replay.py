@@ -172,16 +172,21 @@ class _Directory:
             found.append(self._load(metadata, LoadSettings(self.release, is_clean=False, alive_since=self.alive_since)))
         self.points, self.log_starts = (self._checkpoint(kind) for kind in _READ_FIRST)
         served = list(self._served())
-        for partition in served:
-            found.append(self._load(partition, self._settings(partition)))
+        for partition in self._loaded():
+            loaded = self._load(partition, self._settings(partition))
+            if partition.state is not DirectoryState.DELETE:
+                found.append(loaded)
         if served:
             self._checkpoint(FileKind.HIGH_WATERMARKS)
         return found
 
     def _served(self) -> Iterator[Partition]:
+        return (partition for partition in self._loaded() if partition.state is not DirectoryState.DELETE)
+
+    def _loaded(self) -> Iterator[Partition]:
+        """Those that it serves, and those that wait to be deleted, in which a file may keep it from starting."""
         for partition in self.directory.partitions:
-            is_served = partition.partition is not None and not partition.is_metadata_log
-            if is_served and partition.state is not DirectoryState.DELETE:
+            if partition.partition is not None and not partition.is_metadata_log:
                 yield partition
 
     def _load(self, partition: Partition, settings: LoadSettings) -> RecoveredPartition:
@@ -189,8 +194,9 @@ class _Directory:
             loaded = load(partition, settings)
         except StartFails as failure:
             raise StartFails(f"{partition.directory}: {failure.message}", offline=failure.offline) from failure
-        is_stray = self._is_stray(partition)
-        return RecoveredPartition(loaded, settings.is_clean, is_stray, lost_of(loaded, is_clean=settings.is_clean))
+        is_stray, waits = self._is_stray(partition), partition.state is DirectoryState.DELETE
+        lost = Lost() if waits else lost_of(loaded, is_clean=settings.is_clean)
+        return RecoveredPartition(loaded, settings.is_clean, is_stray, lost)
 
     def _checkpoint(self, kind: FileKind) -> OffsetCheckpoint:
         file = self.directory.one(kind)

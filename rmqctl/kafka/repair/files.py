@@ -12,12 +12,13 @@ from formats.kafka.directory_files import (
     ZERO_ID,
     MetaProperties,
     format_meta_properties,
+    is_id,
     parse_meta_properties,
 )
-from rmqctl.findings import Finding
+from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.repair.log import Source, leftover_sources
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.metadata import MetadataImage
@@ -53,6 +54,19 @@ def name_steps(findings: Iterable[Finding], image: MetadataImage | None) -> Iter
             else:
                 why = "the metadata log, which is sound, knows no such topic; a broker would set it aside, too"
                 yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
+
+
+def waiting_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Move damaged files but logs out of directories that wait to be deleted: brokers load them, too, until then."""
+    waiting = {p.directory for p in directory.partitions if p.state is DirectoryState.DELETE}
+    seen = set[str]()
+    for finding in findings:
+        place, slash, name = finding.file.rpartition("/")
+        is_wrong = finding.level is Severity.ERROR and place in waiting and not name.endswith(".log")
+        if slash and is_wrong and finding.file not in seen:
+            seen.add(finding.file)
+            why = f"{finding.message}; its partition waits to be deleted, and a broker does without the file"
+            yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(finding.file),))
 
 
 # --- swaps --------------------------------------------------------------------------------------------
@@ -137,7 +151,8 @@ def identity_steps(
         missing = "which node it is" if node is None else "the id of its cluster"
         yield left(finding, f"nothing here says {missing}; give a log directory of another node with --from")
         return
-    made = format_meta_properties(1, node, cluster, stored.directory_id or _directory_id(directory, image, node))
+    own = stored.directory_id if stored.directory_id is not None and is_id(stored.directory_id) else None
+    made = format_meta_properties(1, node, cluster, own or _directory_id(directory, image, node))
     yield Step(finding.kind.id, finding.file, f"write node {node}, cluster {cluster}", why, written(file, made, data))
 
 

@@ -25,7 +25,7 @@ from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.bridge import empty_batch
-from rmqctl.kafka.repair.files import appended, identity_steps, name_steps, swap_steps, vote_steps
+from rmqctl.kafka.repair.files import appended, identity_steps, name_steps, swap_steps, vote_steps, waiting_steps
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
@@ -37,7 +37,7 @@ from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.edited_file import Overlay
-from rmqctl.repair.edits import Cut, Edit, Plan, Step
+from rmqctl.repair.edits import Cut, Edit, Plan, Quarantine, Step
 from rmqctl.text import number_of
 
 _ROUNDS = 3
@@ -176,11 +176,31 @@ class _Planner:
 
     def _names(self, findings: Sequence[Finding]) -> None:
         self.advance("files")
+        for _ in range(_ROUNDS):
+            if not self._take(self._without_snapshot()):
+                break
         self._take(name_steps(findings, self.replicas.image))
         for partition in self.directory.partitions:
             lost = [file for file in partition.leftovers if file.meaning.leftover == ".swap"]
             if lost and partition.is_plain:
                 self._take(swap_steps(partition, self._room))
+
+    def _without_snapshot(self) -> Iterator[Step]:
+        """Move out a damaged snapshot of the metadata where the log and earlier snapshots say all that it said."""
+        image = self.replicas.image
+        name = None if image is None else image.snapshot
+        found = next((p for p in image.problems if p.file == name), None) if image is not None else None
+        if name is None or found is None:
+            return
+        step = Step(
+            kinds.METADATA_REPLAY.id, name, "move out",
+            f"{found.message}; the metadata log has all that it says", (Quarantine(name),),
+        )  # fmt: skip
+        after = self._after([step]).image
+        is_whole = after is not None and (not after.problems or after.problems[0].file == after.snapshot)
+        what = f"left as it is: {found.message}"
+        why = "the metadata log does not reach back far enough to do without it; take it from another controller"
+        yield step if is_whole else Step(step.id, name, what, why)
 
     def _logs(self, findings: Sequence[Finding]) -> None:
         """Mend the logs that something is wrong with: heal first, then fill what is left."""
@@ -323,6 +343,7 @@ class _Planner:
             findings = self._findings("derived")
         replicas = self.replicas
         directory, log = self.directory, replicas.metadata_log
+        self._take(waiting_steps(directory, findings))
         self._take(identity_steps(directory, replicas, self.options.replicas, findings))
         self._take(vote_steps(None if log is None else log.partition, replicas.image, findings))
 

@@ -208,6 +208,8 @@ class _Replay:
         try:
             for block in scan(source, Extent(file.name, None, size=file.size)):
                 self._gaps(block)
+                for position in block.position[~block.crc_ok].tolist():
+                    self._problem(file.name, file.base - 1, f"the CRC of the batch at byte {position} does not match")
                 for record in _records(block):
                     self._apply(file.name, record)
         finally:

@@ -154,7 +154,7 @@ class Verification:
             yield from held
             if partition.state is not DirectoryState.DELETE:
                 yield from producers.finish(check)
-                yield from state.check_epochs(log, check)
+            yield from state.check_epochs(log, check)
 
     def _segment(
         self,

@@ -34,7 +34,7 @@ def check_epochs(log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
     found = log.leader_epochs
     for problem in found.problems:
         yield Finding(kinds.EPOCH_UNREADABLE, file.name, problem.offset, problem.size, problem.message)
-    if found.problems:
+    if found.problems or log.partition.state is DirectoryState.DELETE:
         return
     if not found.entries:
         if check.epochs:

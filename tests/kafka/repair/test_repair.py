@@ -264,3 +264,44 @@ def test_metadata_that_other_controllers_have_is_not_bridged(rmqctl: Rmqctl, tmp
     assert "with records that change nothing" not in left
     assert rmqctl("repair", root, "--apply", "--from", sound).exit_code in {0, 1}
     assert log.read_bytes()[: last.end] == (sound / log.relative_to(root)).read_bytes()[: last.end]
+
+
+def test_a_damaged_snapshot_goes_where_the_metadata_log_has_all_of_it(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    before = replicas(root).image
+    assert before is not None
+    assert before.snapshot is not None
+    _overwrite(root / before.snapshot, 300, b"\xa5")
+    assert "metadata.replay" in rmqctl("verify", root, "-o", "jsonl").stdout
+    assert rmqctl("repair", root, "--apply").exit_code == 0
+    after = replicas(root).image
+    assert after is not None
+    assert (after.problems, after.topics, after.offset) == ([], before.topics, before.offset)
+    assert after.snapshot != before.snapshot
+
+
+def test_what_a_broker_reads_beside_logs_is_made_again(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """The id of the metadata log, that of a directory, and files of a partition that waits to be deleted."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    (root / "__cluster_metadata-0/partition.metadata").write_text("garbage")
+    identity = root / "meta.properties"
+    identity.write_text(identity.read_text().replace("directory.id=", "directory.id=&"))
+    waiting = min(root.glob("goner-0.*-delete"))
+    (waiting / "partition.metadata").write_text("garbage")
+    (waiting / "leader-epoch-checkpoint").write_text("garbage")
+    (waiting / "abc.log").touch()
+    assert not recover(replicas(root), Release(4, 3, 1)).starts
+    sound = {path: path.read_bytes() for path in root.rglob("*.log")}
+    assert rmqctl("repair", root, "--apply").exit_code == 0
+    assert recover(replicas(root), Release(4, 3, 1)).is_harmless
+    assert (root / "__cluster_metadata-0/partition.metadata").read_text().endswith("topic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    assert all(path.read_bytes() == data for path, data in sound.items() if path.exists())
+    assert {path.name for path in sound if not path.exists()} == {"abc.log"}
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint", "abc.log"])
+def test_a_directory_that_waits_to_be_deleted_can_keep_a_broker_from_starting(name: str, tmp_path: Path) -> None:
+    """Released brokers do not start on any of these."""
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    (min(root.glob("goner-0.*-delete")) / name).write_text("garbage")
+    assert not recover(replicas(root), Release(4, 3, 1)).starts
