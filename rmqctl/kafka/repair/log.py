@@ -114,10 +114,13 @@ class LogMender:
         Raises:
             OSError: a file cannot be read or built.
         """
-        by_segment = dict[int, list[Filling]]()
+        by_segment, whole = dict[int, list[Filling]](), list[Step]()
         last = len(self.survey.files) - 1
         cut_from: int | None = None
-        for lost in self.survey.ranges():
+        for lost in self._in_order(findings):
+            if isinstance(lost, Finding):
+                whole += self._segment(lost)
+                continue
             is_room = all(part.is_room for part in lost.parts)
             if is_room and lost.segment == last and keeps_room:
                 continue
@@ -133,9 +136,14 @@ class LogMender:
             yield from self._placed(segment, fillings)
         if cut_from is not None:
             yield from self._dropped(cut_from)
-        for finding in findings:
-            if finding.kind in {kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED}:
-                yield from self._segment(finding)
+        yield from whole
+
+    def _in_order(self, findings: Iterable[Finding]) -> Iterator[Range | Finding]:
+        """Destroyed ranges, and findings on segments that are gone or empty, as they follow in the log."""
+        gone = [f for f in findings if f.kind in {kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED}]
+        every: list[tuple[int, int, Range | Finding]] = [(_base_of(finding), -1, finding) for finding in gone]
+        every += [(self.survey.files[lost.segment].base, lost.begin, lost) for lost in self.survey.ranges()]
+        yield from (found for *_, found in sorted(every, key=lambda item: item[:2]))
 
     # --- one range ------------------------------------------------------------------------------------
 
@@ -190,6 +198,13 @@ class LogMender:
         what = f"bridge offsets {lost.first} to {lost.beyond - 1} with records that change nothing at {lost.begin}"
         what += f", {len(values)} of them made again" if values else ""
         return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", lost.count - len(values))
+
+    def _as_few(self, lost: Range) -> bytes:
+        """Batches for the offsets of a range in as few bytes as it takes, with the markers that are known."""
+        epoch, timestamp = self._epoch(lost), self._timestamp(lost)
+        markers = {} if self.endings is None else self.endings.of(lost)
+        made = with_markers(lost, markers, epoch, timestamp, fills=False) if markers else None
+        return made or empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)
 
     def _epoch(self, lost: Range) -> int:
         low = lost.before.epoch if lost.before is not None else -1
@@ -321,7 +336,7 @@ class LogMender:
 
     def _segment(self, finding: Finding) -> Iterator[Step]:
         """Make a segment again that is gone, or empty: from a replica, else an empty batch of its offsets."""
-        base = int(finding.file.rpartition("/")[2].partition(".")[0])
+        base = _base_of(finding)
         number = next((n for n, file in enumerate(self.survey.files) if file.base >= base), len(self.survey.files))
         before, after = self.survey.around(number, 0)
         if after is None:
@@ -341,8 +356,10 @@ class LogMender:
             if self.survey.partition.is_metadata_log:
                 data = self._without_changes(lost, self._epoch(lost), self._timestamp(lost)).data
             else:
-                data = empty_batch(lost.first, lost.beyond - 1, self._epoch(lost), self._timestamp(lost))
+                data = self._as_few(lost)
             what, loses = f"bridge offsets {lost.first} to {lost.beyond - 1} with an empty batch", lost.count
+        if self.endings is not None:
+            self.endings.pass_over(lost, data)
         why = f"{finding.message}; the log goes on at {after.base_offset}"
         if finding.kind is kinds.SEGMENT_EMPTIED:
             edits: tuple[Edit, ...] = (
@@ -356,6 +373,10 @@ class LogMender:
         else:
             edits = (Create(name, data),)
         yield Step(finding.kind.id, name, what, why, edits, loses)
+
+
+def _base_of(finding: Finding) -> int:
+    return int(finding.file.rpartition("/")[2].partition(".")[0])
 
 
 def _copy(read: Callable[[int, int], bytes], write: Callable[[bytes], object], begin: int, end: int) -> None:

@@ -49,7 +49,7 @@ class Endings:
         """Return the markers that a range held, by their offsets, as far as that is known."""
         self._advance(lost)
         found, unplaced = dict[int, Ending](), list[Ending]()
-        is_complete = not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
+        is_complete = self._lists_all(lost)
         for producer, first in sorted(self.replay.open.items()):
             aborted = [at for at, who in self._aborted.items() if who == (producer, first) and _inside(at, lost)]
             if aborted:
@@ -58,6 +58,14 @@ class Endings:
                 unplaced.append(self._ending(producer, lost, commit=True))
         free = [offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found][: len(unplaced)]
         return found | dict(zip(free, unplaced, strict=False))
+
+    def _lists_all(self, lost: Range) -> bool:
+        """Whether no abort in a range can be missing: its segment has a sound transaction index, or all are sound."""
+        of_range = [s for s in self.survey.partition.segments if s.base <= lost.first]
+        own = of_range[-1].txn_index if of_range else None
+        if own is not None and own.name not in self.doubtful:
+            return True
+        return not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
 
     def _is_over(self, producer: int, first: int, lost: Range) -> bool:
         """Whether a transaction that is open before a range is not after it: something later says so.
@@ -69,7 +77,7 @@ class Endings:
         if following is not None:
             mine = [(at, begin) for at, (who, begin) in self._aborted.items() if who == producer and at >= lost.beyond]
             if following.is_marker:
-                return any(at == following.base_offset and begin >= lost.beyond for at, begin in mine)
+                return any(at == following.base_offset and begin > first for at, begin in mine)
             is_another = any(begin == following.base_offset for _, begin in mine)
             return is_another or following.producer_epoch > self.replay.producers[producer].producer_epoch
         known = self._next_snapshot(producer, lost)
@@ -118,8 +126,14 @@ class Endings:
         self._at = lost.segment, lost.end
 
 
-def with_markers(lost: Range, markers: Mapping[int, Ending], epoch: int, timestamp: int) -> bytes | None:
-    """Markers at their offsets, with empty batches between them, that fill a range; None where they cannot."""
+def with_markers(
+    lost: Range, markers: Mapping[int, Ending], epoch: int, timestamp: int, *, fills: bool = True
+) -> bytes | None:
+    """Markers at their offsets, with empty batches between them, that fill a range; None where they cannot.
+
+    Args:
+        fills: the bytes of the range; else as few as it takes.
+    """
     pieces: list[tuple[int, int, bytes]] = [
         (offset, offset + 1, end_marker(ending, offset, epoch)) for offset, ending in sorted(markers.items())
     ]
@@ -127,12 +141,12 @@ def with_markers(lost: Range, markers: Mapping[int, Ending], epoch: int, timesta
     runs = [(low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high]
     room = lost.size - sum(len(piece) for *_, piece in pieces)
     if not runs:
-        return b"".join(piece for *_, piece in pieces) if room == 0 else None
+        return b"".join(piece for *_, piece in pieces) if room == 0 or not fills else None
     for low, high in runs[:-1]:
         pieces.append((low, high, empty_batch(low, high - 1, epoch, timestamp)))
         room -= HEADER_SIZE
     low, high = runs[-1]
-    rest = filler(low, high - 1, epoch, timestamp, room)
+    rest = filler(low, high - 1, epoch, timestamp, room if fills else HEADER_SIZE)
     if rest is None:
         return None
     return b"".join(piece for *_, piece in sorted([*pieces, (low, high, rest)]))

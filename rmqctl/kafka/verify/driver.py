@@ -187,7 +187,8 @@ class Verification:
             facts = check.segments[-1] if check.segments else SegmentFacts(segment)
             facts = facts if facts.segment is segment else SegmentFacts(segment)
             held.extend(indexes.finish(facts, one_by_one=not (check.compacted or check.legacy)))
-            trusted = not check.damaged and producers.is_complete and not check.compacted
+            trusted = not (check.damaged or check.misses or check.compacted) and producers.is_complete
+            trusted &= is_last or segment.log.size > 0
             held.extend(check_txn_index(segment, producers.aborted(), trusted=trusted, prior=producers.prior))
 
     def _settings(self, partition: Partition) -> IndexSettings:

@@ -66,6 +66,7 @@ class LogCheck:
         log_start: offsets below it were deleted on purpose.
         legacy: messages of magic 0 or 1 were met.
         damaged: any damage was met in the log, so state replayed from it is not to be trusted.
+        misses: offsets are missing whose segment is gone or empty.
         batches, records: counted.
         epochs: leader epochs of the batches: epoch and the first offset with it, ascending.
     """
@@ -77,6 +78,7 @@ class LogCheck:
     log_start: int = 0
     legacy: bool = False
     damaged: bool = False
+    misses: bool = False
     batches: int = 0
     records: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -209,6 +211,7 @@ class LogCheck:
         if self._is_swapped(first, last):
             return
         lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
+        self.misses |= lost is not None
         message = f"offsets {first} to {last} are missing before it"
         self._holes.append(lost or rows.finding(kinds.BATCH_OFFSET_GAP, pair + 1, message))
 

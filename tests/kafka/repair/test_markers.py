@@ -84,3 +84,24 @@ def fate(batch: Batch, ended: list[EndedTransaction]) -> bool | None:
     """Whether a batch of a transaction is committed; None where it has not ended."""
     mine = (t for t in ended if t.producer_id == batch.producer_id and t.first_offset <= batch.base_offset)
     return next((t.committed for t in mine if t.last_offset > batch.base_offset), None)
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+@pytest.mark.parametrize("directory", ["txn-a-0", pytest.param("txn-a-1", marks=pytest.mark.slow)])
+def test_markers_in_a_segment_that_is_lost_as_a_whole(directory: str, how: str, tmp_path: Path) -> None:
+    """Its transaction index says which transactions were aborted in it; the others that end there were committed."""
+    root = alone("4.3.1-crash", directory, tmp_path)
+    before = replayed(opened(root)).ended
+    survey = Survey(opened(root).partitions[0])
+    data = [b for row in range(len(survey)) if (b := survey.batch(row)).attributes & 0x30 == 0x10]
+    for number, file in list(enumerate(survey.files))[1:-1]:
+        path = root / file.name
+        sound = path.read_bytes()
+        if how == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(b"")
+        after = replayed(mended(root, tmp_path)).ended
+        path.write_bytes(sound)
+        for b in (b for b in data if b.segment != number):
+            assert fate(b, after) in {fate(b, before), None}, "committed stays committed, aborted aborted"
