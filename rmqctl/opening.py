@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import NotAStore
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import LocalTree, is_directory
 from rmqctl.store import LoneFile, Place, Store, tree_of
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ def open_path(
     if forced is not None and forced not in FAMILIES:
         raise NotAStore(path, f"there is no format {forced}", f"known are {', '.join(FAMILIES)}")
     for directory in commit_log:
-        if not _is_directory(tree_of(directory), directory):
+        if not is_directory(tree_of(directory), directory):
             raise NotADirectoryError(errno.ENOTDIR, "it is no directory", directory)
     tree = tree_of(path)
     if "," in path and tree.stat("") is None:
         return _open_together(path, forced)
-    place = Place(path, tree, _is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
+    place = Place(path, tree, is_directory(tree, path), tuple(commit_log), broker_conf, forced is not None)
     for family in _likely_first(place):
         if forced in (None, family):
             found: Store | LoneFile | None = import_module(FAMILIES[family]).open_at(place)
@@ -86,7 +86,7 @@ def _open_together(path: str, forced: str | None) -> Store:
     places = []
     for part in filter(None, path.split(",")):
         tree = tree_of(part)
-        places.append(Place(part, tree, _is_directory(tree, part), is_forced=forced is not None))
+        places.append(Place(part, tree, is_directory(tree, part), is_forced=forced is not None))
     for family, module in FAMILIES.items():
         open_together = getattr(import_module(module), "open_together", None)
         if forced in (None, family) and open_together is not None:
@@ -153,17 +153,3 @@ def _module_for(path: Path, format: str | None) -> ModuleType:
             if found is not None and not isinstance(found, LoneFile):
                 return module
     return import_module(FAMILIES[_DEFAULT])
-
-
-def _is_directory(tree: Tree, path: str) -> bool:
-    """Whether a path is a directory.
-
-    Raises:
-        NotAStore: nothing is there.
-    """
-    entry = tree.stat("")
-    if entry is None:
-        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
-    if entry.is_directory:
-        tree.entries("", sizes=False)  # says now if it may not be read
-    return entry.is_directory

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from rmqctl.errors import NotAStore
 from rmqctl.files.local import READ, ByteSource, LocalFile
 
 _KIND, _DIRECTORY, _FILE = 0o170000, 0o040000, 0o100000
@@ -200,6 +201,20 @@ def plain_files(tree: Tree, path: str) -> Listing | None:
 def plain_directories(tree: Tree, path: str) -> list[str] | None:
     """Like :meth:`LocalTree.plain_directories`, None for a tree that is not local."""
     return tree.plain_directories(path) if isinstance(tree, LocalTree) else None
+
+
+def is_directory(tree: Tree, path: str) -> bool:
+    """Whether the root of a tree is a directory; ``path`` is what the user typed.
+
+    Raises:
+        NotAStore: nothing is there.
+    """
+    entry = tree.stat("")
+    if entry is None:
+        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
+    if entry.is_directory:
+        tree.entries("", sizes=False)  # says now if it may not be read
+    return entry.is_directory
 
 
 def read_all(tree: Tree, path: str, limit: int = 64 << 20) -> bytes | None:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from rmqctl.errors import NotAStore, Refused
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.new_files import refuse_unfinished
-from rmqctl.files.tree import LocalTree, Tree
+from rmqctl.files.tree import LocalTree, Tree, is_directory
 from rmqctl.rocketmq.store.databases import MESSAGES, POP
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
@@ -164,10 +164,10 @@ def open_path(
     settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
     logs = [tree_of(p) for p in commit_log]
     for log, name in zip(logs, commit_log, strict=True):
-        if not _must_exist(log, name):
+        if not is_directory(log, name):
             raise NotADirectoryError(errno.ENOTDIR, "it is no directory", name)
     tree = tree_of(path)
-    entry = _must_exist(tree, path)
+    entry = is_directory(tree, path)
     if format == "kafka":
         raise NotAStore(
             path, "this command has no use for Kafka log directories", "leave out --format kafka for a RocketMQ store"
@@ -224,20 +224,6 @@ def _part(path: object, root: object) -> Refused:
         f"{path} lies in the store {root}, and what is written concerns a store as a whole; nothing was written; "
         f"give its root: {root}"
     )
-
-
-def _must_exist(tree: Tree, path: str) -> bool:
-    """Whether a path is a directory.
-
-    Raises:
-        NotAStore: nothing is there.
-    """
-    entry = tree.stat("")
-    if entry is None:
-        raise NotAStore(path or "''", "nothing is there", "check the spelling of the path")
-    if entry.is_directory:
-        tree.entries("", sizes=False)  # says now if it may not be read
-    return entry.is_directory
 
 
 def _is_root(tree: Tree) -> bool:
