@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.repair import Overwrite, apply, choose_journal, pending, undo
-from rmqctl.repair.journal import journals_in
+from rmqctl.repair import Overwrite, apply, choose_journal, history, pending, undo
+from rmqctl.repair.journal import JOURNAL, journals_in
 from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.stores import LOG, make_store, plan_of, put, rich_plan, state_of
 from tests.repair.workshop import Workshop, chosen
@@ -159,3 +159,25 @@ def test_many_runs_with_one_directory(tmp_path: Path, pairs: int) -> None:
         assert [state_of(root) for root in roots] == before
         assert len(journals_in(journals)) == 12
         assert not [p for p in journals.iterdir() if not p.name.isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("reverses", "expected"),
+    [
+        ({}, ("0003", 0)),
+        ({"0003": "0002"}, ("0002", 1)),
+        ({"0003": "0002", "0002": "0001"}, ("0001", 2)),
+        ({"0003": "0003"}, ("0003", 0)),
+        ({"0003": "0002", "0002": "0003"}, ("0002", 1)),
+        ({"0003": "../0002"}, ("0003", 0)),
+        ({"0003": "/etc"}, ("0003", 0)),
+    ],
+)
+def test_journals_that_reverse_each_other_end(
+    reverses: dict[str, str], expected: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No journal of ours goes round, or leads out of its directory."""
+    for name in ("0001", "0002", "0003"):
+        put(tmp_path, f"{name}/{JOURNAL}", b"")
+    monkeypatch.setattr(history, "header_of", lambda path: {"reverses": reverses.get(path.name)})
+    assert history.lineage(tmp_path / "0003") == expected

@@ -233,3 +233,16 @@ def test_what_is_too_small_for_the_topic_gets_no_placeholder() -> None:
     assert placeholder(Claim("A" * 50, 0, 0, BEGIN), SMALLEST + 10, SETTING) is None
     with pytest.raises(DecodeError):
         decode_record(blank(100))
+
+
+def test_a_place_that_is_too_small_for_its_topic_gets_a_filler() -> None:
+    """The message is not placed, and what lies beside it stays where it is."""
+    long, short = Claim("L" * 100, 0, 7, BEGIN + 200, SMALLEST + 40), Claim("T", 0, 1, BEGIN + 200 + SMALLEST + 40, 300)
+    end = BEGIN + 200 + SMALLEST + 40 + 300
+    made = bridge(BEGIN, end, [long, short], [], SETTING, at_end=False, light=lambda physical: ())
+    assert made is not None
+    assert (made.placed, made.unplaced) == ([short], [long])
+    found = records(made.data)
+    assert [r["physical"] for r in found][-2:] == [long.physical, short.physical]
+    assert found[-2]["total_size"] == SMALLEST + 40
+    assert sum(int(str(r["total_size"])) for r in found) == end - BEGIN

@@ -9,6 +9,8 @@ import pytest
 from fixtures import golden
 from rmqctl.findings import Severity
 from rmqctl.repair.execute import apply
+from rmqctl.rocketmq.repair import damage
+from rmqctl.rocketmq.repair.damage import Break
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
@@ -25,3 +27,10 @@ def test_a_file_deleted_and_one_cut(cut: int, tmp_path: Path) -> None:
     found = Verification(open_store_at(str(root)), VerifyOptions()).findings()
     left = [f.kind.id for f in found if f.level is not Severity.NOTE]
     assert left == []
+
+
+@pytest.mark.parametrize(("stated", "joins"), [(6, True), (7, False), (5, False)])
+def test_the_record_after_a_wrong_offset_goes_on_where_the_right_one_would(stated: int, joins: bool) -> None:
+    """Five was due and nine is stated: the next record says six, where ten would follow on nine."""
+    wrong, after = Break("T", 0, 5, 9, 100, 200), Break("T", 0, 10, stated, 200, 300)
+    assert damage._joins(wrong, after) is joins
