@@ -1,4 +1,4 @@
-"""What verify names for each kind of damage that brokers were started on, and nothing else.
+"""What verify names for each kind of damage that brokers were started on, and to messages of 2.8.2, and nothing else.
 
 The tables hold, for every recorded variant, severity, id, file, offset and size of each finding that the
 undamaged directory does not have. They were read through once against what the recipes do.
@@ -7,6 +7,7 @@ undamaged directory does not have. They were read through once against what the 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -60,6 +61,23 @@ def test_names_the_damage_and_nothing_else(release: str, variant: str, tmp_path:
     root = golden.unpack(name, tmp_path)
     kafka_damage.apply(recipe, root)
     assert sorted(found(root) - undamaged(name)) == [tuple(row) for row in table(release)[variant]]
+
+
+LEGACY = json.loads((HERE / "found-2.8.2.json").read_text("utf-8"))
+"""Messages of magic 0 and 1: of 2.8.2 no starts on damage were recorded, so the recipes are here, too."""
+
+
+@pytest.mark.parametrize("variant", LEGACY)
+def test_names_damage_to_messages_of_magic_0_and_1(variant: str, tmp_path: Path) -> None:
+    case = LEGACY[variant]
+    file = case["recipe"][0]["file"].split("/")[0]
+    for name in ("meta.properties", "replication-offset-checkpoint"):
+        shutil.copy2(golden.pristine("2.8.2-crash") / name, tmp_path)
+    golden.copy_tree(golden.pristine("2.8.2-crash") / file, tmp_path / file)
+    before = found(tmp_path)
+    kafka_damage.apply(case["recipe"], tmp_path)
+    assert sorted(found(tmp_path) - before) == [tuple(row) for row in case["found"]]
+    assert before <= found(tmp_path)
 
 
 @pytest.mark.parametrize("release", RELEASES)
