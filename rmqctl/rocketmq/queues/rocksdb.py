@@ -83,7 +83,8 @@ class QueueDatabase:
 
     def queues(self) -> Iterator[Key]:
         """Topic and id of every queue that has a unit; jumps from queue to queue."""
-        return ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in queues_in(self._database))
+        keys = queues_in(self._families)
+        return ((topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in keys)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> RocksUnit | None:
         """One unit; None where there is none."""
@@ -98,6 +99,7 @@ class QueueDatabase:
         prefix = queue_prefix(topic.encode(), queue_id)
         cursor = self._database.iter()
         cursor.seek_for_prev(prefix + LARGEST_OFFSET.to_bytes(8, "big"))
+        self._families.check(cursor)
         found = parse_unit_key(bytes(cursor.key())) if cursor.valid() else None
         if found is None or found[:2] != (topic.encode(), queue_id):
             return None
@@ -122,9 +124,9 @@ class QueueDatabase:
                 yield RocksUnit(topic, parsed[1], parsed[2], *_VALUE.packer.unpack(value))
 
 
-def queues_in(units: Any) -> Iterator[tuple[bytes, int]]:
+def queues_in(database: Database) -> Iterator[tuple[bytes, int]]:
     """Topic and id of every queue that has a unit in the family of units, jumping from queue to queue."""
-    cursor = units.iter()
+    cursor = database.family(UNIT_FAMILY).iter()
     cursor.seek_to_first()
     while cursor.valid():
         unit = parse_unit_key(bytes(cursor.key()))
@@ -133,6 +135,7 @@ def queues_in(units: Any) -> Iterator[tuple[bytes, int]]:
             continue
         yield unit[:2]
         cursor.seek(queue_prefix(*unit[:2])[:-1] + b"\x02")
+    database.check(cursor)
 
 
 @contextmanager

@@ -394,7 +394,7 @@ def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
     """Write the ends of all queues: by their units where there are any, else as the old rows have them."""
     new.put(OFFSET_FAMILY, CHECKPOINT, log.end.to_bytes(8, "big", signed=True))
     known = set[Key]()
-    for topic, queue_id in queues_in(new.family(UNIT_FAMILY)):
+    for topic, queue_id in queues_in(new):
         key = topic, queue_id
         known.add(key)
         last = last_unit_in(new, key)

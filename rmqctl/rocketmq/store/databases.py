@@ -7,6 +7,7 @@ the write-ahead log alone are replayed in memory.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ _FORMAT_VERSION = 5
 """Of tables: the latest that RocksDB 8.4, the library of 5.4 and 5.5 brokers, reads and writes."""
 _BUFFER = 16 << 20
 """Bytes of rows of a family that are in memory while they are written."""
+_PLACE = re.compile(r"\S*/rmqctl-rocksdb-[^/]*/\d+/")
+"""The directory of links, in what the library says."""
 _NO_DATA = ("LOCK", "rocksdict-config.json")
 Row = tuple[bytes, bytes]
 
@@ -82,16 +85,39 @@ class Database:
         """
         if family not in self.families:
             return
-        rows = self.family(family)
-        first = max(prefix, start)
-        found = rows.items(from_key=first) if first else rows.items()
+        rows, last = self.family(family), max(prefix, start)
+        found = rows.items(from_key=last) if last else rows.items()
         try:
             for key, value in found:
-                if not bytes(key).startswith(prefix):
+                last = bytes(key)
+                if not last.startswith(prefix):
                     return
-                yield bytes(key), bytes(value)
+                yield last, bytes(value)
         except Exception as error:  # what the library raises has no class of its own
-            raise DatabaseDamaged(self.path, str(error)) from error
+            raise DatabaseDamaged(self.path, _PLACE.sub("", str(error))) from error
+        self._check_end(rows.iter(), last)
+
+    def _check_end(self, cursor: Any, last: bytes) -> None:
+        """Hold that nothing follows a key: at a damaged block the library ends as if no rows came after it.
+
+        Raises:
+            DatabaseDamaged: a block cannot be read.
+        """
+        cursor.seek(last)
+        if cursor.valid() and bytes(cursor.key()) == last:
+            cursor.next()
+        self.check(cursor)
+
+    def check(self, cursor: Any) -> None:
+        """Tell the end of a family, where a cursor of the library is not valid, from a damaged block.
+
+        Raises:
+            DatabaseDamaged: a block cannot be read.
+        """
+        try:
+            cursor.status()
+        except Exception as error:  # what the library raises has no class of its own
+            raise DatabaseDamaged(self.path, _PLACE.sub("", str(error))) from error
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of a key; None where it is not there.
@@ -104,7 +130,7 @@ class Database:
         try:
             value = self.family(family).get(key)
         except Exception as error:
-            raise DatabaseDamaged(self.path, str(error)) from error
+            raise DatabaseDamaged(self.path, _PLACE.sub("", str(error))) from error
         return None if value is None else bytes(value)
 
 

@@ -32,6 +32,7 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
     """Say what is here; with ``explain`` what each fact says about the release."""
     from rmqctl.rocketmq.query.info import store_info
     from rmqctl.rocketmq.state.releases import release_range
+    from rmqctl.rocketmq.store.databases import DatabaseDamaged, can_read
 
     found, answer = forgiving(store), Answer()
     pending_remark(found, answer)
@@ -39,9 +40,11 @@ def info(store: RocketMQStore, *, explain: bool) -> Answer:
 
     def document() -> Row:
         facts = store_info(found)
-        if facts["queues"] is None:
+        if not can_read() and facts["queues"] is None:
             answer.error = MissingExtra("counting topics and queues in RocksDB", "rocksdb")
-        elif any(part["read"] is None for part in facts.get("subsystems", {}).values()):
+        elif facts["queues"] is None:
+            answer.error = DatabaseDamaged(f"{found.root}/{found.queue_database}", "blocks or files of it are damaged")
+        elif not can_read() and any(part["read"] is None for part in facts.get("subsystems", {}).values()):
             answer.error = MissingExtra("looking for messages in RocksDB", "rocksdb")
         else:
             name_unreadable(found, answer)

@@ -6,6 +6,7 @@ The end of the checks of RocksDB queues: what each queue of the database has bey
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,11 +31,13 @@ class DatabaseQueue(Queue):
 
     @classmethod
     def of(cls, database: QueueDatabase, topic: str, queue_id: int, store: RocketMQStore) -> DatabaseQueue:
-        """Return the queue; without a file where it has no unit."""
+        """Return the queue; without a file where it has no unit, or none that can be read."""
         place = store.queue_database or QUEUES
         where = QueueFiles(QUEUES, topic, queue_id, f"{place}/{topic}/{queue_id}", store.tree)
-        first = next(database.units_of(topic, queue_id), None)
-        last = database.last_unit(topic, queue_id)
+        first = last = None
+        with suppress(DatabaseDamaged):  # the end of the checks says it
+            first = next(database.units_of(topic, queue_id), None)
+            last = database.last_unit(topic, queue_id)
         files = []
         if first is not None and last is not None:
             base, count = first.queue_offset, last.queue_offset - first.queue_offset + 1
@@ -47,11 +50,12 @@ class DatabaseQueue(Queue):
         units = np.zeros(max(span - first if count is None else min(count, span - first), 0), UNIT)
         base = file.base // UNIT.itemsize + first
         assert self.database is not None
-        for unit in self.database.units_of(*self.key, base):
-            at = unit.queue_offset - base
-            if at >= len(units):
-                break
-            units[at] = (unit.physical_offset, unit.size, unit.tags_code)
+        with suppress(DatabaseDamaged):
+            for unit in self.database.units_of(*self.key, base):
+                at = unit.queue_offset - base
+                if at >= len(units):
+                    break
+                units[at] = (unit.physical_offset, unit.size, unit.tags_code)
         return units
 
     def chunks(self, file: StoreFile) -> Iterator[tuple[int, Units]]:
@@ -88,6 +92,8 @@ def finish_database(
     context = replace(context, dispatched=max((claim.end for claim in claims.values()), default=-1))
     try:
         with open_queues(store) as database:
+            for _ in database.units():  # a block that cannot be read is no missing unit
+                pass
             opened = (DatabaseQueue.of(database, *key, store) for key in database.queues() if store.in_database(key[0]))
             yield from finish_queues(
                 store, lambda _: (queue for queue in opened if queue.files), claims, missing, context, file_size

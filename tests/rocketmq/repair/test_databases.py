@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import golden as stores
 from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
-from rmqctl.rocketmq.store.databases import open_database
+from rmqctl.rocketmq.store.databases import DatabaseDamaged, open_database
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.verify.test_databases import edit
 
@@ -146,6 +146,40 @@ def test_queues_of_a_database_that_cannot_be_opened(
     ends = {key: value for key, value in before["offset"].items() if b"\x01min\x01" not in key}
     assert {key: value for key, value in after["offset"].items() if b"\x01min\x01" not in key} == ends
     assert rmqctl("verify", root).exit_code == 0
+
+
+@pytest.mark.parametrize(("name", "path"), [(CQ, SEPARATE), (CFG, QUEUES), (MSG, MESSAGES), (CFG, "config/metadata")])
+def test_a_block_that_is_damaged(name: str, path: str, golden: Golden, rmqctl: Any) -> None:
+    """The library opens the database, and ends at the block as if no rows followed; nothing takes that for the end."""
+    root = golden(name)
+    before = content(root, path)
+    for file in (root / path).glob("*.sst"):
+        data = bytearray(file.read_bytes())
+        data[30] ^= 16
+        file.write_bytes(data)
+    findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    named = {f["id"] for f in findings if f["severity"] != "note" and f["file"] == path}
+    assert named & {"queue.database", "database.unreadable"}
+    for command in ("topics", "lag", "info", "dump"):
+        assert rmqctl(command, root).exit_code in (0, 1, 10)
+    conf = stores.write_broker_conf(name, root.with_name("broker.conf"))
+    result = rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes")
+    if path == "config/metadata":  # one block is all there is of each table
+        assert result.exit_code == 1
+        assert content_error(root, path)
+        return
+    assert result.exit_code == 0, result.stdout + result.stderr
+    assert content(root, path)["default"] == before["default"]
+    assert rmqctl("verify", root).exit_code == 0
+
+
+def content_error(root: Path, path: str) -> bool:
+    """Whether a database cannot be read to its end."""
+    try:
+        content(root, path)
+    except DatabaseDamaged:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["with broker.conf", "without"])
