@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.files.tree import LocalTree
-from rmqctl.repair.edited_file import Overlay
+from rmqctl.repair.edited_file import Overlay, Runs
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes
 
 CONTENT = bytes(range(1, 200))
@@ -113,3 +114,22 @@ def test_nothing_below_changes(tree: LocalTree) -> None:
     overlay.apply([Overwrite("a/1", 1, b"/", b"!")])
     assert overlay.open("a/1").read_at(0, 9) == b"z!1"
     assert tree.open("a/1").read_at(0, 9) == b"a/1"
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=12)), max_size=14), st.integers(0, 50))
+def test_runs_hold_what_was_written_last(writes: list[tuple[int, bytes]], size: int) -> None:
+    """Runs that touch or overlap are one, and a buffer gets what lies over it from any place on."""
+    runs, expected, written = Runs(), bytearray(b"." * 60), set[int]()
+    for offset, data in writes:
+        runs.put(offset, data)
+        expected[offset : offset + len(data)] = data
+        written.update(range(offset, offset + len(data)))
+    for begin in (0, 7, 30):
+        buffer = bytearray(b"." * 20)
+        runs.lay_over(begin, buffer)
+        assert buffer == expected[begin : begin + 20]
+    assert {at for begin, end in runs.spans() for at in range(begin, end)} == written
+    assert all(end < begin for (_, end), (begin, _) in pairwise(runs.spans()))
+    assert runs.end == max(written, default=-1) + 1
+    runs.clip(size)
+    assert {at for begin, end in runs.spans() for at in range(begin, end)} == {at for at in written if at < size}

@@ -197,3 +197,11 @@ def test_the_table_is_sound() -> None:
 
 def test_golden_store_is_whole() -> None:
     assert explained(stores.pristine(NAME), ONE).id == "miss.none"
+
+
+def test_what_a_question_asks_the_index_for() -> None:
+    """Rows of tags alone for tags, of unique keys alone for a unique key; a key may be either."""
+    by_tag, plain, unique = KeyQuery("T", None, tag="A"), KeyQuery("T", "k", tag="A"), KeyQuery("T", "k", unique=True)
+    assert [q.kinds for q in (by_tag, plain, unique)] == [("T",), ("K", "U"), ("U",)]
+    assert [q.wanted for q in (by_tag, plain, unique)] == ["tags A", "key k", "unique key k"]
+    assert plain.text == unique.text == index_key("T", "k") != by_tag.text

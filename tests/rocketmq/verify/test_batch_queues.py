@@ -14,6 +14,7 @@ from fixtures import golden
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from rmqctl.rocketmq.verify.unit_kinds import Batch, _out_of_turn
 
 QUEUE = "batchconsumequeue/LabBatchCq/0"
 FIRST = f"{QUEUE}/{0:020d}"
@@ -146,3 +147,12 @@ def test_a_unit_of_a_damaged_batch_is_its_own_finding_no_more(root: Path) -> Non
     (root / FIRST).write_bytes(data)
     found = {f.kind.id for f in loud(root)}
     assert found == {"log.body-crc"}, found
+
+
+@pytest.mark.parametrize(
+    ("held", "found"), [("abc", ""), ("acb", "c"), ("cab", "c"), ("ab", "c"), ("bca", "bc"), ("", "abc")]
+)
+def test_batches_out_of_turn(held: str, found: str) -> None:
+    """A batch has its turn where its unit stands after those of all batches before it that had theirs."""
+    batch = {name: Batch(1000 + number, 10, 0, 0, number, 1) for number, name in enumerate("abc")}
+    assert _out_of_turn([batch[n] for n in "abc"], [batch[n] for n in held]) == [batch[n] for n in found]
