@@ -163,7 +163,11 @@ def judge(brokers: Brokers, root: Path, name: str, rmqctl: Rmqctl) -> list[str]:
                 if served != mine
                 else []
             )
-        wrong += [f"{p} was cut" for p, data in logs.items() if p.exists() and not p.read_bytes().startswith(data)]
+        wrong += [
+            f"{p} was cut"
+            for p, data in logs.items()
+            if p.exists() and not p.read_bytes().startswith(data.rstrip(b"\0"))
+        ]
         for topic in WRITTEN_ON:
             for words in ((), (f"id-{topic}",)):
                 if len(brokers.ask("write", topic, 5, *words)) != 5:
