@@ -13,8 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from rmqctl.release import Release
+
 PROJECT = Path(__file__).parent / "kafka"
 RELEASES = ("4.3.1", "3.9.2")
+SHARES = Release(4, 2, 0)
+"""The first release whose share groups are meant for use."""
 _PATIENCE = 120
 _STARTED = "Kafka Server started"
 
@@ -29,7 +33,8 @@ def class_path(release: str, work: Path) -> str:
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={project}/cp.txt"]
     subprocess.run(["mvn", "-q", "-B", f"-Dkafka.version={release}", *goal], cwd=project, check=True)
     jars = (project / "cp.txt").read_text("utf-8").strip()
-    sources = [str(PROJECT / f"{name}.java") for name in ("Client", "Brokers")]
+    names = ("Client", "Brokers", *(("ShareClient",) if Release.parse(release) >= SHARES else ()))
+    sources = [str(PROJECT / f"{name}.java") for name in names]
     subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", jars, *sources], check=True)
     return f"{classes}{os.pathsep}{jars}"
 
@@ -37,6 +42,28 @@ def class_path(release: str, work: Path) -> str:
 def rounds(few: int, many: int) -> int:
     """How often something random is tried: few times, many with RMQCTL_INTEROP=all."""
     return many if os.environ.get("RMQCTL_INTEROP") == "all" else few
+
+
+def official_dump(release: str, work: Path, *words: str) -> list[str]:
+    """What the release's own dump tool prints."""
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path(release, work)]
+    tool = f"{'org.apache.kafka' if release >= '4' else 'kafka'}.tools.DumpLogSegments"
+    return subprocess.run([*command, tool, *words], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def format_directory(release: str, logs: Path, work: Path, *features: str) -> None:
+    """Make an empty log directory with these features, as an operator does."""
+    settings = work / "format.properties"
+    settings.write_text(
+        f"process.roles=broker,controller\nnode.id=1\nlog.dirs={logs}\ncontroller.listener.names=CONTROLLER\n"
+        "listeners=PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093\n"
+        "controller.quorum.voters=1@127.0.0.1:9093\n",
+        "utf-8",
+    )
+    words = ["format", "-t", "AbCdEfGhQxSTU-V_wXyZ01", "-c", str(settings)]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", class_path(release, work), "kafka.tools.StorageTool"]
+    chosen = [word for feature in features for word in ("--feature", feature)]
+    subprocess.run([*command, *words, *chosen], check=True, capture_output=True)
 
 
 def free_port() -> int:

@@ -48,6 +48,8 @@ public final class Client {
             case "storm" -> storm(server, asked[1], asked[2]);
             case "calm" -> calm();
             case "load" -> load(server, asked[1], Integer.parseInt(asked[2]), Integer.parseInt(asked[3]));
+            case "share" -> Class.forName("ShareClient")
+                    .getMethod("share", String.class, String[].class).invoke(null, server, asked);
             default -> throw new IllegalArgumentException(String.join(" ", asked));
         }
         OUT.flush();
