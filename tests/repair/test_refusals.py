@@ -346,6 +346,27 @@ def test_a_journal_elsewhere_is_found_after_a_kill(shop: Workshop) -> None:
         apply(plan, journal_dir=shop.root / "journal")
 
 
+def test_a_broken_off_run_is_found_after_a_move(shop: Workshop) -> None:
+    """The link in the store leads to where the journal was; it came along, beside the store."""
+    before, plan, layer = shop.state(), rich_plan(shop.root), CountingLayer()
+    shop.save()
+    apply(plan, layer=layer)
+    begun = [operation for operation, _ in layer.requests].index("symlink")
+    shop.restore()
+    with pytest.raises(Killed):
+        apply(plan, layer=KillingLayer(begun + 8, "after"))
+    home = shop.home.with_name("elsewhere")
+    shop.home.rename(home)
+    root, journals = home / shop.root.name, home / shop.base.name
+    assert pending(root) == journals / "0001"
+    journals.rename(home / "put-away")
+    with pytest.raises(Refused, match="a journal that is gone"):
+        pending(root)
+    (home / "put-away").rename(journals)
+    undo(journals / "0001", layer=QuickLayer())
+    assert state_of(root) == before
+
+
 def test_somebody_else_wrote_while_a_run_was_broken_off(shop: Workshop) -> None:
     with pytest.raises(Killed):
         apply(rich_plan(shop.root), layer=KillingLayer(70))
