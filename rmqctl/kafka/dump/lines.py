@@ -33,7 +33,7 @@ _CHUNK, _CHUNK_BYTES = 1 << 13, 1 << 20
 """Records and bytes of keys and values that are made into lines at once, so that they stay in the processor's cache."""
 _FEW = 4
 """Records in a batch up to which each is joined with the line of its batch, if any, rather than batch by batch."""
-SPLIT_SIZE, _LEAST_SPLIT = 4 << 20, 1 << 16
+SPLIT_SIZE, _LEAST_SPLIT = 2 << 20, 1 << 16
 """Bytes of a segment that one process makes lines of at a time; fewer where these are more than can be sent."""
 _Range = tuple[int, int, int]
 """Number of a file, and where in it a range begins and ends."""
