@@ -57,9 +57,11 @@ from rmqctl.rocketmq.dispatch.database_rows import (
 )
 from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
+from rmqctl.rocketmq.index.files import index_files
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.queues.rocksdb import queues_in
+from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.store.database_files import salvaged_database
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import (
@@ -71,6 +73,7 @@ from rmqctl.rocketmq.store.databases import (
     open_database,
 )
 from rmqctl.rocketmq.store.files import LIGHT, RocketMQStore
+from rmqctl.rocketmq.store.geometry import index_geometry
 
 UNIT_ROW, END = plan_of(QueueUnitValue).runs[0].packer, plan_of(QueueEnd).runs[0].packer
 CHECKPOINT: bytes = QueueEndKey.build({"topic": CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0})
@@ -272,8 +275,24 @@ def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> M
         delayed = (queue_id for topic, queue_id in log.queues if topic == SCHEDULE_TOPIC.encode())
         made.notes += filter(None, [assumed_levels(store, delayed)])
         _keep_units(old, new, log)
-        _put_ends(old, new, log)
+        _put_ends(old, new, log, min(log.end, _index_in_doubt(store)) if store.has_abort else log.end)
     return made
+
+
+def _index_in_doubt(store: RocketMQStore) -> int:
+    """Where the first index file begins that the start of a crashed broker deletes, as it is newer than the checkpoint.
+
+    Its keys are made again only if dispatch begins there, and so the database must not say that it reaches further.
+    """
+    found = read_checkpoint(store)
+    indexed = found[0]["index_msg_timestamp"] if found is not None else 0
+    files = index_files(store, index_geometry(store))
+    try:
+        doubtful = [f.header["begin_phy_offset"] for f in files if f.header["end_timestamp"] > indexed]
+    finally:
+        for file in files:
+            file.close()
+    return max(min(doubtful, default=LARGEST_OFFSET), 0)
 
 
 def _known_queues(old: OldDatabase) -> set[Key]:
@@ -390,9 +409,9 @@ def queue_of_end(name: bytes) -> Key | None:
     return name[5 : 5 + size], int.from_bytes(name[-4:], "big", signed=True)
 
 
-def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log) -> None:
+def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log, reaches: int) -> None:
     """Write the ends of all queues: by their units where there are any, else as the old rows have them."""
-    new.put(OFFSET_FAMILY, CHECKPOINT, log.end.to_bytes(8, "big", signed=True))
+    new.put(OFFSET_FAMILY, CHECKPOINT, reaches.to_bytes(8, "big", signed=True))
     known = set[Key]()
     for topic, queue_id in queues_in(new):
         key = topic, queue_id
