@@ -16,7 +16,7 @@ from typing import Any
 
 from rmqctl.errors import IOFailure, MissingExtra, Refused, RmqctlError
 from rmqctl.files.tree import Tree, local_path
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, holds_database
 
 METADATA, CONFIG_V2 = "config/metadata", "config/rdb"
 TOPICS_V1, GROUPS_V1, OFFSETS_V1 = "config/topics", "config/subscriptionGroups", "config/consumerOffsets"
@@ -136,7 +136,7 @@ class Database:
 
 def has_database(store: RocketMQStore, path: str) -> bool:
     """Whether a database lies at a path of the store."""
-    return store.tree.stat(f"{path}/CURRENT") is not None
+    return holds_database(store.tree, path)
 
 
 def databases_of(store: RocketMQStore) -> list[str]:

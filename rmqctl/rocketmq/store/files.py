@@ -6,6 +6,7 @@ Nothing here reads a record. Discovery lists what is there and never fails on st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -125,6 +126,16 @@ class QueueFiles:
         return sequence(self.tree, self.path, self.path, sizes=sizes)
 
 
+_DATABASE_FILE = re.compile(r"MANIFEST-\d+|\d{6,}\.sst")
+
+
+def holds_database(tree: Tree, path: str) -> bool:
+    """Whether a directory holds a RocksDB database; in one without CURRENT a broker would make an empty one."""
+    if tree.stat(f"{path}/CURRENT") is not None:
+        return True
+    return any(_DATABASE_FILE.fullmatch(entry.name) for entry in tree.entries(path, sizes=False))
+
+
 @dataclass
 class RocketMQStore:
     """A broker store.
@@ -210,7 +221,7 @@ class RocketMQStore:
 
         A broker that finds a database in both directories does not start.
         """
-        return next((path for path in (SEPARATE_QUEUES, QUEUES) if self.tree.stat(f"{path}/CURRENT")), None)
+        return next((path for path in (SEPARATE_QUEUES, QUEUES) if holds_database(self.tree, path)), None)
 
     @property
     def has_rocksdb(self) -> bool:

@@ -25,6 +25,7 @@ Damage = Callable[[Any], None]
 CQ, MIX, CFG, LITE, MSG, POP = (
     f"5.5.0-{n}-clean" for n in ("rdbcq", "rdbcqmix", "rdbcfg", "rdblite", "rdbmsg", "rdbpop")
 )
+V2 = "5.5.0-rdbcfgv2-clean"
 SEPARATE, QUEUES, MESSAGES = "consumequeue_rocksdb", "consumequeue", "rocksdbstore"
 
 
@@ -256,6 +257,26 @@ def test_rows_that_only_the_database_has(name: str, path: str, gone: str, golden
     assert {family: before[family].items() - after[family].items() for family in before} == {f: set() for f in before}
     assert rmqctl("verify", root).exit_code == 0
     assert rmqctl("undo", root, "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [(CQ, SEPARATE), (CFG, QUEUES), (CFG, "config/metadata"), (MSG, MESSAGES), (POP, "kvStore"), (V2, "config/rdb")],
+)
+def test_without_current(name: str, path: str, golden: Golden, rmqctl: Any) -> None:
+    """A broker would make an empty database there, and no file of a queue is one."""
+    root = golden(name)
+    before = content(root, path)
+    (root / path / "CURRENT").unlink()
+    findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
+    named = {(f["id"], f["file"]) for f in findings if f["severity"] != "note" and f["id"] != "checkpoint.zero"}
+    assert named & {("database.unreadable", path), ("queue.database", path)}
+    conf = stores.write_broker_conf(name, root.with_name("broker.conf"))
+    assert rmqctl("repair", root, "--broker-conf", conf, "--apply", "--yes").exit_code == 0
+    after = content(root, path)
+    family = "default" if path in (QUEUES, SEPARATE, MESSAGES) else max(before, key=lambda f: len(before[f]))
+    assert after[family] == before[family]
+    assert rmqctl("verify", root).exit_code == 0
 
 
 def strange_config(database: Any) -> None:
