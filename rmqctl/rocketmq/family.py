@@ -357,7 +357,7 @@ class RocketMQ(Store):
         answer = self._proposal(intent)
         asked = planning.RebuildQuestion(frozenset(parts), tuple(topics), into, owner, processes, as_release, share)
         if self.missing:
-            raise Refused(f"{self.missing}; nothing was written; {LOG_MISSING.remedy}")
+            raise Refused(f"{self.missing}; nothing was written. {LOG_MISSING.remedy}")
         if not self.files.log_files:
             raise NotAStore(self.root, "no file of a commit log is there to rebuild from")
         hold_to_change(self, answer, intent)

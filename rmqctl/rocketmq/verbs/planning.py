@@ -124,7 +124,7 @@ def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, stag
 
     if found.missing is not None and not answer.intent.force:
         missing = found.missing
-        answer.refusal = Refused(f"{missing.message}; nothing was written; {missing.kind.remedy}")
+        answer.refusal = Refused(f"{missing.message}; nothing was written. {missing.kind.remedy}")
     room = staged.enter_context(staging(store.root, answer.intent)) if found.databases else None
     answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone(), room)
     delayed = {image.key[2] for image in found.images if image.key[1] == SCHEDULE_TOPIC and image.appended}
