@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from commands import _progress
-from commands._guard import exit_code_of, report_bug
+from commands._guard import INCOMPLETE, exit_code_of, report_bug
 from commands._signals import be_patient
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -93,6 +93,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an answer that cannot be whole exits 1, whichever command gives it."""
+        given = super().invoke(ctx)
+        if ctx.meta.get(INCOMPLETE):
+            raise SystemExit(1)
+        return given
 
     def main(
         self,

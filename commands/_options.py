@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 
 from commands._app import KINDS, Output, message
+from commands._guard import INCOMPLETE
 from commands._types import Instant, PropertyFilter, Regex, Release, Size, refuse
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import DEFAULT_MAX_BODY, Filters
@@ -68,8 +69,12 @@ class StoreOptions:
             NotAStore: nothing of a store.
         """
         from rmqctl.opening import open_path
+        from rmqctl.store import LoneFile
 
-        return open_path(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
+        found = open_path(self.path, format=self.format, commit_log=self.commit_log, broker_conf=self.broker_conf)
+        if not isinstance(found, LoneFile) and not found.selection:
+            say_if_missing(found)
+        return found
 
 
 class _Part(Protocol):
@@ -98,10 +103,14 @@ def say_if_unfinished(root: str) -> None:
 
 
 def say_if_missing(found: Store) -> None:
-    """Remark on a store without its log, whose answers would look as if it never had a message."""
+    """Remark on a store without its log, whose answers would look as if it never had a message; the command exits 1
+    whatever it answers.
+    """
     context = click.get_current_context(silent=True)
     if found.missing and (context is None or context.info_name not in _SAY_IT_THEMSELVES):
         message(f"{found.missing}; what follows is what the rest says")
+        if context is not None:
+            context.meta[INCOMPLETE] = True
 
 
 _SAY_IT_THEMSELVES = ("verify", "recover", "repair", "rebuild")

@@ -40,6 +40,7 @@ from rmqctl.rocketmq.store.files import (
     sequence,
 )
 from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, integer
+from rmqctl.rocketmq.store.unreadable import missing_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ def _root(store: RocketMQStore, request: Request) -> Iterator[Source]:
         yield log_source(partial(_log_files, store), request, crashed=store.has_abort)
     elif sequence(store.tree, "data", "data")[0]:  # the root is a DLedger group
         yield dledger_source(partial(_entry_files, store.tree, "data"), request)
-    else:
+    elif missing_log(store) is None:
         raise NotAStore(
             store.root, "it has no commitlog/", "give a directory inside it, such as consumequeue/ or config/"
         )

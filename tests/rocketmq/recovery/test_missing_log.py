@@ -92,8 +92,17 @@ def test_answers_from_the_rest_begin_with_it(way: Callable[[Path], None], tmp_pa
         ["topics", root, "-o", "jsonl"],
         ["lag", root],
         ["query-key", root, "LabOrders", "k1"],
+        ["query-id", root, "7F00000100002A9F0000000000000000"],
+        ["query-offset", root, "LabOrders/0", "0"],
+        ["query-time", root, "LabOrders/0", "2026-11-21"],
+        ["dump", root],
+        ["stats", root],
+        ["sql", root, "select 1"],
+        ["diff", root, root],
     ):
-        first, *more = run(*words).stderr.splitlines()
+        told = run(*words)
+        assert _exit(told) == 1, words
+        first, *more = dict.fromkeys(told.stderr.splitlines())
         assert WAYS[way] in first
         assert not any(WAYS[way] in line for line in more)
     refused = run("rebuild", root, "--apply")
