@@ -27,12 +27,15 @@ _CHANGING = re.compile(
 SPARK = ("sql", "stats", "export")
 """Commands that start a JVM; the blocks that show them are run by `make spark`."""
 BODY_FLIP = [{"op": "write", "file": "commitlog/00000000000000262144", "offset": 72659, "hex": "6f"}]
+BATCH_FLIP = [{"op": "write", "file": "idem-0/00000000000000000000.log", "offset": 187, "hex": "47"}]
 
 
 @pytest.fixture
 def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``store``, ``damaged`` and ``kafka-logs`` in the working directory, as the READMEs say."""
+    """``store``, ``kafka-logs`` and a damaged copy of each in the working directory, as the READMEs say."""
     golden.unpack("4.3.1-clean", tmp_path).rename(tmp_path / "kafka-logs")
+    golden.copy_tree(tmp_path / "kafka-logs", tmp_path / "kafka-damaged")
+    damage.apply(BATCH_FLIP, tmp_path / "kafka-damaged")
     golden.unpack("5.3.3-crash", tmp_path).rename(tmp_path / "store")
     golden.copy_tree(tmp_path / "store", tmp_path / "damaged")
     damage.apply(BODY_FLIP, tmp_path / "damaged")
@@ -118,7 +121,7 @@ def test_the_stores_can_be_made_as_said(name: str, stores: None, tmp_path: Path)
     typed.mkdir()
     (typed / "fixtures").symlink_to(ROOT / "fixtures")
     subprocess.run(["bash", "-euc", script], cwd=typed, check=True, capture_output=True)
-    for store in ("store", "damaged"):
+    for store in ("store", "damaged", "kafka-logs", "kafka-damaged"):
         assert contents(typed / store) == contents(tmp_path / store)
 
 
