@@ -199,7 +199,7 @@ def _announced(plan: Plan, manner: Manner) -> str:
     files = {edit.file for edit in plan.edits}
     where = manner.journal or default_directory(plan.root)
     edits = f"{number_of(len(plan.edits), 'edit')} in {number_of(len(files), 'file')}"
-    return f"writing to {plan.root}: {edits}; journal in {where}"
+    return f"about to write to {plan.root}: {edits}; journal in {where}"
 
 
 def _rows(plan: Plan) -> list[dict[str, Any]]:

@@ -88,7 +88,7 @@ def command(
         _show(found, verb, out)
         message("nothing was written")
         return
-    message(f"writing to {found.changes.root}: {_DOING[verb]} {found.title!r} ({path})")
+    message(f"about to write to {found.changes.root}: {_DOING[verb]} {found.title!r} ({path})")
     shown_before = out.kind != "json" or will_ask(yes)
     if shown_before:
         _show(found, verb, out, dry_run=False)

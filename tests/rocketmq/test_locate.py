@@ -20,7 +20,16 @@ COMMANDS = ("info", "topics", "verify", "dump")
 
 
 @pytest.mark.parametrize(
-    "part", ["", "/", "commitlog", "commitlog/00000000000000131072", "consumequeue/LabOrders", "config/topics.json"]
+    "part",
+    [
+        "",
+        "/",
+        "commitlog",
+        "commitlog/00000000000000131072",
+        "consumequeue/LabOrders",
+        "config/topics.json",
+        "checkpoint",
+    ],
 )
 def test_a_store_is_found_from_any_part_of_it(part: str) -> None:
     root = golden.pristine("5.3.3-clean")
@@ -50,11 +59,20 @@ def test_the_root_above_a_path(path: str, expected: tuple[str, str] | None) -> N
     assert (found and (str(found[0]), found[1])) == expected
 
 
-def test_a_file_outside_a_store(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    found = open_path(str(tmp_path / "file"))
+def test_a_file_in_the_root_named_from_there(monkeypatch: pytest.MonkeyPatch, rmqctl: Rmqctl) -> None:
+    monkeypatch.chdir(golden.pristine("5.3.3-crash"))
+    found = open_path("abort")
+    assert isinstance(found, RocketMQStore)
+    assert found.selection == "abort"
+    assert rmqctl("info", "checkpoint").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["file", "checkpoint", "abort", "lock"])
+def test_a_file_outside_a_store(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    found = open_path(str(tmp_path / name))
     assert isinstance(found, LoneFile)
-    assert found.name == "file"
+    assert found.name == name
 
 
 def test_a_log_outside_the_root(tmp_path: Path, rmqctl: Rmqctl) -> None:

@@ -11,8 +11,8 @@ LOG_BAD_RECORD = declare(
     "log.bad-record",
     _E,
     "Bytes in the middle of the log are no record: the magic, the size or a length inside is wrong. Sound records follow.",
-    "Do not start the broker before the damage is repaired: its recovery drops everything behind it. See it with "
-    "`rmqctl dump -o hex`, copy the store, then plan a repair.",
+    "A start that scans this file drops everything after it; `rmqctl recover` says whether yours does. See it with "
+    "`rmqctl dump -o hex`, copy the store, then plan a repair before the broker starts.",
     broker="Recovery that scans this file stops here, cuts the file and deletes all later ones.",
     see="spec 6.2, 6.3, 14.26",
 )

@@ -34,6 +34,7 @@ MARKS = (COMMIT_LOG, QUEUES, BATCH_QUEUES, INDEX, "checkpoint", "abort", "timerl
 CONFIG_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json", "timercheck")
 _INSIDE = {COMMIT_LOG, QUEUES, QUEUES_EXT, BATCH_QUEUES, INDEX, SEPARATE_QUEUES, "config", "timerlog", "compaction"}
 _INSIDE |= {MESSAGES, POP}
+_ROOT_FILES = {"checkpoint", "abort", "lock", "timerwheel"}
 
 
 def open_store(
@@ -60,9 +61,9 @@ def open_store(
     return RocketMQStore(tree, logs, selection, settings or {})
 
 
-def looks_like_store(tree: Tree) -> bool:
-    """Whether a directory holds anything a broker keeps in its root."""
-    names = {e.name for e in tree.entries("", sizes=False)}
+def looks_like_store(tree: Tree, beside: str = "") -> bool:
+    """Whether a directory holds anything a broker keeps in its root, a name in it that is no proof left aside."""
+    names = {e.name for e in tree.entries("", sizes=False)} - {beside}
     if names & set(MARKS):
         return True
     if any(n.startswith(DLEDGER) for n in names):
@@ -127,6 +128,8 @@ def root_of(path: PurePosixPath) -> tuple[PurePosixPath, str] | None:
     Goes by names alone: ``.../commitlog/00000000000000000000`` lies in the store ``...``.
     """
     parts = path.parts
+    if path.name in _ROOT_FILES:
+        return path.parent, path.name
     for at in range(len(parts) - 1, 0, -1):
         name = parts[at]
         if name in _INSIDE or name.startswith((COMMIT_LOG, "dledger-")):
@@ -243,7 +246,10 @@ def _inside(path: str, settings: dict[str, str], logs: list[Tree]) -> RocketMQSt
     if found is None:
         return None
     tree = tree_of(root)
-    return open_store(tree, commit_log=logs, settings=settings, selection=found[1]) if looks_like_store(tree) else None
+    beside = found[1] if found[1] in _ROOT_FILES else ""  # a copy of such a file by itself is no store
+    if not looks_like_store(tree, beside):
+        return None
+    return open_store(tree, commit_log=logs, settings=settings, selection=found[1])
 
 
 def _as_typed(path: str, inside: str) -> str:

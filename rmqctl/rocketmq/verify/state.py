@@ -220,7 +220,13 @@ def _unreadable(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
             continue
         kind = CONFIG_FALLBACK if file.fallback else CONFIG_UNREADABLE
         helped = "its .bak is good" if file.fallback else "its .bak does not help"
-        yield Finding(kind, file.path, file.error.offset, 0, f"the file {file.error}; {helped}")
+        yield Finding(kind, file.path, file.error.offset, 0, f"the file {_as_clause(file.error)}; {helped}")
+
+
+def _as_clause(error: DecodeError) -> str:
+    """Return what is wrong with a file as it goes on after its subject: ``is empty``, ``is no JSON: ...``."""
+    text = str(error)
+    return f"is no JSON: {text[0].lower()}{text[1:]}" if text[:1].isupper() else text
 
 
 def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iterator[Finding]:
@@ -234,7 +240,7 @@ def _backup(store: RocketMQStore, file: ConfigFile, context: LogContext) -> Iter
         document = parse_config(data)
         why = "" if document is None or isinstance(document, dict) else "it holds no object"
     except DecodeError as error:
-        why = f"it {error}"
+        why = f"it {_as_clause(error)}"
     if why:
         severity = None if context.highest_release >= _IN_PLACE else Severity.NOTE
         message = f"no broker can load this copy: {why}; the file itself is good"

@@ -32,7 +32,10 @@ def test_a_broken_file_with_a_good_backup(store: Path, content: bytes) -> None:
     path = store / "config" / "topics.json"
     (store / "config" / "topics.json.bak").write_bytes(path.read_bytes())
     path.write_bytes(content)
-    assert brief(findings(store)) == [("config.fallback", "config/topics.json", "warning")]
+    found = findings(store)
+    assert brief(found) == [("config.fallback", "config/topics.json", "warning")]
+    said = "is empty" if not content.strip(b"\0") else "is no JSON: expecting"
+    assert found[0].message.startswith(f"the file {said}") and found[0].message.endswith("; its .bak is good")
 
 
 def test_a_broken_file_and_a_broken_backup(store: Path) -> None:
