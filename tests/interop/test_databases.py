@@ -187,6 +187,30 @@ def test_repaired_stores_answer_as_before(judges: Judges, tmp_path: Path, rmqctl
     assert problems == []
 
 
+@pytest.mark.parametrize(("name", "path"), [(CFG, QUEUES), (LITE, SEPARATE), (MIX, QUEUES)])
+def test_starts_without_current(
+    name: str, path: str, judges: Judges, tmp_path: Path, rmqctl: Callable[..., Any]
+) -> None:
+    """The first fails and leaves an empty manifest, the second deletes the tables: both as `recover` foresees."""
+    judge, root, settings = judges(RELEASE), golden.unpack(name, tmp_path), settings_of(golden.broker_conf(name))
+    conf = golden.write_broker_conf(name, tmp_path / "broker.conf")
+    tables = {file.name for file in (root / path).glob("*.sst")}
+    (root / path / "CURRENT").unlink()
+    assert "the next start" in json.loads(rmqctl("recover", root, "--broker-conf", conf, "-o", "json").stdout)["error"]
+    assert not judge.ask("first", "open", root, *settings)
+    assert (root / path / "CURRENT").read_bytes() == b"MANIFEST-000001\n"
+    (root / "lock").unlink(missing_ok=True)
+    foreseen = json.loads(rmqctl("recover", root, "--broker-conf", conf, "-o", "json").stdout)
+    assert [row["database"] for row in foreseen["databases"] if row["emptied"]] == [path]
+    assert judge.ask("second", "open", root, *settings)
+    assert not tables & {file.name for file in (root / path).glob("*.sst")}
+    for place, ends in foreseen["queues"].items():
+        topic, _, queue_id = place.rpartition("/")
+        found = judge.ask("second", "get", topic, int(queue_id), 0, 1)
+        assert (found["min"], found["max"]) == (ends["min_offset"], ends["max_offset"]), place
+    assert judge.ask("second", "stop", root)
+
+
 @pytest.mark.parametrize(
     ("name", "paths", "topics"),
     [

@@ -221,6 +221,12 @@ def marks_in(store: RocketMQStore, database: Database, *, is_whole: bool = True)
     return Marks(index, halves, timers)
 
 
+def marks_of_none(store: RocketMQStore) -> Marks:
+    """Return the marks of an empty database: of the families that broker.conf has written."""
+    written = (flag(store.settings, _SWITCHES[family], default=False) for family in (INDEX_FAMILY, HALF_FAMILY))
+    return Marks(*(0 if switch else None for switch in written))
+
+
 def _is_written(store: RocketMQStore, database: Database, family: str) -> bool:
     """By broker.conf; without a word there, a family that has rows is one that is written."""
     switch = _SWITCHES[family]

@@ -132,7 +132,7 @@ DATABASE_UNREADABLE = declare(
     _E,
     "A RocksDB database cannot be opened or read: files of it are damaged or missing.",
     "`rmqctl repair` makes queues, index, timers and open transactions new from the log, and keeps of configuration and pop state what can be read; better for those is a copy of the directory.",
-    broker="Does not start; only without rocksdbstore/ it does, and answers nothing from it.",
+    broker="Does not start; only without rocksdbstore/ it does, and answers nothing from it. Where CURRENT is gone, the second start makes an empty database and deletes the tables, without a write-ahead log the first one does.",
     see="spec A1, A5, A6",
 )
 DATABASE_TWO_PLACES = declare(

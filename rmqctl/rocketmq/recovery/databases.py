@@ -18,7 +18,14 @@ import numpy.typing as npt
 from formats.rocketmq.rocksdb import LARGEST_OFFSET
 from formats.rocketmq.rocksdb_messages import HALF_FAMILY, TIMER_DELIVERED, TIMER_FAMILY, TIMER_SCANNED
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, Marks, MessageRows, marks_in, records_from
+from rmqctl.rocketmq.dispatch.database_rows import (
+    INDEX_FAMILY,
+    Marks,
+    MessageRows,
+    marks_in,
+    marks_of_none,
+    records_from,
+)
 from rmqctl.rocketmq.index.files import may_have_rows
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
@@ -36,6 +43,8 @@ from rmqctl.rocketmq.store.databases import (
     DatabaseDamaged,
     can_read,
     has_database,
+    log_in_the_way,
+    lost_current,
     open_database,
 )
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
@@ -56,6 +65,7 @@ class DatabaseStart:
         rows: written that are not there yet.
         skipped: timers that fell due while the broker was down and that it never delivers.
         error: why the broker cannot open the database, without which it starts all the same; None where it can.
+        emptied: why the broker makes an empty database in its place and deletes its tables; None where it does not.
     """
 
     database: str
@@ -65,6 +75,7 @@ class DatabaseStart:
     rows: int
     skipped: int = 0
     error: str | None = None
+    emptied: str | None = None
 
     def row(self) -> dict[str, Any]:
         """As a part of the JSON object of `recover`."""
@@ -73,10 +84,16 @@ class DatabaseStart:
     @property
     def says_something(self) -> bool:
         """Whether there is anything that a person should know."""
-        return bool(self.rows or self.skipped or self.error)
+        return bool(self.rows or self.skipped or self.error or self.emptied)
 
     def sentence(self) -> str:
         """Return the same for people."""
+        if self.emptied is not None:
+            what = f", writes {self.rows:,} rows into it" if self.rows else ""
+            return (
+                f"MAKES AN EMPTY DATABASE at {self.database}{what}, and DELETES the tables that lie there, as "
+                f"{self.emptied}; before a broker is started type: rmqctl repair"
+            )
         if self.error is not None:
             return f"CANNOT open {self.database}, and does without index, timers and transactions in it: {self.error}"
         what = "timer queue offset" if self.family == TIMER_FAMILY else "byte"
@@ -95,6 +112,8 @@ def marks_of(store: RocketMQStore, release: Release) -> Marks:
     """
     if release < SINCE or not may_have_rows(store) or not can_read():
         return Marks()
+    if lost_current(store, MESSAGES):
+        return Marks() if log_in_the_way(store, MESSAGES) else marks_of_none(store)
     try:
         return _marks(store)
     except DatabaseDamaged:  # MessageRocksDBStorage: the broker goes on without it
@@ -120,6 +139,10 @@ def message_starts(
         MissingExtra, Refused: as `open_database`.
     """
     if not may_have_rows(store):
+        return
+    if reason := lost_current(store, MESSAGES):
+        failed = _refusal_of(store, MESSAGES) if log_in_the_way(store, MESSAGES) else None
+        yield DatabaseStart(MESSAGES, INDEX_FAMILY, None, None, 0, error=failed, emptied=None if failed else reason)
         return
     try:
         yield from _message_starts(store, log, begin, end, marks, now_ms)
@@ -167,24 +190,58 @@ class _NotThere:
         self.count += self._database.get(self._family, key) is None
 
 
+def _needed(store: RocketMQStore) -> list[str]:
+    """Databases of configuration and pop without which no broker starts."""
+    inside = [path for path in (CONFIG_V2, METADATA) if has_database(store, path)][:1]
+    if not inside and store.is_rocksdb:
+        inside = [path for path in (TOPICS_V1, GROUPS_V1, OFFSETS_V1) if has_database(store, path)]
+    if has_database(store, POP):  # PopConsumerService.start
+        inside.append(POP)
+    return inside
+
+
 def refused_database(store: RocketMQStore) -> str:
     """Why no broker starts on the databases of configuration or pop, one sentence; empty where it does.
 
     Raises:
         MissingExtra, Refused: as `open_database`.
     """
-    inside = [path for path in (CONFIG_V2, METADATA) if has_database(store, path)][:1]
-    if not inside and store.is_rocksdb:
-        inside = [path for path in (TOPICS_V1, GROUPS_V1, OFFSETS_V1) if has_database(store, path)]
-    if has_database(store, POP):  # PopConsumerService.start
-        inside.append(POP)
-    for path in inside:
+    for path in _needed(store):
+        if log_in_the_way(store, path):
+            return f"the RocksDB database {path} cannot be opened: {_refusal_of(store, path)}"
+        if lost_current(store, path):
+            continue
         try:
             with open_database(store, path, "looking whether a broker opens its databases"):
                 pass
         except DatabaseDamaged as error:
             return f"the RocksDB database {path} cannot be opened: {error.reason}"
     return ""
+
+
+def refused_queues(store: RocketMQStore) -> str:
+    """The same of a database of queues without CURRENT; empty where a broker makes one, or there is one."""
+    path = store.queue_database
+    if path is None or not log_in_the_way(store, path):
+        return ""
+    return f"the RocksDB database {path} cannot be opened: {_refusal_of(store, path)}"
+
+
+def _refusal_of(store: RocketMQStore, path: str) -> str:
+    """What RocksDB does where CURRENT is gone and a write-ahead log lies there, and what must be done first."""
+    log = log_in_the_way(store, path)
+    return (
+        f"CURRENT is gone; the start makes a new one and then fails on the write-ahead log {log}, and the next start "
+        "has an EMPTY DATABASE and DELETES the tables that lie there; before a broker is started type: rmqctl repair"
+    )
+
+
+def emptied_databases(store: RocketMQStore, release: Release) -> list[str]:
+    """Return the databases that a start makes empty, their tables deleted, or lets the next start make so."""
+    paths = _needed(store) + [path for path in (store.queue_database,) if path is not None]
+    if release >= SINCE:
+        paths.append(MESSAGES)
+    return [path for path in paths if lost_current(store, path)]
 
 
 def _skipped(database: Database, now: int) -> int:

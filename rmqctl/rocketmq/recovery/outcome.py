@@ -79,6 +79,7 @@ class Recovery:
         log_files: the files of the log that the broker loads.
         databases: what is written into RocksDB, where that was asked; dispatched_from: physical offset from which on
             records are dispatched to it, where they are not there yet.
+        emptied: databases in whose place the start makes empty ones, deleting their tables.
     """
 
     release: Release
@@ -108,6 +109,7 @@ class Recovery:
     log_files: list[StoreFile] = field(default_factory=list)
     databases: list[DatabaseStart] = field(default_factory=list)
     dispatched_from: int = 0
+    emptied: list[str] = field(default_factory=list)
 
     @property
     def starts(self) -> bool:
@@ -116,8 +118,9 @@ class Recovery:
 
     @property
     def is_harmless(self) -> bool:
-        """The broker starts, has its log, and no message is lost or kept from the consumers."""
-        return self.starts and self.missing is None and not self.lost and not self.undispatched.messages
+        """The broker starts, has its log, no message is lost or kept from the consumers, and no database emptied."""
+        whole = self.missing is None and not self.emptied
+        return self.starts and whole and not self.lost and not self.undispatched.messages
 
     def refuse(self, error: str) -> None:
         """Note what keeps the broker from starting that shows only once the log is read; empty: nothing."""

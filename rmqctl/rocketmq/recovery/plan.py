@@ -57,6 +57,11 @@ def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime, room: Pa
     """
     if found.error is not None:
         raise Refused(f"a {found.release} broker does not start on {store.root}: {found.error}; see: rmqctl repair")
+    if found.emptied:
+        raise Refused(
+            f"a {found.release} broker makes an empty database at {', '.join(found.emptied)} of {store.root} and "
+            f"deletes the tables that lie there; first type: rmqctl repair {store.root}"
+        )
     if store.is_rocksdb and room is None:
         raise Refused(
             f"the queues of {store.root} are a RocksDB database; first type: rmqctl recover {store.root} --apply"

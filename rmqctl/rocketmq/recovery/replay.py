@@ -23,9 +23,11 @@ from rmqctl.rocketmq.recovery.databases import (
     SINCE,
     DatabaseStart,
     RocksQueueImage,
+    emptied_databases,
     marks_of,
     message_starts,
     refused_database,
+    refused_queues,
     rocksdb_images,
 )
 from rmqctl.rocketmq.recovery.images import (
@@ -48,7 +50,7 @@ from rmqctl.rocketmq.recovery.proof import (
 from rmqctl.rocketmq.recovery.rules import Loaded, LoadFailure, RecoveryRules, load_store
 from rmqctl.rocketmq.state.config import read_checkpoint
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.databases import DatabaseDamaged, has_database
+from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, lost_current
 from rmqctl.rocketmq.store.files import (
     BATCH_QUEUES,
     QUEUES,
@@ -90,6 +92,7 @@ def recover(
     """
     replay = _Replay(store, release or release_range(store).highest, index=index, processes=processes)
     found = replay.run()
+    found.emptied = emptied_databases(store, found.release) if found.starts else []
     if databases and found.starts:
         found.databases = list(replay.database_starts())
         found.refuse(refused_database(store))
@@ -171,7 +174,8 @@ class _Replay:
             self.result.index = IndexImage(last, geometry, counts_slots=self.dispatch_rules.counts_slots)
 
     def _recover_queues(self, loaded: Loaded) -> None:
-        if all(has_database(self.store, path) for path in (QUEUES, SEPARATE_QUEUES)):  # RocksDBConsumeQueueStore
+        places = QUEUES, SEPARATE_QUEUES
+        if all(self.store.tree.stat(f"{path}/CURRENT") is not None for path in places):  # RocksDBConsumeQueueStore
             raise LoadFailure(f"{QUEUES} and {SEPARATE_QUEUES} both hold a database of queues: incompatible settings")
         settings = self.store.settings
         twice = flag(settings, "rocksdbCQDoubleWriteEnable", default=False) and self.rules.release >= _LIGHT_INSIDE
@@ -181,7 +185,11 @@ class _Replay:
                 f"{self.rules.release} refuses to write queues twice with light queues in files"
             )
         self.marks = marks_of(self.store, self.rules.release)
-        if self.store.is_rocksdb or self.store.has_light_database:
+        if refusal := refused_queues(self.store):
+            raise LoadFailure(refusal)
+        if self.store.queue_database is not None and lost_current(self.store, self.store.queue_database):
+            self.database_end = 0
+        elif self.store.is_rocksdb or self.store.has_light_database:
             try:
                 database = self._opened.enter_context(open_queues(self.store))
                 self.images.update(rocksdb_images(self.store, database))
@@ -235,7 +243,8 @@ class _Replay:
         scanned = files[walk.index].base
         self.dispatched_from = scanned if above is None else max(scanned, above + 1)
         self._walk(files, walk, above=above, dispatches=dispatches, body=self.body)
-        self._note_undispatched(reached, scanned, above, dispatches=dispatches)
+        # what light queues lose with an empty database is no message of a topic
+        self._note_undispatched(queues_end if light_end == 0 else reached, scanned, above, dispatches=dispatches)
         self._cut(files, walk, self._queues_end() if self.rules.cuts_late else queues_end)
 
     def _note_undispatched(self, queues_end: int, scanned: int, lower: int | None, *, dispatches: bool) -> None:
@@ -381,7 +390,15 @@ class _Replay:
         if self.database_end is not None:
             place = self.store.queue_database or QUEUES
             reaches = max(end, self.database_end) if self.database_units else self.database_end
-            yield DatabaseStart(place, UNIT_FAMILY, self.database_end, reaches, self.database_units)
+            emptied = lost_current(self.store, place) or None
+            if emptied and self.store.has_light_database and self.dispatched_from > self.result.log_begin:
+                emptied += (
+                    f" (light queues, if any, LOSE what lies in front of byte {self.dispatched_from:,} of the log)"
+                )
+            yield DatabaseStart(place, UNIT_FAMILY, self.database_end, reaches, self.database_units, emptied=emptied)
+        for path in self.result.emptied:
+            if path not in (self.store.queue_database, MESSAGES):
+                yield DatabaseStart(path, "default", None, None, 0, emptied=lost_current(self.store, path))
         if self.rules.release >= SINCE:
             yield from message_starts(self.store, self._kept_log(), self.dispatched_from, end, self.marks)
 

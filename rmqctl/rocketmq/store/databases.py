@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.errors import IOFailure, MissingExtra, Refused, RmqctlError
-from rmqctl.files.tree import Tree, local_path
+from rmqctl.files.tree import Tree, local_path, read_all
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, holds_database
 
 METADATA, CONFIG_V2 = "config/metadata", "config/rdb"
@@ -35,6 +35,10 @@ _BUFFER = 16 << 20
 _PLACE = re.compile(r"\S*/rmqctl-rocksdb-[^/]*/\d+/")
 """The directory of links, in what the library says."""
 _NO_DATA = ("LOCK", "rocksdict-config.json")
+_FIRST_MANIFEST = b"MANIFEST-000001"
+"""RocksDB writes it when it makes a database, and the next one before it opens that: only a failure in between leaves
+it named by CURRENT."""
+_WRITE_AHEAD_LOG = re.compile(r"\d{6,}\.log")
 Row = tuple[bytes, bytes]
 
 
@@ -139,6 +143,30 @@ def has_database(store: RocketMQStore, path: str) -> bool:
     return holds_database(store.tree, path)
 
 
+def lost_current(store: RocketMQStore, path: str) -> str:
+    """Why a broker makes an empty database at a path and deletes the tables in it, a clause; empty where it does not.
+
+    RocksDB with create_if_missing first makes a manifest and CURRENT, and then fails if a write-ahead log lies there;
+    the next time it opens what it made.
+    """
+    if not has_database(store, path):
+        return ""
+    current = read_all(store.tree, f"{path}/CURRENT")
+    if current is None:
+        return "CURRENT is gone"
+    if current.strip() == _FIRST_MANIFEST and any(e.name.endswith(".sst") for e in store.tree.entries(path)):
+        return f"CURRENT names {_FIRST_MANIFEST.decode()}, which a start made that failed"
+    return ""
+
+
+def log_in_the_way(store: RocketMQStore, path: str) -> str | None:
+    """Return the write-ahead log for which RocksDB, where CURRENT is gone, fails once; None without one."""
+    if store.tree.stat(f"{path}/CURRENT") is not None or not has_database(store, path):
+        return None
+    names = (entry.name for entry in store.tree.entries(path, sizes=False))
+    return min(filter(_WRITE_AHEAD_LOG.fullmatch, names), default=None)
+
+
 def databases_of(store: RocketMQStore) -> list[str]:
     """Return the databases that are there, in the order of :data:`DATABASES`."""
     return [path for path in DATABASES if has_database(store, path)]
@@ -172,6 +200,8 @@ def open_database(store: RocketMQStore, path: str, purpose: str) -> Iterator[Dat
         )
     from tempfile import mkdtemp
 
+    if can_read() and (reason := lost_current(store, path)):
+        raise DatabaseDamaged(f"{store.root}/{path}", reason)
     links = Path(mkdtemp(prefix="rmqctl-rocksdb-"))
     try:
         handle, families = _open(store.tree, path, links, purpose, f"{store.root}/{path}")

@@ -221,7 +221,10 @@ class RocketMQStore:
 
         A broker that finds a database in both directories does not start.
         """
-        return next((path for path in (SEPARATE_QUEUES, QUEUES) if holds_database(self.tree, path)), None)
+        places = [path for path in (SEPARATE_QUEUES, QUEUES) if holds_database(self.tree, path)]
+        return next(
+            (path for path in places if self.tree.stat(f"{path}/CURRENT") is not None), next(iter(places), None)
+        )
 
     @property
     def has_rocksdb(self) -> bool:

@@ -143,3 +143,65 @@ def test_apply_takes_units_of_a_cut_log_out_of_the_database(golden: Golden, rmqc
 
 def tree_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+CURRENT_GONE = [
+    ("5.5.0-rdbcfg-clean", "consumequeue", 1),
+    ("5.5.0-rdbcfg-clean", "config/metadata", 0),
+    ("5.5.0-rdbcfgv2-clean", "config/rdb", 0),
+    ("5.5.0-rdbpop-clean", "kvStore", 0),
+    ("5.5.0-rdblite-clean", "consumequeue_rocksdb", 0),
+    ("5.5.0-rdbcqmix-clean", "consumequeue", 0),
+    ("5.5.0-rdbmsg-clean", MESSAGES, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "undispatched"), CURRENT_GONE)
+def test_without_current(name: str, path: str, undispatched: int, golden: Golden, rmqctl: Any) -> None:
+    """A start fails on the write-ahead log and leaves an empty manifest; the next one deletes the tables."""
+    root = golden(name)
+    (root / path / "CURRENT").unlink()
+    done = rmqctl("recover", root, "-o", "json")
+    first = json.loads(done.stdout)
+    assert done.exit_code == 1
+    if path == MESSAGES:
+        assert first["starts"]
+        assert "next start" in first["databases"][-1]["error"]
+    else:
+        assert not first["starts"]
+        assert path in first["error"]
+        assert "rmqctl repair" in first["error"]
+    (root / path / "CURRENT").write_bytes(b"MANIFEST-000001\n")  # as a broker of 5.5.0 leaves it
+    (root / path / "MANIFEST-000001").write_bytes(bytes.fromhex("c4c19f5b060001020003020400"))
+    second = rmqctl("recover", root, "-o", "json")
+    findings = {(f["id"], f["file"]) for f in json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]}
+    assert findings & {("database.unreadable", path), ("queue.database", path)}
+    for file in (root / path).glob("*.log"):
+        file.unlink()
+    for file in ("CURRENT", "MANIFEST-000001"):
+        (root / path / file).unlink()
+    bare = rmqctl("recover", root, "-o", "json")
+    for done in (second, bare):
+        document = json.loads(done.stdout)
+        assert (done.exit_code, document["starts"]) == (1, True)
+        assert [(row["database"], bool(row["emptied"])) for row in document["databases"] if row["emptied"]] == [
+            (path, True)
+        ]
+        assert document["undispatched"]["messages"] == undispatched
+    text = rmqctl("recover", root).stdout
+    assert f"MAKES AN EMPTY DATABASE at {path}" in text
+    assert ("light queues, if any, LOSE" in text) == (name in ("5.5.0-rdblite-clean", "5.5.0-rdbcqmix-clean"))
+    refused = rmqctl("recover", root, "--apply", "--yes")
+    assert "first type: rmqctl repair" in refused.stderr
+
+
+def test_two_places_go_by_current_alone(golden: Golden) -> None:
+    root = golden("5.5.0-rdbcfg-clean")
+    other = root / "consumequeue_rocksdb"
+    other.mkdir()
+    for file in (root / "consumequeue").iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    assert "both hold" in (recover(open_store_at(str(root))).error or "")
+    (other / "CURRENT").unlink()
+    found = recover(open_store_at(str(root)))
+    assert found.is_harmless

@@ -263,11 +263,15 @@ def test_rows_that_only_the_database_has(name: str, path: str, gone: str, golden
     ("name", "path"),
     [(CQ, SEPARATE), (CFG, QUEUES), (CFG, "config/metadata"), (MSG, MESSAGES), (POP, "kvStore"), (V2, "config/rdb")],
 )
-def test_without_current(name: str, path: str, golden: Golden, rmqctl: Any) -> None:
-    """A broker would make an empty database there, and no file of a queue is one."""
+@pytest.mark.parametrize("tried", [False, True])
+def test_without_current(name: str, path: str, tried: bool, golden: Golden, rmqctl: Any) -> None:
+    """A broker would make an empty database there, and no file of a queue is one; also after a start that failed."""
     root = golden(name)
     before = content(root, path)
     (root / path / "CURRENT").unlink()
+    if tried:
+        (root / path / "CURRENT").write_bytes(b"MANIFEST-000001\n")
+        (root / path / "MANIFEST-000001").write_bytes(bytes.fromhex("c4c19f5b060001020003020400"))
     findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
     named = {(f["id"], f["file"]) for f in findings if f["severity"] != "note" and f["id"] != "checkpoint.zero"}
     assert named & {("database.unreadable", path), ("queue.database", path)}
