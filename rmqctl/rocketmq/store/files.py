@@ -126,14 +126,15 @@ class QueueFiles:
         return sequence(self.tree, self.path, self.path, sizes=sizes)
 
 
-_DATABASE_FILE = re.compile(r"MANIFEST-\d+|\d{6,}\.sst")
+_DATABASE_FILE = re.compile(r"\d{6,}\.(sst|log)")
 
 
 def holds_database(tree: Tree, path: str) -> bool:
-    """Whether a directory holds a RocksDB database; in one without CURRENT a broker would make an empty one."""
+    """Whether a directory holds a RocksDB database: CURRENT, or without it rows in tables or a write-ahead log."""
     if tree.stat(f"{path}/CURRENT") is not None:
         return True
-    return any(_DATABASE_FILE.fullmatch(entry.name) for entry in tree.entries(path, sizes=False))
+    names = [entry.name for entry in tree.entries(path, sizes=False) if _DATABASE_FILE.fullmatch(entry.name)]
+    return any((file := tree.stat(f"{path}/{name}")) is not None and file.size > 0 for name in names)
 
 
 @dataclass
