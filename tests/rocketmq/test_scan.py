@@ -299,6 +299,23 @@ def test_a_record_longer_than_a_window(front: bytes, window: int) -> None:
     assert [p for p, kind, *_ in events(short, window=window) if kind == "message"] == [len(front) + 20_092]
 
 
+@pytest.mark.parametrize("header", [bytes(48), b"\xff" * 48, b"\x55" * 48], ids=["zeros", "a blank", "noise"])
+@pytest.mark.parametrize("window", [300, 1000, 5000])
+def test_a_damaged_entry_header_costs_no_record(header: bytes, window: int) -> None:
+    """The record of a DLedger entry proves itself, wherever the window ends, and so does what follows it."""
+    data = bytearray()
+    for number in range(40):
+        start = len(data)
+        body = 100 + 40 * number
+        entry = (1).to_bytes(4, "big") + (48 + body + 92).to_bytes(4, "big") + number.to_bytes(8, "big")
+        entry += (1).to_bytes(8, "big") + (BASE + start).to_bytes(8, "big") + bytes(16)
+        data += header if number % 7 == 3 else entry
+        data += sound(start + 48, body)
+    whole = events(bytes(data), lead=48)
+    assert [kind for _, kind, *_ in whole] == ["message"] * 40
+    assert events(bytes(data), window=window, lead=48) == whole
+
+
 @pytest.mark.parametrize("body", [200_000, 3 << 20])
 def test_a_split_inside_a_long_record(body: int) -> None:
     """What looks like a record in the body is none: the split looks back to where the long one begins."""

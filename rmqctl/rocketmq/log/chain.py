@@ -203,7 +203,12 @@ class _Window:
         return measure(self.data, np.array([at], np.int64), self.limit)
 
     def _examine_entry(self, magic: int, size: int) -> bool:
-        """Return a DLedger entry (spec 2.14): header, then a record, nothing, or a blank to the end of the file."""
+        """Take a DLedger entry (spec 2.14): header, then a record, nothing, or a blank to the end of the file.
+
+        A record that proves itself counts whatever its header says, also where the window does not hold all of it.
+        """
+        if self._leave_for(self._first_undecided(self.at + 1)):
+            return False
         if _signed(magic) == _DLEDGER_BLANK:
             return self._end_file(size)
         if magic in _DLEDGER_MAGICS and size == self.lead and self.at + self.lead <= self.limit:
@@ -244,16 +249,23 @@ class _Window:
     def _resume(self) -> bool:
         """Find the next sound record or the file's own blank; or move the search on."""
         place = self._next_sound()
-        one = self._first_undecided(place)
-        if one is not None:
-            start, need = int(one.at[0]) - self.lead, int(one.needs[0]) + self.lead
-            if len(self.data) - start < min(need, self.limit - start):
-                return self._leave(start, need)
+        if self._leave_for(self._first_undecided(place)):
+            return False
         if place is None:
             return self._leave(
                 max(len(self.data) - PEEK - self.lead, self.at) if len(self.data) < self.limit else self.limit
             )
         self._close_gap(place)
+        return True
+
+    def _leave_for(self, one: Measured | None) -> bool:
+        """Leave the window for one that holds a record to its end; False where there is none or it is held already."""
+        if one is None:
+            return False
+        start, need = int(one.at[0]) - self.lead, int(one.needs[0]) + self.lead
+        if len(self.data) - start >= min(need, self.limit - start):
+            return False
+        self._leave(start, need)
         return True
 
     def _first_undecided(self, place: int | None) -> Measured | None:

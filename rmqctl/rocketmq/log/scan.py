@@ -2,8 +2,9 @@
 
 Two ways through the same bytes. *The chain* hops from a known start by TOTALSIZE, as a broker does.
 *The search* finds message magics and accepts a record where PHYSICALOFFSET equals the position and
-all lengths add up. A window is searched once; where the records found follow each other without a
-hole the chain is proven for all of them at once, and only what breaks it is looked at one by one.
+all lengths add up. A large window is followed first, many stretches of it side by side; from where that
+ends it is searched, once: where the records found follow each other without a hole the chain is proven
+for all of them at once, and only what breaks it is looked at one by one.
 
 Nothing raises on bytes. What cannot be read becomes a :class:`~rmqctl.rocketmq.log.block.Gap`, and the
 scan goes on at the next sound record. Memory is bounded by the window and the largest record.

@@ -423,7 +423,7 @@ class IndexImage:
         """Headers of the files from the last that was there on."""
         return self._series.heads
 
-    def edits(self, now: datetime, behind: str = "") -> Iterator[Edit]:
+    def edits(self, now: datetime, after: str = "") -> Iterator[Edit]:
         """Yield what changes the files on disk to this.
 
         Args:
@@ -436,7 +436,7 @@ class IndexImage:
         if self.last is not None and made:
             yield from self._changed(self.last, made[0])
             made = made[1:]
-        name = behind
+        name = after
         for written in made:
             name = next_name(name, int(now.timestamp() * 1000))
             yield Create(f"{INDEX}/{name}", _content(written), size=self.geometry.file_size)
