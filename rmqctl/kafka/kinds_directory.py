@@ -130,6 +130,22 @@ DIRECTORY_EMPTY = declare(
     broker="Begins an empty log.",
     see="spec 13.4",
 )
+DIRECTORY_LOST_LOG = declare(
+    "directory.lost-log",
+    _E,
+    "A partition had records here, and no segment of it is left.",
+    "Restore it from a replica before a broker is started.",
+    broker="Begins an empty log at offset 0; a follower fetches the records again, an only replica has lost them.",
+    see="spec 13.4",
+)
+DIRECTORY_LOST = declare(
+    "directory.lost-partition",
+    _E,
+    "A checkpoint names records of a partition that the metadata gives to this node, and its directory is gone.",
+    "Restore it from a replica before a broker is started.",
+    broker="Makes an empty directory; a follower fetches the records again, an only replica has lost them.",
+    see="spec 1.2, 10.4",
+)
 DIRECTORY_DOUBLE = declare(
     "directory.double",
     _E,

@@ -5,12 +5,13 @@ What the directories say about the release that wrote them last is asked here to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
 from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogDirectory
+from rmqctl.kafka.directory import LogDirectory, Partition
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.releases import COMPARED, Evidence, evidence, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
@@ -88,11 +89,105 @@ class Replicas:
             return log.topic_id
         return self.image.topics.get(log.partition.topic) if self.image else None
 
+    def gone(self) -> Iterator[tuple[LogDirectory, Gone]]:
+        """Yield what is gone already from each of the directories, before a broker is started."""
+        for directory, checkpoints in zip(self.directories, self._checkpoints, strict=True):
+            here = {(p.topic, p.partition) for other in self.directories for p in other.partitions}
+            yield from ((directory, one) for one in gone_of(directory, checkpoints, self.image, here))
+
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic in the whole cluster, as far as is known here."""
         known = len(self.image.partitions_of(topic)) if self.image else 0
         numbers = [log.partition.partition or 0 for log in self.of(topic)]
         return max(known, max(numbers, default=-1) + 1)
+
+
+# --- what is gone already -----------------------------------------------------------------------------
+
+
+class Gone(NamedTuple):
+    """The log of a partition that had records here.
+
+    Attributes:
+        partition: its directory; None where that is gone too.
+        file: what names the records; message: one sentence on it.
+    """
+
+    topic: str
+    number: int
+    partition: Partition | None
+    file: str
+    message: str
+
+
+def gone_of(
+    directory: LogDirectory,
+    checkpoints: Checkpoints,
+    image: MetadataImage | None,
+    here: Container[tuple[str, int | None]],
+) -> Iterator[Gone]:
+    """Yield the partitions of a directory of which no segment is left, then those without a directory.
+
+    Args:
+        here: topic and number of every partition in all directories of the broker, whatever its state.
+    """
+    for partition in directory.partitions:
+        if partition.is_plain and not partition.logs and not partition.problem:
+            yield from _emptied(partition, checkpoints)
+    properties = meta_properties(directory)
+    if image is None or properties is None or properties.node_id is None:
+        return
+    stated = dict[tuple[str, int], tuple[int, str]]()
+    for kind in (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS):
+        for key, offset in checkpoints.of(kind).offsets().items():
+            stated[key] = max(stated.get(key, (0, "")), (offset, str(kind)))
+    starts = checkpoints.of(FileKind.LOG_STARTS).offsets()
+    for (topic, number), (offset, file) in sorted(stated.items()):
+        known = image.partitions.get((image.topics.get(topic, ""), number))
+        if (topic, number) in here or offset <= starts.get((topic, number), 0) or known is None:
+            continue
+        if _is_assigned(known, properties, image):
+            others = [node for node in known["replicas"] if node != properties.node_id]
+            broker = (
+                f"fetches it from {_nodes(others)} where one of them leads it" if others else "has no other replica"
+            )
+            message = (
+                f"{topic}-{number} has offset {offset}, the metadata gives it to this node ({properties.node_id}), and "
+                f"no directory of it is here; a broker makes it empty and {broker}"
+            )
+            yield Gone(topic, number, None, file, message)
+
+
+def _emptied(partition: Partition, checkpoints: Checkpoints) -> Iterator[Gone]:
+    """Yield a partition without a segment, where a checkpoint or a derived file shows that it had records."""
+    start = checkpoints.offset(FileKind.LOG_STARTS, partition) or 0
+    found = [
+        (checkpoints.offset(kind, partition) or 0, str(kind))
+        for kind in (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
+    ]
+    derived = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.PRODUCER_SNAPSHOT)
+    found += [(file.base, file.name) for kind in derived for file in partition.of_kind(kind)]
+    offset, file = max(found)
+    if offset > start and not any(file.kind is FileKind.LOG for file in partition.leftovers):
+        message = f"{partition.label} has offset {offset} in {file}, and no segment is here"
+        yield Gone(partition.topic, partition.partition or 0, partition, f"{partition.directory}/".lstrip("/"), message)
+
+
+def _is_assigned(known: Mapping[str, Any], properties: MetaProperties, image: MetadataImage) -> bool:
+    """Whether the metadata gives a replica to this node, and to no other directory of it."""
+    node, replicas = properties.node_id, known["replicas"]
+    if node not in replicas:
+        return False
+    directories = known.get("directories") or []
+    assigned = directories[replicas.index(node)] if len(directories) == len(replicas) else None
+    if assigned == properties.directory_id:
+        return True
+    registered = image.brokers.get(node or 0, {}).get("logDirs") or []
+    return len(registered) <= 1 and assigned not in registered
+
+
+def _nodes(nodes: Sequence[int]) -> str:
+    return f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))}"
 
 
 # --- which release wrote them -----------------------------------------------------------------------

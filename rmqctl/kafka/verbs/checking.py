@@ -32,10 +32,11 @@ class Verifications:
     @cached_property
     def each(self) -> list[Verification]:
         """A verification for each directory; file names are relative to it."""
-        image = Replicas(self.logs).image
+        image, directories = Replicas(self.logs).image, self.logs.directories
+        here = frozenset((p.topic, p.partition) for directory in directories for p in directory.partitions)
         return [
-            Verification(directory, self.options, self.answer.advance, self.logs.selection, image, self.share)
-            for directory in self.logs.directories
+            Verification(directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here)
+            for directory in directories
         ]
 
     def findings(self) -> Iterator[Finding]:

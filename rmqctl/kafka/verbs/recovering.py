@@ -71,6 +71,9 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
             answer.check = partial(_complaints, replicas, found.release, asked.settings)
         if asked.leader is not None:
             _add_leader(replicas, asked.leader, answer)
+    for directory, gone in replicas.gone():
+        name = gone.file if len(replicas.directories) == 1 else f"{directory.root}/{gone.file}"
+        answer.remark(f"gone before a broker starts: {gone.message} ({name}); restore it from a replica first")
     if replicas.place.is_running:
         answer.remark(
             "a broker holds the lock of this directory: it has started already, and what is read may be changing"

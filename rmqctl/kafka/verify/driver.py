@@ -20,6 +20,7 @@ from rmqctl.kafka.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from rmqctl.kafka.state.replicas import gone_of
 from rmqctl.kafka.verify import state
 from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn_index, interval_shown
 from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
@@ -57,6 +58,7 @@ class Verification:
         selection: path of a partition or file inside the directory, "" for all.
         image: the cluster's metadata, wherever its log lies; None where it is not known.
         share: reads splits elsewhere; None: by processes here.
+        elsewhere: topic and number of what lies in the broker's other log directories.
     """
 
     directory: LogDirectory
@@ -65,11 +67,13 @@ class Verification:
     selection: str = ""
     image: MetadataImage | None = None
     share: Share | None = None
+    elsewhere: frozenset[tuple[str, int | None]] = frozenset()
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
     records: int = 0
     bytes: int = 0
     _seconds: float = 0.0
+    _emptied: set[str] = field(default_factory=set)
 
     def findings(self) -> Iterator[Finding]:
         """All findings: the directory's own files, each partition in order, checkpoints, metadata.
@@ -108,13 +112,19 @@ class Verification:
         if not self.selection:
             yield from state.check_directory(directory)
         image = self.image or state.read_image(directory, checkpoints)
+        here = {(p.topic, p.partition) for p in directory.partitions} | self.elsewhere
+        gone = list(gone_of(directory, checkpoints, image, here))
+        self._emptied = {one.partition.directory for one in gone if one.partition is not None}
         ends: dict[str, int] = {}
         headers = iter(self._read(partitions))
         for partition in partitions:
             log = PartitionLog(directory, partition, checkpoints)
+            yield from state.check_gone(one for one in gone if one.partition is partition)
             yield from (self._placed(f, partition) for f in self._partition(log, image, headers, ends))
         if not self.selection:
-            yield from state.check_checkpoints(directory, checkpoints, ends)
+            absent = {(one.topic, one.number) for one in gone if one.partition is None}
+            yield from state.check_gone(one for one in gone if one.partition is None)
+            yield from state.check_checkpoints(directory, checkpoints, ends, absent)
         metadata = directory.metadata_log
         if metadata is not None and image is not None and metadata in partitions:
             damaged = self.options.level != "quick" and metadata.directory not in ends
@@ -129,10 +139,11 @@ class Verification:
         headers: Iterator[tuple[Split, Headers | OSError]],
         ends: dict[str, int],
     ) -> Iterator[Finding]:
-        yield from state.check_partition_files(log, image)
-        if self.options.level == "quick":
-            return
         partition = log.partition
+        is_gone = partition.directory in self._emptied
+        yield from state.check_partition_files(log, image, is_gone=is_gone)
+        if self.options.level == "quick" or is_gone:
+            return
         compacted = state.is_compacted(partition, log.checkpoints, image)
         check = LogCheck(
             partition,

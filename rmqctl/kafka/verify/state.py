@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from formats.kafka.checkpoint import EpochCheckpoint
@@ -14,6 +14,7 @@ from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
+from rmqctl.kafka.state.replicas import Gone
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.producers import COORDINATED
 
@@ -73,8 +74,12 @@ def _epoch_entries(file: LogFile, found: EpochCheckpoint, log: PartitionLog, che
             return
 
 
-def check_partition_files(log: PartitionLog, image: MetadataImage | None) -> Iterator[Finding]:
-    """Names of the files of a partition, what is left over, and its topic id."""
+def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_gone: bool) -> Iterator[Finding]:
+    """Names of the files of a partition, what is left over, and its topic id.
+
+    Args:
+        is_gone: it had records, and no segment is left.
+    """
     partition = log.partition
     segments = {segment.base for segment in partition.segments if segment.log is not None}
     for file in partition.files:
@@ -87,12 +92,12 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None) -> Ite
             yield Finding(kinds.DIRECTORY_NAME, file.name, 0, 0, f"{name} does not begin with an offset of 20 digits")
         elif file.kind is FileKind.OTHER:
             yield Finding(kinds.DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
-    for segment in partition.segments:
+    for segment in () if is_gone else partition.segments:
         for index in (segment.offset_index, segment.time_index, segment.txn_index):
             if index is not None and segment.base not in segments:
                 message = f"no segment begins at offset {segment.base}"
                 yield Finding(kinds.DIRECTORY_ORPHAN, index.name, 0, 0, message)
-    if not segments and partition.is_plain:
+    if not segments and partition.is_plain and not is_gone:
         yield Finding(kinds.DIRECTORY_EMPTY, f"{partition.directory}/", 0, 0, "no .log file is in it")
     yield from _topic_id(log, image)
 
@@ -123,6 +128,13 @@ def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Findin
         yield Finding(kinds.DIRECTORY_OTHER_ID, file.name, 0, 0, message)
 
 
+def check_gone(found: Iterable[Gone]) -> Iterator[Finding]:
+    """Yield partitions that had records of which nothing is left."""
+    for gone in found:
+        kind = kinds.DIRECTORY_LOST if gone.partition is None else kinds.DIRECTORY_LOST_LOG
+        yield Finding(kind, gone.file, 0, 0, gone.message, topic=gone.topic, partition=gone.number)
+
+
 # --- the directory ----------------------------------------------------------------------------------
 
 
@@ -149,11 +161,14 @@ def check_directory(directory: LogDirectory) -> Iterator[Finding]:
         yield Finding(kinds.DIRECTORY_DOUBLE, f"{label}/", 0, 0, f"{label} is there {labels[label]} times")
 
 
-def check_checkpoints(directory: LogDirectory, checkpoints: Checkpoints, ends: Mapping[str, int]) -> Iterator[Finding]:
+def check_checkpoints(
+    directory: LogDirectory, checkpoints: Checkpoints, ends: Mapping[str, int], gone: Container[tuple[str, int]]
+) -> Iterator[Finding]:
     """Check the offset checkpoints against the ends of the logs.
 
     Args:
         ends: the offset after the last batch, by directory of the partition.
+        gone: partitions of which it is said elsewhere that they are not here.
     """
     by_name = {(p.topic, p.partition): p for p in directory.partitions if p.is_plain}
     for kind in CHECKPOINTS:
@@ -169,6 +184,8 @@ def check_checkpoints(directory: LogDirectory, checkpoints: Checkpoints, ends: M
         for (topic, number), offset in sorted(found.offsets().items()):
             partition = by_name.get((topic, number))
             if partition is None:
+                if (topic, number) in gone:
+                    continue
                 message = f"{topic}-{number} is not in this directory"
                 yield Finding(kinds.CHECKPOINT_UNKNOWN, file.name, 0, 0, message)
                 continue
