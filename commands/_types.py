@@ -169,7 +169,12 @@ class QueueName(click.ParamType[Queue]):
             return Queue(number, None)
         if topic and number.isascii() and number.isdigit():
             return Queue(topic, int(number))
-        wanted = "TOPIC/QUEUE, such as TopicTest/0" + ("" if self.needs_queue else ", or TOPIC")
+        label, _, last = str(value).rpartition("-")
+        is_label = label and not slash and last.isascii() and last.isdigit()
+        example = (
+            f"TOPIC/QUEUE, of Kafka TOPIC/PARTITION: {label}/{last}" if is_label else "TOPIC/QUEUE, such as TopicTest/0"
+        )
+        wanted = example + ("" if self.needs_queue else ", or TOPIC")
         self.fail(f"{value!r} does not name a queue; give {wanted}.", param, ctx)
 
 

@@ -29,3 +29,8 @@ class Release(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}"
+
+
+def newer_than_known(release: Release, newest: Release) -> str:
+    """Return a remark on an answer for a release of which nothing is known."""
+    return f"{release} is newer than any release known here; this is by the rules of {newest}"

@@ -17,6 +17,11 @@ def number_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def only_what_a_start_removes(root: str) -> str:
+    """Return what `recover` does not say of a store."""
+    return f"This is what the start removes; damage in what it does not read stays: rmqctl verify {root}"
+
+
 def instant(milliseconds: int) -> str:
     """Return epoch milliseconds of the years 1970 to 9999 as ISO 8601 in UTC."""
     from datetime import UTC, datetime

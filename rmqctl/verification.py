@@ -112,7 +112,7 @@ class Comparison(Protocol):
 def show_comparison(
     answer: Answer, found: Comparison, sentences: Callable[[dict[str, Any]], Iterator[str]], limit: int | None
 ) -> Answer:
-    """Fill the answer of `diff`: its rows are differences, and a difference makes it a "no".
+    """Fill the answer of `diff`: its rows are differences; one of them, or damage in A or B, makes it a "no".
 
     Args:
         sentences: of a summary, below the table.
@@ -124,7 +124,7 @@ def show_comparison(
         yield from (finding.row() for finding in islice(findings, limit))
         for _ in findings:  # counted, not shown
             pass
-        answer.is_no = found.is_different
+        answer.is_no = found.is_different or _is_partial(found.summary())
 
     def document() -> Row:
         findings = list(rows())
@@ -137,3 +137,14 @@ def show_comparison(
     answer.rows, answer.document, answer.sections = rows(), document, sections
     answer.summary = lambda: {"kind": "summary", **found.summary()}
     return answer
+
+
+def verdict(summary: dict[str, Any]) -> str:
+    """Return the last sentence of a comparison: whether A and B are equal, and as far as what."""
+    if summary["different"]:
+        return "A and B differ"
+    return "A and B are equal" + (" where both could be compared" if _is_partial(summary) else "")
+
+
+def _is_partial(summary: dict[str, Any]) -> bool:
+    return bool(summary["a"]["damaged_places"] or summary["b"]["damaged_places"])

@@ -9,15 +9,15 @@ from rmqctl.answer import Answer, Row, Section
 from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.rows import batch_rows
-from rmqctl.text import number_of
+from rmqctl.text import number_of, only_what_a_start_removes
 
 _COLUMNS = ("partition", "log_start_offset", "log_end_offset", "segments", "recovered", "changes", "lost_records")
 
 
-def show(found: Recovery, answer: Answer) -> None:
-    """Let an answer show what a start does."""
+def show(found: Recovery, root: str, answer: Answer) -> None:
+    """Let an answer show what a start does to the log directories of a root."""
     answer.rows = (partition_row(partition) for partition in found.partitions)
-    answer.sections = lambda: _sections(found)
+    answer.sections = lambda: _sections(found, root)
     answer.document = lambda: document(found)
 
 
@@ -90,11 +90,13 @@ def comparison(found: Recovery) -> Row:
     }
 
 
-def _sections(found: Recovery) -> Iterator[Section]:
-    yield Section(list(_sentences(found)))
+def _sections(found: Recovery, root: str) -> Iterator[Section]:
+    yield Section([*_sentences(found), *([only_what_a_start_removes(root)] if found.starts else [])])
     rows = [_table_row(partition) for partition in found.partitions]
     if rows:
-        yield Section(rows=rows, columns=_COLUMNS, title="Partitions afterwards")
+        yield Section(
+            rows=rows, columns=_COLUMNS, title="Partitions afterwards (changes: files deleted -, created +, changed ~)"
+        )
 
 
 def _table_row(partition: RecoveredPartition) -> Row:
@@ -113,7 +115,7 @@ def _table_row(partition: RecoveredPartition) -> Row:
 
 def _sentences(found: Recovery) -> Iterator[str]:
     """Yield what happens, for people."""
-    broker = f"a {found.release} broker"
+    broker = f"A {found.release} broker"
     if not found.starts:
         yield f"{broker} does not start: {found.error}"
         return

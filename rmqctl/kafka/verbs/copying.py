@@ -22,7 +22,7 @@ from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.tables import Share
 from rmqctl.text import number_of
-from rmqctl.verification import show_comparison
+from rmqctl.verification import show_comparison, verdict
 
 _PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
 _LAST_WITH_BOTH = COMPARED[1]
@@ -154,7 +154,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
         if side["damaged_places"]:
             places = number_of(side["damaged_places"], "damaged place")
             yield f"{letter}: {places}, not compared; type: rmqctl verify {side['path']}"
-    yield "A and B differ" if s["different"] else "A and B are equal"
+    yield verdict(s)
 
 
 # --- elect --------------------------------------------------------------------------------------------

@@ -110,6 +110,8 @@ def metadata(replicas: Replicas, *, at: int | None) -> Answer:
     answer.is_no = bool(image.problems)
     if at is not None and image.offset > at:
         answer.remark(f"nothing before offset {image.offset} is here any more")
+    elif at is not None and image.offset < at:
+        answer.remark(f"the metadata ends at offset {image.offset}: this is its end, not offset {at}")
     return answer
 
 

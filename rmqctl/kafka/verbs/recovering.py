@@ -17,7 +17,7 @@ from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.replication.elect import each_following
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.mending import annotate
-from rmqctl.release import Release
+from rmqctl.release import Release, newer_than_known
 from rmqctl.text import number_of
 
 _FOLLOWING = ("partition", "log_end_offset", "leader_log_end_offset", "cut_to", "cut", "lost")
@@ -58,10 +58,12 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
     else:
         found = replay(replicas, asked.release or release_shown(replicas), asked.settings)
         answer.is_no = answer.is_no_after = not found.is_harmless
+        if found.release > COMPARED[-1]:
+            answer.remark(newer_than_known(found.release, COMPARED[-1]))
         if asked.list_lost:
             answer.rows = report.lost_rows(found)
         else:
-            report.show(found, answer)
+            report.show(found, replicas.place.root, answer)
         if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
 
@@ -103,7 +105,7 @@ def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
     def shown() -> Iterator[Section]:
         yield from sections() if sections is not None else ()
         yield Section(
-            [f"as a follower of {leader.place.root} it loses {number_of(lost, 'record')} that the leader has not"]
+            [f"As a follower of {leader.place.root} it loses {number_of(lost, 'record')} that the leader has not"]
         )
         table = [
             {**row, "cut": one.cut.count, "lost": one.alone.count}

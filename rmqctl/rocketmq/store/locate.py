@@ -282,7 +282,7 @@ def _is_partition(tree: Tree, name: str) -> bool:
 def _kafka(path: str) -> NotAStore:
     return NotAStore(
         path,
-        "it is a Kafka log directory, which this command cannot work on",
-        "`rmqctl info`, `dump`, `verify`, `recover` and the commands that look things up know Kafka",
+        "it is a Kafka log directory",
+        "leave out --format rocketmq",
         wanted="RocketMQ store",
     )

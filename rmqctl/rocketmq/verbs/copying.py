@@ -12,7 +12,7 @@ from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.text import number_of
-from rmqctl.verification import show_comparison
+from rmqctl.verification import show_comparison, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,8 +119,7 @@ def _diff_sentences(s: dict[str, Any]) -> Iterator[str]:
         if side["damaged_places"]:
             places = number_of(side["damaged_places"], "place")
             yield f"{letter}: {places} of the log without a record, not compared; type: rmqctl verify {side['path']}"
-    equal = "equal as far as they can be read" if s["a"]["damaged_places"] else "equal"
-    yield "A and B differ" if s["different"] else f"A and B are {equal}"
+    yield verdict(s)
 
 
 # --- elect --------------------------------------------------------------------------------------------

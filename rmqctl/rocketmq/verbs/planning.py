@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
-from rmqctl.release import Release
+from rmqctl.release import Release, newer_than_known
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
 from rmqctl.scan.parallel import most_processes, processes_for
-from rmqctl.text import number_of
+from rmqctl.text import number_of, only_what_a_start_removes
 
 if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
@@ -66,6 +66,7 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
     from rmqctl.rocketmq.recovery import outcome
     from rmqctl.rocketmq.recovery.replay import recover as replay
     from rmqctl.rocketmq.recovery.rules import has_dledger_log
+    from rmqctl.rocketmq.state.releases import NEWEST
     from rmqctl.rocketmq.store.geometry import geometry_of
 
     if has_dledger_log(store):
@@ -75,6 +76,8 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         )
     if geometry_of(store).source == "default":
         answer.remark("sizes that no file shows are the broker's defaults; give --broker-conf FILE if yours differ")
+    if asked.release is not None and asked.release > NEWEST and not asked.compare:
+        answer.remark(newer_than_known(asked.release, NEWEST))
     if store.is_running:
         answer.remark("a broker holds the lock of this store: it has started already, and what is read may be changing")
     shared = asked.processes or most_processes()
@@ -92,11 +95,12 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         elif asked.plan:
             _plan_recovery(store, found, answer, staged)
         else:
+            below = [only_what_a_start_removes(store.root)] if found.starts else []
             answer.document = lambda: outcome.document(found)
             answer.document_kinds = frozenset({"json", "jsonl", "csv"})
             answer.rows = outcome.queue_rows(found)
             answer.sections = lambda: [
-                Section(lines=[*outcome.sentences(found), ""]),
+                Section(lines=[*outcome.sentences(found), *below, ""]),
                 Section(rows=outcome.queue_rows(found), title="Queues afterwards"),
             ]
 

@@ -126,3 +126,12 @@ def test_single_segments(rmqctl: Rmqctl, tmp_path: Path) -> None:
 
 def test_stores_of_two_families_are_refused(rmqctl: Rmqctl) -> None:
     assert rmqctl("diff", golden.pristine("4.3.1-clean"), golden.pristine("5.1.4-clean")).exit_code == 2
+
+
+def test_copies_with_damage_that_was_not_compared_are_not_called_equal(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    edit = {"op": "xor", "file": "plain-none-0/00000000000000000050.log", "offset": 13, "hex": "01"}
+    kafka_damage.apply([edit], root)  # a byte of the leader epoch, which no CRC covers
+    done = rmqctl("diff", golden.pristine("4.3.1-clean"), root)
+    assert (done.exit_code, "B: 1 damaged place, not compared" in done.stdout) == (1, True)
+    assert done.stdout.endswith("A and B are equal where both could be compared\n")
