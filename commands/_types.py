@@ -21,6 +21,15 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = "_kmgtp"
 
 
+class Offset(click.IntRange):
+    """A number of bytes or records from 0 on."""
+
+    name = "offset"
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+
 class Instant(click.ParamType[int]):
     """A moment, as epoch milliseconds (UTC)."""
 
@@ -249,6 +258,8 @@ class LocalPath(click.Path):
 
 def refuse(option: str, reason: str) -> NoReturn:
     """End with wrong usage (exit 2): ``option`` contradicts something else on the line."""
+    if reason.startswith("is needed"):  # no value is wrong: there is none
+        raise click.UsageError(f"{option} {reason}")
     raise click.BadParameter(reason, param_hint=f"'{option}'")
 
 

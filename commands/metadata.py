@@ -7,13 +7,12 @@ import click
 from commands._answer import show
 from commands._app import Output
 from commands._options import StoreOptions, output_option, store_options_with_paths
+from commands._types import Offset
 
 
 @click.command("metadata")
 @store_options_with_paths
-@click.option(
-    "--at", type=click.IntRange(min=0), metavar="OFFSET", help="As it was once the record at this offset was applied."
-)
+@click.option("--at", type=Offset(), metavar="OFFSET", help="As it was once the record at this offset was applied.")
 @output_option()
 def command(store: StoreOptions, at: int | None, out: Output) -> None:
     """Show the metadata of a Kafka cluster: brokers, topics, partitions, configurations, ACLs, features.

@@ -67,7 +67,10 @@ class NotAStore(RmqctlError):
             found: what was there or missing: ``no commitlog/ in it``.
             wanted: what the command works on.
         """
-        advice = next_step or "give the directory that holds commitlog/, or one of its files"
+        advice = (
+            next_step
+            or "give the directory that holds commitlog/, or a directory of Kafka's log.dirs, or one of their files"
+        )
         super().__init__(f"{path} is not a {wanted}: {found}; {advice}")
         self.path = path
 

@@ -558,8 +558,11 @@ def refuse_verb(store: Store | str, verb: str) -> NoReturn:
     Raises:
         WrongUsage: always.
     """
-    what = f"{store} is" if isinstance(store, str) else f"{store.root} is a {store.kind.replace('-', ' ')}, which is"
-    raise WrongUsage("PATH", f"{what} nothing that {verb} can work on.")
+    if isinstance(store, str):
+        raise WrongUsage("PATH", f"`{verb}` does not work on the single file {store}.")
+    own, other = ("Kafka log directory", "RocketMQ stores"), ("RocketMQ store", "Kafka log directories")
+    kind, works_on = own if store.kind.startswith("kafka") else other
+    raise WrongUsage("PATH", f"`{verb}` works on {works_on}; {store.root} is a {kind}.")
 
 
 def tree_of(path: str) -> Tree:

@@ -179,6 +179,8 @@ def check_new_directory(into: Path, only_read: Iterable[str]) -> None:
         Refused: it lies in one of them, is no directory, or has something in it.
     """
     for root in only_read:
+        if into.resolve() == Path(root).resolve():
+            raise Refused(f"the target {into} is the source, which is only read; give a directory outside of it")
         if into.resolve().is_relative_to(Path(root).resolve()):
             raise Refused(f"{into} lies in {root}, which is only read; give a directory outside of it")
     refuse_unfinished(into)

@@ -49,6 +49,7 @@ def open_at(place: Place) -> Store | LoneFile | None:
             if place.is_directory
             else "it is no file of Kafka's",
             "give a directory of log.dirs, a partition's directory, or one of its files",
+            wanted="Kafka log directory",
         )
     if isinstance(found, KafkaStore):
         found.settings = _settings(place)

@@ -140,7 +140,10 @@ class LocalQueries:
         if self._failed:
             return self._failed.pop()
         text = str(error).strip()
-        return BadQuery(text.splitlines()[0].partition("Error: ")[2] or text if text else type(error).__name__)
+        said = text.splitlines()[0].partition("Error: ")[2] or text if text else type(error).__name__
+        if said.startswith("Table with name"):
+            said = f"{said.rstrip('!')}; there are {', '.join(sorted(self._tables))}"
+        return BadQuery(said)
 
 
 def _maker(kind: pa.DataType, readable: bool) -> Callable[[Any], Any]:

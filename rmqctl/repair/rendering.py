@@ -21,7 +21,7 @@ from rmqctl.repair.edits import (
     Step,
 )
 from rmqctl.repair.journal import Journal
-from rmqctl.text import number_of
+from rmqctl.text import instant, number_of
 
 
 def step_row(step: Step) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def edit_text(edit: Edit) -> str:
         case Quarantine():
             return "move to quarantine"
         case SetTimes(_, mtime_ns):
-            return f"set the modification time to {mtime_ns // 1_000_000} ms"
+            return f"set the modification time to {instant(mtime_ns // 1_000_000)}"
 
 
 def created_size(edit: Create) -> int:

@@ -18,7 +18,7 @@ Rmqctl = Callable[..., Any]
 def test_a_sound_store_is_equal(rmqctl: Rmqctl) -> None:
     result = rmqctl("rebuild", golden.pristine("4.9.8-clean"))
     assert result.exit_code == 0
-    assert "936 records dispatched as 4.9.8 does, 22 queues, 2 index files: 36 equal" in result.stdout
+    assert "936 records dispatched as 4.9.8 does, 22 queues, 2 index files: 36 files equal" in result.stdout
 
 
 def test_differences_are_listed_and_nothing_is_written(rmqctl: Rmqctl, tmp_path: Path) -> None:

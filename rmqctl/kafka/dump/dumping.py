@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import orjson
@@ -307,7 +308,10 @@ class _Run:
     def _unknown_topic(self) -> str:
         topics = {partition.topic for partition in self.logs.partitions}
         wanted = self.filters.topic
-        return f"; there is no topic {wanted} here" if wanted is not None and wanted not in topics else ""
+        if wanted is None or wanted in topics:
+            return ""
+        hint = get_close_matches(wanted, sorted(topics), n=3)
+        return f"; there is no topic {wanted} here" + (f"; did you mean {' or '.join(hint)}?" if hint else "")
 
 
 # --- tables -------------------------------------------------------------------------------------------

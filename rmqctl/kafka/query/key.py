@@ -102,7 +102,7 @@ def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows:
     """
     steps = Steps(on=True)
     home = partition_of_key(key, partitions)
-    steps.add("", "partition", f"the default partitioner puts the key into {home} of {partitions}")
+    steps.add("", "partition", f"the default partitioner puts the key into partition {home} (of 0 to {partitions - 1})")
     for log in logs:
         number = log.partition.partition
         found = [row for row in rows if row["partition"] == number]

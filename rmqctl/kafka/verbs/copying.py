@@ -79,15 +79,15 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
         f"{number_of(s['records'], 'record')}, {s['bytes']:,} bytes of {number_of(s['partitions'], 'partition')} "
         f"written to {s['into']}"
     )
-    for key, what in (
-        ("unreadable", "places could not be read (listed above)"),
-        ("left_out", "batches were left out: their offsets are in no order with the others"),
-        ("duplicates", "records were found in more than one copy and written once"),
-        ("conflicts", "batches differ between copies; the earlier source counted"),
-        ("superseded", "records were left out, for a leader of a later epoch had overwritten them"),
+    for key, one, many, what in (
+        ("unreadable", "place", "places", "could not be read (listed above)"),
+        ("left_out", "batch was", "batches were", "left out: offsets in no order with the others"),
+        ("duplicates", "record was", "records were", "found in more than one copy and written once"),
+        ("conflicts", "batch differs", "batches differ", "between copies; the earlier source counted"),
+        ("superseded", "record was", "records were", "left out, overwritten by a leader of a later epoch"),
     ):
         if s[key]:
-            yield f"  {s[key]:,} {what}"
+            yield f"  {s[key]:,} {one if s[key] == 1 else many} {what}"
     for hole in s["holes"]:
         yield f"  {hole['topic']}-{hole['partition']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
     if s["open_transactions"]:

@@ -406,7 +406,8 @@ class KeyExplanation:
         if self.query.topic not in names and not any(r.topic == self.query.topic for r in self.found):
             if elsewhere:
                 return self._elsewhere(elsewhere)
-            return steps.UNKNOWN_TOPIC.conclude(topic=self.query.topic, nearest=did_you_mean(self.query.topic, names))
+            hint = did_you_mean(self.query.topic, names, self.store.root)
+            return steps.UNKNOWN_TOPIC.conclude(topic=self.query.topic, nearest=hint)
         if elsewhere:
             return self._elsewhere(elsewhere)
         if self.answer.raw:

@@ -76,7 +76,9 @@ def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> li
     if (not ids or queue_id not in (None, *ids)) and started.replays:
         ids = sorted({*ids, *started.recovered_queues(topic)})
     if not ids:
-        return steps.UNKNOWN_TOPIC.conclude(topic=topic, nearest=did_you_mean(topic, topics_of(started)))
+        return steps.UNKNOWN_TOPIC.conclude(
+            topic=topic, nearest=did_you_mean(topic, topics_of(started), started.store.root)
+        )
     if queue_id is not None and queue_id not in ids:
         return steps.NO_QUEUE.conclude(topic=topic, queue_id=queue_id, queues=ranges(ids))
     return ids if queue_id is None else [queue_id]

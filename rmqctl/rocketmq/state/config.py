@@ -353,9 +353,11 @@ def nearest(name: str, names: list[str]) -> list[str]:
     return (same + [n for n in get_close_matches(name, names, _NEAREST, 0.6) if n not in same])[:_NEAREST]
 
 
-def did_you_mean(name: str, names: list[str]) -> str:
-    """Return the end of a sentence that says the topic is unknown: the nearest names, or how to list all."""
+def did_you_mean(name: str, names: list[str], root: str) -> str:
+    """Return the end of a sentence that says the topic is unknown: the nearest names, or how to list all of
+    the store at ``root``.
+    """
     found = nearest(name, names)
     if found:
         return "; did you mean " + " or ".join(found) + "?"
-    return "; type: rmqctl topics --by-topic"
+    return f"; type: rmqctl topics {root} --by-topic"

@@ -60,16 +60,16 @@ def salvage(stores: Sequence[RocketMQStore], into: Path, *, stale: bool, renumbe
 def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
     s = saved.summary()
     yield f"{number_of(s['messages'], 'message')}, {s['bytes']:,} bytes written to {s['into']}"
-    for key, what in (
-        ("unreadable", "places could not be read (listed above)"),
-        ("placeholders", "placeholders stand for messages that no source has"),
-        ("renumbered", "messages got another queue offset"),
-        ("duplicates", "messages were found in more than one place and written once"),
-        ("conflicts", "of these differ between sources; the earlier source counted"),
-        ("stale", "messages come from behind the end of the log"),
+    for key, one, many, what in (
+        ("unreadable", "place", "places", "could not be read (listed above)"),
+        ("placeholders", "placeholder stands", "placeholders stand", "for messages that no source has"),
+        ("renumbered", "message", "messages", "got another queue offset"),
+        ("duplicates", "message was", "messages were", "found in more than one place and written once"),
+        ("conflicts", "of these differs", "of these differ", "between sources; the earlier source counted"),
+        ("stale", "message comes", "messages come", "from after the end of the log"),
     ):
         if s[key]:
-            yield f"  {s[key]:,} {what}"
+            yield f"  {s[key]:,} {one if s[key] == 1 else many} {what}"
     for hole in s["holes"]:
         yield f"  {hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
     for what in s["offsets"]:

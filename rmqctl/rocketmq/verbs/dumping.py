@@ -137,7 +137,9 @@ def _unknown_topic(found: Found, topic: str | None) -> str:
     if topic is None or isinstance(found, LoneFile):
         return ""
     names = topic_names(found)
-    return "" if topic in names or not names else f"; the store knows no topic {topic}{did_you_mean(topic, names)}"
+    if topic in names or not names:
+        return ""
+    return f"; the store knows no topic {topic}{did_you_mean(topic, names, found.root)}"
 
 
 # --- annotated bytes ----------------------------------------------------------------------------------

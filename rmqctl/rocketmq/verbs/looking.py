@@ -133,7 +133,7 @@ def _no_offset(started: Any, group: str | None, topic: str | None) -> Iterator[s
     ):
         if name is not None and name not in names:
             hint = nearest(name, sorted(names))
-            end = f"; did you mean {' or '.join(hint)}?" if hint else "; type: rmqctl lag without it for all there are"
+            end = f"; did you mean {' or '.join(hint)}?" if hint else f"; leave out --{word} to see all there are"
             yield f"no consumer offset is stored for {word} {name}{end}"
             return
     if not stored.offsets:

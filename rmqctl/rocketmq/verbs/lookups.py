@@ -136,7 +136,7 @@ def _nothing(store: RocketMQStore, topic: str | None, scan: str) -> str:
 
     names = topic_names(store)
     if topic is not None and topic not in names:
-        return f"nothing found; the store knows no topic {topic}{did_you_mean(topic, names)}"
+        return f"nothing found; the store knows no topic {topic}{did_you_mean(topic, names, store.root)}"
     return f"nothing found; --explain says why, {scan}"
 
 
@@ -181,7 +181,7 @@ def query_id(
     try:
         wanted = parse_message_id(message_id)
     except NotAMessageId as error:
-        reason = f"{message_id!r} is none: {error}. For a key of another shape: query-key --unique."
+        reason = f"{message_id!r} is no message id: {error}. For a key of another shape: query-key --unique."
         raise WrongUsage("MESSAGE_ID", reason) from None
     if scan and explain:
         raise WrongUsage("--explain", "reads the log by itself; leave out --scan.")

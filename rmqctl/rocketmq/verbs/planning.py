@@ -370,16 +370,19 @@ def _unknown_topics(work: Rebuild, found: Rebuilt) -> list[str]:
     if topics is None or any(found.counts.values()):
         return []
     names = topic_names(work.store)
-    wanted = sorted(map(os.fsdecode, topics))
-    return [f"no message and no queue of topic {topic} is there{did_you_mean(topic, names)}" for topic in wanted]
+    wanted = [(topic, did_you_mean(topic, names, work.store.root)) for topic in sorted(map(os.fsdecode, topics))]
+    return [f"no message and no queue of topic {topic} is there{hint}" for topic, hint in wanted]
 
 
 def _rebuilt_sentences(found: Rebuilt) -> Iterator[str]:
     s: dict[str, Any] = found.summary()
-    files = ", ".join(f"{n:,} {_WORDS[change]}" for change, n in s["files"].items() if n) or "no files"
+    counts = [(n, _WORDS[change]) for change, n in s["files"].items() if n]
+    files = ", ".join(f"{n:,} {word}" for n, word in counts) or "no files"
+    if counts:  # the first number carries the noun
+        files = files.replace(f"{counts[0][0]:,} ", f"{number_of(counts[0][0], 'file')} ", 1)
     yield (
         f"{number_of(s['records'], 'record')} dispatched as {s['release']} does, {number_of(s['queues'], 'queue')}, "
-        f"{s['index_files']:,} index files: {files}"
+        f"{number_of(s['index_files'], 'index file')}: {files}"
     )
     if s["damaged_ranges"]:
         ranges = number_of(s["damaged_ranges"], "range")

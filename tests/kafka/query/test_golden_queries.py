@@ -126,7 +126,7 @@ def test_a_missing_key_is_explained(logs: dict[str, PartitionLog]) -> None:
     rows = key_rows(log, b"nobody wrote this")
     assert rows == []
     steps = explain_key([log], b"nobody wrote this", 1, rows).rows()
-    assert steps[0]["result"] == "the default partitioner puts the key into 0 of 1"
+    assert steps[0]["result"] == "the default partitioner puts the key into partition 0 (of 0 to 0)"
     assert steps[-1]["result"] == "no record has the key: never written, or removed by compaction or retention"
     assert steps[-1]["id"] == "miss.no-record-with-key"
 
