@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -25,7 +26,8 @@ from formats.rocketmq.rocksdb_files import (
     Write,
     WriteBatchHeader,
 )
-from rmqctl.rocketmq.store.database_files import salvaged_database
+from rmqctl.errors import IOFailure
+from rmqctl.rocketmq.store.database_files import SalvagedDatabase, salvaged_database
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import Database, databases_of, new_database, open_database
 from rmqctl.rocketmq.store.locate import open_store_at
@@ -173,6 +175,40 @@ def test_damage_costs_a_block(place: str, large: tuple[Path, dict[bytes, bytes],
     assert left.items() <= rows.items()
     assert found.lost
     assert len(left) > {"data": 4800, "index": 4900, "footer": 4900, "cut": 2000}[place]
+    assert place != "data" or found.lost == [f"1 block of {table.name}"]
+
+
+def test_a_table_that_shrinks_while_it_is_read(
+    large: tuple[Path, dict[bytes, bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks that are gone are counted; a map of the file would kill the process."""
+    root, rows, table = large
+    take, size = SalvagedDatabase.take, table.stat().st_size
+
+    def take_and_cut(*arguments: Any) -> None:
+        take(*arguments)
+        if table.stat().st_size == size:
+            os.truncate(table, size // 3)
+
+    monkeypatch.setattr(SalvagedDatabase, "take", take_and_cut)
+    found = salvaged(root, "config/rdb")
+    assert 1000 < len(found.families["default"]) < 2000
+    assert found.families["default"].items() <= rows.items()
+    assert len(found.lost) == 1
+    assert found.lost[0].endswith(f" blocks of {table.name}")
+
+
+def test_what_the_block_raises_is_not_taken_for_a_lack_of_room(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), new_database(tmp_path, ()) as database:
+        database.put("default", b"key", b"value" * (1 // 0))
+    with pytest.raises(KeyError), new_database(tmp_path / "new", ()) as database:
+        database.put("no such family", b"key", b"value")
+
+
+def test_a_database_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(IOFailure, match="cannot write a RocksDB database"), new_database(tmp_path / "file", ()):
+        pass
 
 
 def test_a_cut_write_ahead_log(golden: Golden) -> None:

@@ -388,12 +388,18 @@ def _last_offset(old: OldDatabase, new: NewDatabase, key: Key) -> int:
 
 
 def last_unit_in(new: NewDatabase, key: Key) -> tuple[int, int]:
-    """Queue offset and physical offset of the last unit of a queue; -1 and -1 without one."""
+    """Queue offset and physical offset of the last unit of a queue; -1 and -1 without one.
+
+    Rows that do not have the format of a unit are passed over.
+    """
     cursor, prefix = new.family(UNIT_FAMILY).iter(), queue_prefix(*key)
     cursor.seek_for_prev(prefix + LARGEST_OFFSET.to_bytes(8, "big"))
-    if not cursor.valid() or not bytes(cursor.key()).startswith(prefix):
-        return -1, -1
-    return int.from_bytes(bytes(cursor.key())[-8:], "big"), UNIT_ROW.unpack(bytes(cursor.value()))[0]
+    while cursor.valid() and (name := bytes(cursor.key())).startswith(prefix):
+        unit, value = parse_unit_key(name), bytes(cursor.value())
+        if unit is not None and len(value) == UNIT_ROW.size:
+            return unit[2], UNIT_ROW.unpack(value)[0]
+        cursor.prev()
+    return -1, -1
 
 
 def end_key(key: Key, end: bytes) -> bytes:
@@ -522,9 +528,8 @@ def _finish_index(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: 
 def _put_timers(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int, last: int) -> None:
     """Timers that are not delivered, and of delivered ones the old rows that are right."""
     delivered = old.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
-    if len(delivered) != 8 or delivered > _number(
-        last + DELIVERED_SLACK
-    ):  # without it a start skips what fell due meanwhile
+    latest = _number(min(last + DELIVERED_SLACK, (1 << 63) - 1))
+    if len(delivered) != 8 or delivered > latest:  # without it a start skips what fell due meanwhile
         first = next((int.from_bytes(key[:8], "big") for key in rows.timers if key not in rows.delivered), last)
         delivered = _number(min(first, last) // _SECOND * _SECOND)
     for key, value in rows.timers.items():
@@ -536,8 +541,10 @@ def _put_timers(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: in
         is_old = is_timer and 0 <= int.from_bytes(value[4:], "big", signed=True) < begin and key not in rows.recalled
         if is_old and new.get(TIMER_FAMILY, key) is None:
             new.put(TIMER_FAMILY, key, value)
-    scanned = int.from_bytes(old.get(TIMER_FAMILY, TIMER_SCANNED) or b"", "big", signed=True)
-    new.put(TIMER_FAMILY, TIMER_SCANNED, _number(max(rows.scanned, 0) or scanned))
+    scanned = old.get(TIMER_FAMILY, TIMER_SCANNED) or b""
+    if rows.scanned > 0 or len(scanned) != 8:
+        scanned = _number(max(rows.scanned, 0))
+    new.put(TIMER_FAMILY, TIMER_SCANNED, scanned)
     new.put(TIMER_FAMILY, TIMER_DELIVERED, delivered)
 
 

@@ -7,11 +7,10 @@ here raises on bytes: what cannot be read is counted.
 from __future__ import annotations
 
 import io
-import mmap
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -37,13 +36,16 @@ from formats.rocketmq.rocksdb_files import (
     WriteBatchHeader,
     WriteKind,
 )
-from rmqctl.files.tree import local_path
+from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.store.databases import Database, NewDatabase, Row, new_database
 from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.text import number_of
 
 _TRAILER, _PIECE = plan_of(BlockTrailer).runs[0].packer, plan_of(LogPiece).runs[0].packer
 _FOOTER = TableFooter.sizeof()
 _LARGEST_BLOCK = 64 << 20
+_WINDOW = 64 << 10
+"""Bytes that are read at a time where the end of a block is looked for."""
 _HASHED = 1 << 31
 """In the last number of a data block: a table of hashes follows the restart points."""
 _SNAPPY, _LZ4, _ZSTD = 1, (4, 5), 7
@@ -91,10 +93,14 @@ def _masked(crc: int) -> int:
 
 
 class _Table:
-    """One table; what it holds comes with the sequence number and the kind of each write."""
+    """One table; what it holds comes with the sequence number and the kind of each write.
 
-    def __init__(self, name: str, data: bytes | mmap.mmap, lost: list[str]) -> None:
-        self.name, self.data, self.lost = name, data, lost
+    A block is in memory at a time; a file that shrinks meanwhile lacks the blocks that are gone.
+    """
+
+    def __init__(self, name: str, source: ByteSource, lost: list[str]) -> None:
+        self.name, self.lost = name, lost
+        self._source, self._size = source, source.size()
         self.family: str | None = None
         self._checked = True
 
@@ -114,14 +120,14 @@ class _Table:
                 continue
             yield from self._internal(block)
         if bad:
-            self.lost.append(f"{bad} blocks of {self.name}")
+            self.lost.append(f"{number_of(bad, 'block')} of {self.name}")
         removed = self._block(self._handle(names.get(RANGE_DELETIONS)))
         if removed is not None:
             yield from self._internal(removed)
 
     def _handles(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
         """Where the block of names and the index lie."""
-        end = self.data[-_FOOTER:]
+        end = self._source.read_at(max(self._size - _FOOTER, 0), _FOOTER)
         try:
             footer = TableFooter.parse(end)
             self._checked = footer.checksum_type == CRC32C
@@ -162,14 +168,17 @@ class _Table:
     def _found_blocks(self) -> Iterator[tuple[int, int]]:
         """Blocks from the start of the file on, each found by the checksum that follows it."""
         at = 0
-        while at + _TRAILER.size < len(self.data):
-            crc, size = 0, 0
-            limit = min(len(self.data) - at - _TRAILER.size, _LARGEST_BLOCK)
-            while size <= limit:
-                kind, stored = _TRAILER.unpack_from(self.data, at + size)
+        while at + _TRAILER.size < self._size:
+            crc, size, data = 0, 0, bytearray()
+            while size <= _LARGEST_BLOCK:
+                if size + _TRAILER.size > len(data):
+                    data += self._source.read_at(at + len(data), _WINDOW)
+                    if size + _TRAILER.size > len(data):
+                        return
+                kind, stored = _TRAILER.unpack_from(data, size)
                 if kind <= 7 and size and _masked(crc32c(bytes([kind]), crc)) == stored:
                     break
-                crc = crc32c(self.data[at + size : at + size + 1], crc)
+                crc = crc32c(data[size : size + 1], crc)
                 size += 1
             else:
                 return
@@ -181,11 +190,13 @@ class _Table:
 
     def _block(self, handle: tuple[int, int] | None) -> bytes | None:
         """Return the content of a block; None where it is not what was written."""
-        if handle is None or handle[0] + handle[1] + _TRAILER.size > len(self.data):
+        if handle is None or sum(handle) + _TRAILER.size > self._size:
             return None
         offset, size = handle
-        content = self.data[offset : offset + size]
-        kind, stored = _TRAILER.unpack_from(self.data, offset + size)
+        data = self._source.read_at(offset, size + _TRAILER.size)
+        if len(data) < size + _TRAILER.size:
+            return None
+        content, (kind, stored) = data[:size], _TRAILER.unpack_from(data, size)
         if self._checked and _masked(crc32c(bytes([kind]), crc32c(content))) != stored:
             return None
         return _inflated(kind, content)
@@ -467,25 +478,14 @@ _OTHERS = ("offset", "timer", "trans", "popState", "topic", "subscriptionGroup",
 def _take_table(
     store: RocketMQStore, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase, fits: Fits
 ) -> None:
-    with _mapped(store, path) as data:
-        table = _Table(path.rpartition("/")[2], data, found.lost)
+    with closing(store.tree.open(path)) as source:
+        table = _Table(path.rpartition("/")[2], source, found.lost)
         entries = table.entries()
         first = list(islice(entries, _JUDGED))
         own = table.family or manifest.families.get(manifest.tables.get(number, -1), "")
         family = own or _family_of(first, [*manifest.families.values(), *_OTHERS], fits)
         for entry in chain(first, entries):
             found.take(family, *entry)
-
-
-@contextmanager
-def _mapped(store: RocketMQStore, path: str) -> Iterator[bytes | mmap.mmap]:
-    """The bytes of a file, which the system reads where they are looked at; databases lie on this machine."""
-    place = local_path(store.tree, path)
-    if place is None or not Path(place).stat().st_size:
-        yield b""
-        return
-    with open(place, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        yield data
 
 
 def _take_log(store: RocketMQStore, manifest: _Manifest, number: int, path: str, found: SalvagedDatabase) -> None:
@@ -501,14 +501,11 @@ def _take_log(store: RocketMQStore, manifest: _Manifest, number: int, path: str,
 
 def _blocks(store: RocketMQStore, path: str) -> Iterator[bytes]:
     """The blocks of a log, one in memory at a time."""
-    source = store.tree.open(path)
-    try:
+    with closing(store.tree.open(path)) as source:
         at = 0
         while block := source.read_at(at, LOG_BLOCK):
             yield block
             at += LOG_BLOCK
-    finally:
-        source.close()
 
 
 def _numbered(store: RocketMQStore, path: str) -> list[tuple[str, int, str]]:

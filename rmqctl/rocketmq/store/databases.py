@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmqctl.errors import IOFailure, MissingExtra, Refused, RmqctlError
+from rmqctl.errors import IOFailure, MissingExtra, Refused
 from rmqctl.files.tree import Tree, local_path, read_all
 from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, holds_database
 
@@ -221,17 +221,54 @@ class NewDatabase(Database):
     """
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
-        """Write a row."""
-        self._families[family].put(key, value)
+        """Write a row.
+
+        Raises:
+            IOFailure: the library refuses.
+        """
+        _written(self.path, self._families[family].put, key, value)
 
     def delete(self, family: str, key: bytes) -> None:
-        """Take a row away; it need not be there."""
-        self._families[family].delete(key)
+        """Take a row away; it need not be there.
+
+        Raises:
+            IOFailure: the library refuses.
+        """
+        _written(self.path, self._families[family].delete, key)
+
+    def flush(self) -> None:
+        """Write to files what is in memory.
+
+        Raises:
+            IOFailure: the library refuses.
+        """
+        for family in self._families.values():
+            _written(self.path, family.flush)
+
+    def close(self) -> None:
+        """The same as of one that is read; the library writes once more.
+
+        Raises:
+            IOFailure: the library refuses.
+        """
+        _written(self.path, super().close)
+
+
+def _written(place: str, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call what writes in the library, and say of its refusal where it wrote."""
+    try:
+        return call(*arguments, **named)
+    except OSError:
+        raise
+    except Exception as error:  # what the library raises has no class of its own
+        raise IOFailure(f"cannot write a RocksDB database in {place}", str(error), "free some room") from error
 
 
 @contextmanager
 def new_database(place: Path, families: Iterable[str]) -> Iterator[NewDatabase]:
     """Yield a new database in an empty directory, in a form that the library of 5.x brokers reads; complete at the end.
+
+    What the block of the caller raises passes as it is.
 
     Args:
         families: names of its column families; ``default`` is always one.
@@ -254,21 +291,16 @@ def new_database(place: Path, families: Iterable[str]) -> Iterator[NewDatabase]:
     options.set_write_buffer_size(_BUFFER)
     writing.disable_wal = True  # type: ignore[method-assign, assignment]  # the library's stub is wrong
     names = list(dict.fromkeys(["default", *families]))
+    column_families = dict.fromkeys(names, options)
+    handle = _written(str(place), Rdict, str(place), options=options, column_families=column_families)
+    made = NewDatabase(handle, str(place), names)
     try:
-        handle = Rdict(str(place), options=options, column_families=dict.fromkeys(names, options))
-        made = NewDatabase(handle, "", names)
-        try:
-            for name in names:
-                made.family(name).set_write_options(writing)
-            yield made
-            for name in names:
-                made.family(name).flush()
-        finally:
-            made.close()
-    except (RmqctlError, OSError):
-        raise
-    except Exception as error:  # what the library raises has no class of its own
-        raise IOFailure(f"cannot write a RocksDB database in {place}", str(error), "free some room") from error
+        for name in names:
+            made.family(name).set_write_options(writing)
+        yield made
+        made.flush()
+    finally:
+        made.close()
     for file in place.iterdir():
         if file.name in _NO_DATA or file.name.startswith("LOG"):
             file.unlink()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden as stores
+from formats.rocketmq.rocksdb import OFFSET_FAMILY, parse_unit_key
 from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.databases import MESSAGES, open_database
@@ -139,6 +140,28 @@ def test_apply_takes_units_of_a_cut_log_out_of_the_database(golden: Golden, rmqc
     rmqctl("recover", root, "--apply", "--yes")
     assert json.loads(rmqctl("recover", root, "-o", "json").stdout)["queues"] == foreseen["queues"]
     assert found(rmqctl, root) == {("index.coverage", "index")}  # a start deletes the file that is too new
+
+
+def rows_of_no_format(database: Any) -> None:
+    """After the last unit of each queue, a row that is none."""
+    last = {key[:-8]: key for key in list(database.keys()) if parse_unit_key(key) is not None}
+    for prefix, key in last.items():
+        database[prefix + (int.from_bytes(key[-8:], "big") + 1).to_bytes(8, "big")] = b"short"
+
+
+def test_rows_of_no_format_do_not_end_a_queue(golden: Golden, rmqctl: Any) -> None:
+    root = golden("5.5.0-rocksdb-clean")
+    (root / "abort").write_bytes(b"")
+    before = ends(root)
+    edit(root / "consumequeue", rows_of_no_format)
+    result = rmqctl("recover", root, "--apply", "--yes")
+    assert result.exit_code in (0, 1), result.stdout + result.stderr
+    assert ends(root) == before
+
+
+def ends(root: Path) -> dict[bytes, bytes]:
+    with open_database(open_store_at(str(root)), "consumequeue", "comparing") as database:
+        return {key: value for key, value in database.rows(OFFSET_FAMILY) if b"CHECKPOINT" not in key}
 
 
 def tree_of(root: Path) -> dict[str, bytes]:

@@ -15,6 +15,8 @@ import pytest
 
 from fixtures import golden as stores
 from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
+from formats.rocketmq.rocksdb_messages import TIMER_DELIVERED, TIMER_SCANNED
+from rmqctl.rocketmq.rebuild.databases import message_database, open_old
 from rmqctl.rocketmq.store.databases import DatabaseDamaged, open_database
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.rocketmq.verify.test_databases import edit
@@ -88,6 +90,11 @@ def timer_rows(database: Any) -> None:
     rows[keys[-2]] = bytes(3)
 
 
+def long_mark(database: Any) -> None:
+    rows = database.get_column_family("timer")
+    rows[TIMER_SCANNED] = b"\x01" * 20
+
+
 def half_rows(database: Any) -> None:
     rows = database.get_column_family("trans")
     key = key_where(rows, lambda k: len(k) > 40)
@@ -108,6 +115,33 @@ DAMAGES: list[tuple[str, str, Damage]] = [
     (MSG, MESSAGES, timer_rows),
     (MSG, MESSAGES, half_rows),
 ]
+
+
+def test_a_record_that_was_stored_at_the_end_of_all_time(golden: Golden, tmp_path: Path) -> None:
+    root = golden(MSG)
+    file = next((root / "commitlog").iterdir())
+    with open(file, "r+b") as log:
+        log.seek(56)
+        log.write(((1 << 63) - 5).to_bytes(8, "big"))
+    before = content(root, MESSAGES)["timer"]
+    assert timers_made_new(root, tmp_path)[TIMER_DELIVERED] == before[TIMER_DELIVERED]
+
+
+def test_a_mark_that_is_too_long_is_not_taken_over(golden: Golden, tmp_path: Path) -> None:
+    root = golden(MSG)
+    for file in (root / "commitlog").iterdir():
+        file.unlink()
+    edit(root / MESSAGES, long_mark)
+    assert timers_made_new(root, tmp_path)[TIMER_SCANNED] == bytes(8)
+
+
+def timers_made_new(root: Path, room: Path) -> dict[bytes, bytes]:
+    store = open_store_at(str(root))
+    with open_old(store, MESSAGES, room) as old:
+        made = message_database(store, old, room)
+    shutil.rmtree(root / MESSAGES)
+    made.place(root)
+    return content(root, MESSAGES)["timer"]
 
 
 @pytest.mark.parametrize(("name", "path", "damage"), DAMAGES, ids=lambda value: getattr(value, "__name__", value))
