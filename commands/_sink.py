@@ -20,7 +20,7 @@ def write(data: bytes) -> None:
     """Write ``data`` to stdout and flush it.
 
     Raises:
-        IOFailure: the disk after stdout is full, or stdout is closed.
+        IOFailure: the disk that stdout goes to is full, or stdout is closed.
         BrokenPipeError: the reader has gone.
     """
     if not data:

@@ -133,7 +133,7 @@ class Coordinator:
         """
         if transaction.status is not TransactionStatus.Ongoing:
             return
-        if self.engine.transaction_version >= _NEW_EPOCH_AT_END:
+        if self.engine.transaction_version >= _NEW_EPOCH_AT_END and transaction.producer_epoch <= _LAST_EPOCH:
             transaction.producer_epoch += 1
         transaction.version = self.engine.transaction_version
         prepare = TransactionStatus.PrepareCommit if commit else TransactionStatus.PrepareAbort

@@ -92,7 +92,7 @@ class IndexBuilder:
 
     def _times(self, times: Ints, offsets: Ints) -> None:
         """Add the entries of the time index whose time is larger than all before; the times never fall."""
-        higher = np.diff(times, prepend=self.times[-1][0] if self.times else -1) > 0
+        higher = times > np.append(self.times[-1][0] if self.times else -1, times[:-1])
         self.times += zip(times[higher].tolist(), offsets[higher].tolist(), strict=True)
 
     def finish(self) -> None:

@@ -25,6 +25,8 @@ from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine
 
 _PIECE = 8 << 20
 _MOST_OFFSETS = 1 << 20
+_MOST_NO_OPS = 1 << 16
+"""Records that are made for one destroyed range of the metadata log: a damaged base offset may claim any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class LogMender:
 
     Attributes:
         metadata: for the metadata log: records that take the place of destroyed ones, as far as they fit in.
+        too_many: why a range of the metadata log cannot be bridged whatever it held; empty where each can.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class LogMender:
         self.survey, self.sources, self.root, self.room, self.compacted = survey, sources, root, room, compacted
         self.endings = endings
         self.metadata: Sequence[bytes] = ()
+        self.too_many = ""
 
     def steps(self, findings: Iterable[Finding], *, keeps_room: bool) -> Iterator[Step]:
         """Yield what to do about every range and every segment that is gone, by segment.
@@ -194,7 +198,11 @@ class LogMender:
     def _without_changes(self, lost: Range, epoch: int, timestamp: int) -> Filling:
         """Return records of the metadata log that change nothing, after those that take the place of destroyed ones."""
         values, self.metadata = self.metadata[: lost.count], self.metadata[lost.count :]
-        data = metadata_batch(lost.first, epoch, timestamp, lost.size, values, lost.count)
+        if lost.count > _MOST_NO_OPS:
+            self.too_many = f"offsets {lost.first} to {lost.beyond - 1} are too many to fill with records"
+            data = empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)
+        else:
+            data = metadata_batch(lost.first, epoch, timestamp, lost.size, values, lost.count)
         what = f"bridge offsets {lost.first} to {lost.beyond - 1} with records that change nothing at {lost.begin}"
         what += f", {len(values)} of them made again" if values else ""
         return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", lost.count - len(values))

@@ -41,6 +41,7 @@ from rmqctl.repair.edits import Cut, Edit, Plan, Quarantine, Step
 from rmqctl.text import number_of
 
 _ROUNDS = 3
+_RESTORE = "restore it with --from another controller"
 _READ_AT_START = FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS
 _LEAST_RECORD = 7
 """Bytes of a record without key and value."""
@@ -270,8 +271,8 @@ class _Planner:
         """
         steps = list(mender.steps(findings, keeps_room=keeps_room))
         if any("bridge" in step.what for step in steps):
-            against = self._against(steps)
-            if against:
+            against = f"{mender.too_many}; {_RESTORE}" if mender.too_many else self._against(steps)
+            if against and not mender.too_many:
                 mender.metadata = list(self._topics_again(steps))
                 again = list(mender.steps(findings, keeps_room=keeps_room)) if mender.metadata else steps
                 unmade, mender.metadata = len(mender.metadata), ()
@@ -291,16 +292,15 @@ class _Planner:
         assert image is not None
         snapshot = meaning_of(image.snapshot.rpartition("/")[2]).base if image.snapshot else None
         beyond = max(offset for name, offset in self._mended.items() if name.startswith(METADATA_TOPIC))
-        restore = "restore it with --from another controller"
         if snapshot is not None and snapshot >= beyond:
             return ""
         if max(len(image.quorum), len(image.voters), len(image.controllers)) > 1:
-            return f"no record of the metadata may be missing; {restore}"
+            return f"no record of the metadata may be missing; {_RESTORE}"
         if image.problems:
-            return f"later records need those that were destroyed ({image.problems[0].message}); {restore}"
+            return f"later records need those that were destroyed ({image.problems[0].message}); {_RESTORE}"
         unknown = sorted(_unknown(replicas, image))
         if unknown:
-            return f"the cluster would not know {unknown[0]} any more, which is here; {restore}"
+            return f"the cluster would not know {unknown[0]} any more, which is here; {_RESTORE}"
         return ""
 
     def _topics_again(self, steps: Sequence[Step]) -> Iterator[bytes]:

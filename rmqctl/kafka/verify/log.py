@@ -7,13 +7,13 @@ them. Where two neighbours disagree, the one that also disagrees with the batch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
 from formats.kafka.record_batch import Attributes
-from rmqctl.findings import Finding, FindingKind
+from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints
 from rmqctl.kafka.directory import LogFile, Partition, Segment
@@ -117,8 +117,8 @@ class LogCheck:
             self.damaged = True
             yield from self._holes
         for finding in () if self.compacted else self._lost_start():
-            self.damaged = True
-            yield finding
+            self.damaged = True  # among other holes it may be a compacted log of which nothing says so
+            yield replace(finding, severity=Severity.WARNING) if self._holes else finding
         last = self.partition.segments[-1] if self.partition.segments else None
         if last is not None and last.log is None and self.segments and last.base >= self.end_offset:
             index = last.offset_index or last.time_index or last.txn_index
@@ -129,12 +129,14 @@ class LogCheck:
             yield Finding(kinds.SEGMENT_MISSING, name, 0, 0, message)
 
     def _lost_start(self) -> Iterator[Finding]:
-        """Segments before the first batch of which an empty log or an index is left: no broker makes such a thing."""
+        """Segments before the first batch of which an empty log or an index is left; compaction alone leaves such."""
         first = min((facts.first_offset for facts in self.segments if facts.first_offset >= 0), default=-1)
         for segment, following in pairwise(self.partition.segments):
             begin = max(segment.base, self.log_start)
-            if segment.base >= first or begin >= following.base or (segment.log is not None and segment.log.size):
+            if segment.base >= first or (segment.log is not None and segment.log.size):
                 return
+            if begin >= following.base:
+                continue
             lost = f"offsets {begin} to {following.base - 1} are missing"
             if segment.log is not None:
                 yield Finding(kinds.SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty, and {lost}")

@@ -128,6 +128,19 @@ def test_a_producer_out_of_epochs_gets_another_id(tmp_path: Path) -> None:
         assert transaction.producer_epoch == 0
 
 
+@pytest.mark.parametrize("epoch", [(1 << 15) - 3, (1 << 15) - 2])
+def test_an_open_transaction_of_one_of_the_last_epochs_is_ended(epoch: int, tmp_path: Path) -> None:
+    with opened(tmp_path, "4.3.1") as engine:
+        coordinator = Coordinator(engine)
+        transaction = coordinator.begin("pay")
+        known, transaction.producer_epoch = transaction.producer_id, epoch
+        coordinator.add(transaction, [("t", 0)])
+        again = Coordinator(engine).begin("pay")
+        assert (again.producer_id, again.producer_epoch) == (known + 1, 1)
+        coordinator = Coordinator(engine)
+        assert coordinator.begin("pay").producer_epoch == 2
+
+
 def test_an_id_whose_coordinator_is_elsewhere_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path, "4.3.1") as engine:
         Coordinator(engine).begin("pay")

@@ -39,7 +39,8 @@ def one_by_one(batches: list[Batch], interval: int) -> tuple[list[int], list[int
     return offsets, positions, times, time_entry()
 
 
-steps = st.tuples(st.sampled_from([61, 200, 5000]), st.integers(-1, 6), st.integers(-2, 12))
+moments = st.integers(-2, 12) | st.sampled_from([-(1 << 63), (1 << 63) - 2, (1 << 63) - 1])
+steps = st.tuples(st.sampled_from([61, 200, 5000]), st.integers(-1, 6), moments)
 
 
 @settings(max_examples=400, deadline=None)

@@ -220,6 +220,18 @@ def test_a_first_segment_without_bytes_is_found_and_comes_back_from_a_replica(rm
     assert replicas(root).find("plain-none", 0).log_start_offset == 0  # type: ignore[union-attr]
 
 
+def test_an_empty_segment_of_a_log_that_looks_compacted_is_a_warning(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Compaction leaves such segments and missing offsets between batches; nothing here says whether it ran."""
+    log = tmp_path / "c-0"
+    log.mkdir()
+    (log / f"{0:020d}.log").touch()
+    batches = (batch(base, [record(0, None, b"v")], partition_leader_epoch=0) for base in (100, 104, 110))
+    (log / f"{100:020d}.log").write_bytes(b"".join(batches))
+    found = [json.loads(line) for line in rmqctl("verify", log, "-o", "jsonl").stdout.splitlines()]
+    severities = {row["severity"] for row in found if row.get("id") == "segment.emptied"}
+    assert severities == {"warning"}
+
+
 def test_destroyed_metadata_is_bridged_and_what_is_here_made_again(rmqctl: Rmqctl, tmp_path: Path) -> None:
     """Offsets 96 to 101 make a topic and two partitions, 245 is a heartbeat of the controller."""
     root = golden.unpack("4.3.1-clean", tmp_path)
@@ -241,6 +253,20 @@ def test_destroyed_metadata_is_bridged_and_what_is_here_made_again(rmqctl: Rmqct
     found = recover(replicas(root), Release(4, 3, 1))
     assert found.is_harmless
     assert not any(partition.is_stray for partition in found.partitions)
+
+
+def test_a_base_offset_that_claims_millions_of_metadata_records_is_left(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Base offsets lie outside the CRC: whatever later batches say, no such number of records is made."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    survey = Survey(opened(root).metadata_log)  # type: ignore[arg-type]
+    log = root / survey.files[0].name
+    first = survey.batch(20)
+    _overwrite(log, first.position, bytes(first.size))
+    for row in range(21, len(survey)):
+        moved = survey.batch(row)
+        _overwrite(log, moved.position, (moved.base_offset + 20_000_000).to_bytes(8, "big"))
+    plan = rmqctl("repair", root, "-o", "json").stdout
+    assert "are too many to fill with records; restore it with --from another controller" in plan
 
 
 def test_metadata_that_other_controllers_have_is_not_bridged(rmqctl: Rmqctl, tmp_path: Path) -> None:
