@@ -11,10 +11,17 @@ Row = Mapping[str, Any]
 Fields = Mapping[str, tuple[str, Callable[[Row], Any]]]
 """What may stand after a percent sign: its meaning, and how it is read from a row."""
 
+_OF_ONE = {"are": "is", "were": "was", "have": "has"}
 
-def number_of(count: int, noun: str) -> str:
-    """Return a number with its noun, which has an s but for one: ``1 file``, ``2,000 files``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+def number_of(count: int, noun: str, verb: str = "") -> str:
+    """Return a number with its noun, which has an s but for one: ``1 file``, ``2,000 files``.
+
+    Args:
+        verb: what follows, as it is with many: ``1 file is``, ``2,000 files are``.
+    """
+    said = _OF_ONE.get(verb, f"{verb}s") if verb and count == 1 else verb
+    return f"{count:,} {noun}{'' if count == 1 else 's'}{' ' if verb else ''}{said}"
 
 
 def only_what_a_start_removes(root: str) -> str:

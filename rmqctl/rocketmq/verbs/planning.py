@@ -189,7 +189,9 @@ def _plan_repair(store: RocketMQStore, asked: RepairQuestion, answer: Proposal, 
     with building(store, directory):
         found = plan_repair(store, options, directory)
     given_up = sum(step.loses for step in found.plan.steps)
-    show_repair(answer, found, f"{given_up:,} messages are given up" if given_up else "no message is given up")
+    show_repair(
+        answer, found, f"{number_of(given_up, 'message', 'are')} given up" if given_up else "no message is given up"
+    )
     assert answer.shown is not None
     answer.preface = [
         line for step in answer.shown.steps for line in (f"{step.id} {step.file}: {step.what}", f"  {step.why}")
@@ -389,7 +391,8 @@ def _rebuilt_sentences(found: Rebuilt) -> Iterator[str]:
         lost = f"{number_of(s['damaged_bytes'], 'byte')} of the log, in {ranges}, hold no record"
         yield f"{lost}: rmqctl verify tells which"
     if s["filled_units"]:
-        yield f"{s['filled_units']:,} queue offsets have no record; their units point to the message that follows"
+        without = number_of(s["filled_units"], "queue offset", "have")
+        yield f"{without} no record; a unit there points to the message that follows"
     for (topic, queue_id), offset in sorted(found.counters.items()):
         known = f"its next offset {offset:,} is what consumers committed"
         yield f"queue {os.fsdecode(topic)}/{queue_id} has no record left; {known}"

@@ -106,7 +106,7 @@ def _strange(database: Database) -> Iterator[Finding]:
         odd = [key for key, value in database.rows(family) if not fits(database.path, family, key, value)]
         if odd:
             message = (
-                f"family {family}: {number_of(len(odd), 'row')} fit no format, the first has the key {odd[0][:40]!r}"
+                f"family {family}: {number_of(len(odd), 'row', 'fit')} no format, the first has the key {odd[0][:40]!r}"
             )
             yield Finding(DATABASE_ROW, database.path, 0, 0, message)
 
@@ -266,10 +266,10 @@ def _index(database: Database, context: LogContext, fields: Fields) -> Iterator[
         if not right and not context.is_damaged(physical, physical + 1):
             wrong, example = wrong + 1, physical if example < 0 else example
     if wrong:
-        message = f"{number_of(wrong, 'index row')} fit no record of the log, the first points to {example}"
+        message = f"{number_of(wrong, 'index row', 'fit')} no record of the log, the first points to {example}"
         yield _wrong(database, "default", message, example)
     if beyond:
-        message = f"{number_of(beyond, 'index row')} point beyond the end of the log; queries leave them out"
+        message = f"{number_of(beyond, 'index row', 'point')} beyond the end of the log; queries leave out such rows"
         yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, Severity.NOTE)
 
 
@@ -330,12 +330,11 @@ class _IndexRows:
         """Say how many there were."""
         (early, late), (first, first_late) = self._counts, self._examples
         if early:
-            message = f"{number_of(early, 'record')} lack rows in the index, the first at {first}"
+            message = f"{number_of(early, 'record', 'lack')} rows in the index, the first at {first}"
             yield Finding(DATABASE_MISSING_ROWS, self._database.path, 0, 0, message, physical_offset=first)
         if late:
-            message = (
-                f"{number_of(late, 'record')} from {first_late} on are not in the index, which reaches to {self._mark}"
-            )
+            what = f"{number_of(late, 'record', 'are')} not in the index, the first at {first_late}"
+            message = f"{what}; the index reaches to {self._mark}"
             severity = Severity.NOTE if context.crashed or context.running else None
             yield Finding(
                 DATABASE_MISSING_ROWS, self._database.path, 0, 0, message, severity, physical_offset=first_late
@@ -356,11 +355,11 @@ def _timers_missing(database: Database, rows: MessageRows, unread: int, context:
         if key[:8] >= delivered and is_pending(rows, key, there := database.get(TIMER_FAMILY, key)) and there is None
     ]
     if lost:
-        what = f"{number_of(len(lost), 'timer')} that are not delivered have no row"
+        what = f"{number_of(len(lost), 'pending timer', 'have')} no row"
         message = f"family timer: {what}, the first at {min(lost)}"
         yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, physical_offset=min(lost))
     if unread:
-        message = f"family timer: {number_of(unread, 'timer')} were not read yet; brokers go on there"
+        message = f"family timer: {number_of(unread, 'timer', 'were')} not read yet; brokers go on there"
         yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, Severity.NOTE)
     back = sum(
         key[:8] >= delivered and key in rows.recalled and key not in rows.timers
@@ -368,7 +367,7 @@ def _timers_missing(database: Database, rows: MessageRows, unread: int, context:
     )
     if back:
         severity = Severity.NOTE if context.crashed else None
-        message = f"family timer: {number_of(back, 'row')} are of timers that were taken back"
+        message = f"family timer: {number_of(back, 'row', 'are')} of timers that were taken back"
         yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, severity)
 
 
@@ -382,18 +381,23 @@ def _halves_missing(database: Database, rows: MessageRows, mark: int, context: L
         if database.get(HALF_FAMILY, key) is None:
             physical = int.from_bytes(key[:8], "big", signed=True)
             (late if physical > mark else lost if key > oldest else perhaps).append(physical)
-    for found, what, severity in (
-        (lost, "that are open have no row", None),
-        (perhaps, "have neither an end nor a row: they were given up, or their rows are lost", Severity.NOTE),
-        (late, "were not read yet; brokers go on there", Severity.NOTE if context.crashed else None),
+    for found, words, what, severity in (
+        (lost, ("open half message", "have"), "no row", None),
+        (perhaps, ("half message", "have"), "neither an end nor a row: given up, or the row is lost", Severity.NOTE),
+        (
+            late,
+            ("half message", "were"),
+            "not read yet; brokers go on there",
+            Severity.NOTE if context.crashed else None,
+        ),
     ):
         if found:
-            message = f"family trans: {number_of(len(found), 'half message')} {what}, the first at {found[0]}"
+            message = f"family trans: {number_of(len(found), *words)} {what}, the first at {found[0]}"
             yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, severity, physical_offset=found[0])
     ended = [key for key, _ in database.rows(HALF_FAMILY) if key[:8] in rows.ended and key != INDEX_MARK]
     if ended:
         severity = Severity.NOTE if context.crashed or context.running else None
-        message = f"family trans: {number_of(len(ended), 'row')} are of transactions that have ended"
+        message = f"family trans: {number_of(len(ended), 'row', 'are')} of transactions that have ended"
         yield Finding(DATABASE_WRONG_ROW, database.path, 0, 0, message, severity)
 
 

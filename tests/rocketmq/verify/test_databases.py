@@ -12,6 +12,7 @@ import pytest
 
 from fixtures import golden as stores
 from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
+from rmqctl.text import number_of
 
 rocksdict = pytest.importorskip("rocksdict")
 Golden = Callable[[str], Path]
@@ -89,11 +90,19 @@ def without(database: Any, family: str, number: int) -> None:
     del rows[[key for key in list(rows.keys()) if len(key) > 40][number]]
 
 
+def test_verbs_agree_with_the_number() -> None:
+    assert [number_of(count, "row", "are") for count in (0, 1, 2000)] == ["0 rows are", "1 row is", "2,000 rows are"]
+    assert [number_of(1, "row", verb) for verb in ("have", "were", "fit")] == ["1 row has", "1 row was", "1 row fits"]
+
+
 @pytest.mark.parametrize("family", ["timer", "trans"])
 def test_a_row_that_is_missing(family: str, golden: Golden, rmqctl: Any) -> None:
     """The last timer is pending, and the last half message cannot have been given up before the first one."""
     root = golden("5.5.0-rdbmsg-clean")
     edit(root / "rocksdbstore", lambda database: without(database, family, -1))
+    messages = [f["message"] for f in json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]]
+    what = {"timer": "1 pending timer has no row", "trans": "1 open half message has no row"}[family]
+    assert any(message.startswith(f"family {family}: {what}, the first at ") for message in messages)
     assert found(rmqctl, root) == {("database.missing-rows", "rocksdbstore")}
     assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
     assert found(rmqctl, root) == set()
