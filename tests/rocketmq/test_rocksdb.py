@@ -166,3 +166,12 @@ def test_a_unique_key_is_found_without_its_topic(rmqctl: Any) -> None:
     known = next(t for t in golden.truth(CLEAN) if t["kind"] == "msg" and t.get("uniqKey"))
     result = rmqctl("query-id", golden.pristine(CLEAN), known["uniqKey"], "-o", "jsonl")
     assert known["commitLogOffset"] in {json.loads(line).get("physical_offset") for line in result.stdout.splitlines()}
+
+
+@pytest.mark.parametrize("topic", ["CURRENT", "MANIFEST-000001"])
+def test_a_topic_with_the_name_of_a_database_file_is_a_topic(topic: str, tmp_path: Path, rmqctl: Any) -> None:
+    root = tmp_path / "store"
+    assert rmqctl("produce", root, "--topic", topic, "--count", "3", "--small").exit_code == 0
+    for verb in ("verify", "topics", "recover", "repair", "rebuild"):
+        assert rmqctl(verb, root).exit_code == 0
+    assert rmqctl("produce", root, "--topic", topic, "--count", "1").exit_code == 0

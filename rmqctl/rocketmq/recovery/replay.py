@@ -59,6 +59,7 @@ from rmqctl.rocketmq.store.files import (
     StoreFile,
     bytes_held,
     can_have_queues,
+    holds_current,
 )
 from rmqctl.rocketmq.store.geometry import IndexGeometry, flag, geometry_of
 from rmqctl.rocketmq.store.unreadable import missing_log
@@ -175,7 +176,7 @@ class _Replay:
 
     def _recover_queues(self, loaded: Loaded) -> None:
         places = QUEUES, SEPARATE_QUEUES
-        if all(self.store.tree.stat(f"{path}/CURRENT") is not None for path in places):  # RocksDBConsumeQueueStore
+        if all(holds_current(self.store.tree, path) for path in places):  # RocksDBConsumeQueueStore
             raise LoadFailure(f"{QUEUES} and {SEPARATE_QUEUES} both hold a database of queues: incompatible settings")
         settings = self.store.settings
         twice = flag(settings, "rocksdbCQDoubleWriteEnable", default=False) and self.rules.release >= _LIGHT_INSIDE

@@ -16,7 +16,7 @@ from typing import Any
 
 from rmqctl.errors import IOFailure, MissingExtra, Refused
 from rmqctl.files.tree import Tree, local_path, read_all
-from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, holds_database
+from rmqctl.rocketmq.store.files import QUEUES, SEPARATE_QUEUES, RocketMQStore, holds_current, holds_database
 
 METADATA, CONFIG_V2 = "config/metadata", "config/rdb"
 TOPICS_V1, GROUPS_V1, OFFSETS_V1 = "config/topics", "config/subscriptionGroups", "config/consumerOffsets"
@@ -161,7 +161,7 @@ def lost_current(store: RocketMQStore, path: str) -> str:
 
 def log_in_the_way(store: RocketMQStore, path: str) -> str | None:
     """Return the write-ahead log for which RocksDB, where CURRENT is gone, fails once; None without one."""
-    if store.tree.stat(f"{path}/CURRENT") is not None or not has_database(store, path):
+    if holds_current(store.tree, path) or not has_database(store, path):
         return None
     names = (entry.name for entry in store.tree.entries(path, sizes=False))
     return min(filter(_WRITE_AHEAD_LOG.fullmatch, names), default=None)

@@ -129,9 +129,15 @@ class QueueFiles:
 _DATABASE_FILE = re.compile(r"\d{6,}\.(sst|log)")
 
 
+def holds_current(tree: Tree, path: str) -> bool:
+    """Whether a directory holds the file CURRENT of a RocksDB database; a topic may have that name, too."""
+    current = tree.stat(f"{path}/CURRENT")
+    return current is not None and not current.is_directory
+
+
 def holds_database(tree: Tree, path: str) -> bool:
     """Whether a directory holds a RocksDB database: CURRENT, or without it rows in tables or a write-ahead log."""
-    if tree.stat(f"{path}/CURRENT") is not None:
+    if holds_current(tree, path):
         return True
     names = [entry.name for entry in tree.entries(path, sizes=False) if _DATABASE_FILE.fullmatch(entry.name)]
     return any((file := tree.stat(f"{path}/{name}")) is not None and file.size > 0 for name in names)
@@ -223,9 +229,7 @@ class RocketMQStore:
         A broker that finds a database in both directories does not start.
         """
         places = [path for path in (SEPARATE_QUEUES, QUEUES) if holds_database(self.tree, path)]
-        return next(
-            (path for path in places if self.tree.stat(f"{path}/CURRENT") is not None), next(iter(places), None)
-        )
+        return next((path for path in places if holds_current(self.tree, path)), next(iter(places), None))
 
     @property
     def has_rocksdb(self) -> bool:
