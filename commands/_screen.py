@@ -48,7 +48,7 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` cells: broken after spaces where there are any, else anywhere."""
+    """Lines of at most ``width`` cells: broken after spaces, else after one of ``_-/``, else anywhere."""
     if cells_of(text) <= width:
         return [text]
     from rich.cells import chop_cells
@@ -62,8 +62,12 @@ def fold(text: str, width: int) -> list[str]:
             continue
         if line:
             lines.append(line)
-        *whole, line = chop_cells(word, width) or [""]
-        lines += whole
+        while cells_of(word) > width:
+            fitting = chop_cells(word[: 2 * width], width)[0] or word[0]
+            cut = max(fitting.rfind(mark) for mark in "_-/") + 1
+            lines.append(word[: cut if 2 * cut > width else len(fitting)])
+            word = word[len(lines[-1]) :]
+        line = word
     return [*lines, line]
 
 
