@@ -328,7 +328,7 @@ def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
         yield _renamed(moved)
     for one in found:
         if one not in moved:
-            why = f"its {number_of(one.records, 'record')} say that they lie in {one.name}, which is there"
+            why = f"its {number_of(one.records, 'record', 'say')} that {one.name} is their file, which is there"
             yield Step(_id(one), one.file.name, "move to quarantine", why, (Quarantine(one.file.name),))
 
 
@@ -341,7 +341,7 @@ def _renamed(moved: list[Misplaced]) -> Step:
         back += [Create(one.name, source=path), SetTimes(one.name, path.stat().st_mtime_ns)]
     records = sum(one.records for one in moved)
     names = ", ".join(f"{one.file.name} as {one.name.rpartition('/')[2]}" for one in moved)
-    why = f"{number_of(records, 'record')} say that they lie there, and no other file does"
+    why = f"{number_of(records, 'record', 'say')} so, and no other file has that place"
     return Step(_id(moved[0]), moved[0].file.name, f"give it its right name: {names}", why, (*away, *back))
 
 
