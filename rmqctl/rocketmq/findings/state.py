@@ -10,7 +10,7 @@ _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 CHECKPOINT_ZERO = declare(
     "checkpoint.zero",
     _W,
-    "The checkpoint's times are zero although the log has messages: recovery will scan the whole log.",
+    "The checkpoint's times are zero although the log has messages, or negative: recovery will scan the whole log.",
     "Harmless but slow; a clean stop writes it again.",
     broker="Starts recovery at the first file (5.4.0 and later: at most ten files).",
     see="spec 5, 6.4; #1153",

@@ -129,6 +129,11 @@ def _times(fields: dict[str, int], context: LogContext, store: RocketMQStore) ->
         values = ", ".join(f"{n} {fields[n]}" for n in names)
         yield _finding(CHECKPOINT_AHEAD, _FIELDS_SIZE, f"{values}, but the last record was stored at {last}")
         return
+    negative = [n for n in _TIMES if fields[n] < 0]
+    if negative:
+        values = ", ".join(f"{n} {fields[n]}" for n in negative)
+        yield _finding(CHECKPOINT_ZERO, _FIELDS_SIZE, f"{values}: before 1970, where no broker wrote anything")
+        return
     if not last:
         return
     lazy = context.highest_release >= _LAZY_LOGICS  # logics changes at the 60 s flush only, not at shutdown

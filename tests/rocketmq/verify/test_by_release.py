@@ -56,6 +56,12 @@ def test_offsets_of_the_checkpoint(offset: int, root: Path) -> None:
         assert loud(root) == [("checkpoint.offset", "checkpoint", at) for at in expected]
 
 
+@pytest.mark.parametrize("offset", [0, 8, 16], ids=["physic", "logics", "index"])
+def test_a_time_before_1970_in_the_checkpoint(offset: int, root: Path) -> None:
+    put(root / "checkpoint", offset, -5)
+    assert loud(root) == [("checkpoint.zero", "checkpoint", 0)]
+
+
 def test_a_slave_knows_more_of_its_master(root: Path) -> None:
     put(root / "checkpoint", FLUSHED, 1 << 40)
     assert loud(root) == []
