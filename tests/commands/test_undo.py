@@ -87,7 +87,7 @@ def test_the_plan_as_hex_shows_the_bytes_on_both_sides(root: Path) -> None:
 def test_apply_then_undo_by_the_line_that_it_prints(root: Path) -> None:
     before = state_of(root)
     result = run_mend(root, "--apply")
-    assert result.exit_code == 0 and "writing to" in result.stderr
+    assert result.exit_code == 0 and "about to write to" in result.stderr
     command = result.stderr.strip().rpartition("type: rmqctl ")[2].split()
     assert command == ["undo", str(root.parent / "store.rmqctl-journal" / "0001")]
     after = state_of(root)
