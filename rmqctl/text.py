@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Text = str | dict[str, str]
@@ -22,6 +22,17 @@ def number_of(count: int, noun: str, verb: str = "") -> str:
     """
     said = _OF_ONE.get(verb, f"{verb}s") if verb and count == 1 else verb
     return f"{count:,} {noun}{'' if count == 1 else 's'}{' ' if verb else ''}{said}"
+
+
+def counted(counts: Row, said: Iterable[tuple[str, str, str, str]]) -> Iterator[str]:
+    """Yield an indented line for each count that is not 0.
+
+    Args:
+        said: name of a count, what is counted if it is one, the same if it is not, and what is said of it.
+    """
+    for name, one, many, what in said:
+        if counts[name]:
+            yield f"  {counts[name]:,} {one if counts[name] == 1 else many} {what}"
 
 
 def only_what_a_start_removes(root: str) -> str:

@@ -21,7 +21,7 @@ from rmqctl.kafka.salvage.salvage import salvage as salvaged
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.release import Release
 from rmqctl.tables import Share
-from rmqctl.text import number_of
+from rmqctl.text import counted, number_of
 from rmqctl.verification import show_comparison, verdict
 
 _PLACES = ("source", "severity", "id", "file", "offset", "size", "message")
@@ -79,15 +79,16 @@ def _saved_sentences(saved: Saved) -> Iterator[str]:
         f"{number_of(s['records'], 'record')}, {s['bytes']:,} bytes of {number_of(s['partitions'], 'partition')} "
         f"written to {s['into']}"
     )
-    for key, one, many, what in (
-        ("unreadable", "place", "places", "could not be read (listed above)"),
-        ("left_out", "batch was", "batches were", "left out: offsets in no order with the others"),
-        ("duplicates", "record was", "records were", "found in more than one copy and written once"),
-        ("conflicts", "batch differs", "batches differ", "between copies; the earlier source counted"),
-        ("superseded", "record was", "records were", "left out, overwritten by a leader of a later epoch"),
-    ):
-        if s[key]:
-            yield f"  {s[key]:,} {one if s[key] == 1 else many} {what}"
+    yield from counted(
+        s,
+        (
+            ("unreadable", "place", "places", "could not be read (listed above)"),
+            ("left_out", "batch was", "batches were", "left out: offsets in no order with the others"),
+            ("duplicates", "record was", "records were", "found in more than one copy and written once"),
+            ("conflicts", "batch differs", "batches differ", "between copies; the earlier source counted"),
+            ("superseded", "record was", "records were", "left out, overwritten by a leader of a later epoch"),
+        ),
+    )
     for hole in s["holes"]:
         yield f"  {hole['topic']}-{hole['partition']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
     if s["open_transactions"]:

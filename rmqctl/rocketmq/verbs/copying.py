@@ -11,7 +11,7 @@ from rmqctl import election
 from rmqctl.answer import Answer, Section
 from rmqctl.rocketmq.diff.driver import Diff, DiffOptions, Side
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.text import number_of
+from rmqctl.text import counted, number_of
 from rmqctl.verification import show_comparison, verdict
 
 if TYPE_CHECKING:
@@ -60,16 +60,17 @@ def salvage(stores: Sequence[RocketMQStore], into: Path, *, stale: bool, renumbe
 def _salvaged_sentences(saved: Salvaged) -> Iterator[str]:
     s = saved.summary()
     yield f"{number_of(s['messages'], 'message')}, {s['bytes']:,} bytes written to {s['into']}"
-    for key, one, many, what in (
-        ("unreadable", "place", "places", "could not be read (listed above)"),
-        ("placeholders", "placeholder stands", "placeholders stand", "for messages that no source has"),
-        ("renumbered", "message", "messages", "got another queue offset"),
-        ("duplicates", "message was", "messages were", "found in more than one place and written once"),
-        ("conflicts", "of these differs", "of these differ", "between sources; the earlier source counted"),
-        ("stale", "message comes", "messages come", "from after the end of the log"),
-    ):
-        if s[key]:
-            yield f"  {s[key]:,} {one if s[key] == 1 else many} {what}"
+    yield from counted(
+        s,
+        (
+            ("unreadable", "place", "places", "could not be read (listed above)"),
+            ("placeholders", "placeholder stands", "placeholders stand", "for messages that no source has"),
+            ("renumbered", "message", "messages", "got another queue offset"),
+            ("duplicates", "message was", "messages were", "found in more than one place and written once"),
+            ("conflicts", "of these differs", "of these differ", "between sources; the earlier source counted"),
+            ("stale", "message comes", "messages come", "from after the end of the log"),
+        ),
+    )
     for hole in s["holes"]:
         yield f"  {hole['topic']}/{hole['queue_id']}: offsets {hole['from']:,} to {hole['to']:,} are missing"
     for what in s["offsets"]:
