@@ -26,9 +26,8 @@ from rmqctl.kafka.records import records_of
 from rmqctl.kafka.reference import Record
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.internal_topics import group_offsets
-from rmqctl.kafka.state.partition_state import PartitionLog
+from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.kafka.state.producers import ProducerReplay
-from rmqctl.kafka.state.reading import Spans
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine

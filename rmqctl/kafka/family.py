@@ -11,8 +11,8 @@ from formats.java_properties import parse_properties
 from rmqctl.errors import NotAStore
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.tree import Tree
-from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import (
+    LogDirectories,
     LogDirectory,
     looks_like_partition,
     proves_log_directory,

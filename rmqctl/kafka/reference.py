@@ -40,7 +40,7 @@ class Places(NamedTuple):
     headers: tuple[tuple[int, int, int, int], ...]
 
 
-def records_of(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Record]:
+def records_of_batch(batch: bytes, limit: int = INFLATE_LIMIT) -> Iterator[Record]:
     """Yield the records of one whole batch of any magic, in order.
 
     Raises:

@@ -13,8 +13,8 @@ from rmqctl.answer import DRY_RUN, Intent, Proposal
 from rmqctl.errors import WrongUsage
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Rendering
-from rmqctl.kafka.directories import LogDirectories
 from rmqctl.kafka.directory import (
+    LogDirectories,
     LogDirectory,
     LogFile,
     Partition,

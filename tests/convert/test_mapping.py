@@ -135,10 +135,10 @@ def test_small_random_log_directories(
     store: Any = open_store(str(root / "c"))
     for log in store.replicas.of("t.x"):
         for _, block in log.blocks():
-            from rmqctl.kafka.reference import records_of
+            from rmqctl.kafka.reference import records_of_batch
 
             for row in range(len(block)):
-                for record in records_of(block.raw(row)):
+                for record in records_of_batch(block.raw(row)):
                     found[log.partition.partition, record.offset] = record._replace(sequence=-1)
     assert found == wanted
 

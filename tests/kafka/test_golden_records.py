@@ -116,7 +116,7 @@ def test_records_equal_the_truth(golden_name: str) -> None:
                     sequence = -1 if row["sequence"] is None else row["sequence"]
                     headers = tuple((h["name"].encode(), h["value"]) for h in row["headers"])
                     tables.append((row["offset"], time, sequence, row["key"], row["value"], headers))
-            singly += [tuple(r) for i in range(len(block)) for r in reference.records_of(block.raw(i))]
+            singly += [tuple(r) for i in range(len(block)) for r in reference.records_of_batch(block.raw(i))]
         assert columns == lines
         assert tables == lines
         assert singly == lines

@@ -68,7 +68,7 @@ def test_random_batches(
         fields = {"attributes": codec | (8 if stamped else 0), "base_sequence": 2147483640, "producer_id": 1}
         one = batch(number * 100, parts, payload, **fields)
         data += one
-        wanted += list(reference.records_of(one))
+        wanted += list(reference.records_of_batch(one))
     assert len(wanted) == sum(len(items) for items, _, _ in made)
     assert rows(decoded(data)) == wanted
 
@@ -111,7 +111,7 @@ def test_damage_inside_a_record_keeps_those_before(at: int) -> None:
         groups = decoded(data * 40)
         want = []
         try:
-            for found in reference.records_of(data):
+            for found in reference.records_of_batch(data):
                 want += [found]
         except DecodeError:
             assert len(groups[0].failures) == 40

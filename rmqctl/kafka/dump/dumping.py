@@ -14,8 +14,7 @@ from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.dump.files import file_rows
 from rmqctl.kafka.dump.lines import Piece, SegmentLines, SharedLines
 from rmqctl.kafka.dump.segments import SegmentDump
@@ -28,7 +27,7 @@ from rmqctl.text import compile_form, number_of
 if TYPE_CHECKING:
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.kafka.dump.official import Options
-    from rmqctl.kafka.state.reading import View
+    from rmqctl.kafka.state.partition_state import View
 
 SEGMENTS = (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
 _BATCH = ("position", "base_offset", "last_offset", "count", "compression", "max_timestamp", "producer_id", "remark")
@@ -106,8 +105,7 @@ def hexadecimal(logs: LogDirectories, filters: Filters) -> HexAnswer:
 
 def _committed_views(logs: LogDirectories) -> Callable[[Partition | None], View]:
     """Return what a consumer sees of each partition, found out when it is first asked for."""
-    from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
-    from rmqctl.kafka.state.reading import view_of
+    from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, view_of
 
     views: dict[str, View] = {}
 

@@ -19,7 +19,7 @@ from rmqctl.kafka.rows import Row, Shown, batch_rows, place_of, record_rows, sho
 from rmqctl.kafka.segments import Extent, scan
 
 if TYPE_CHECKING:
-    from rmqctl.kafka.state.reading import View
+    from rmqctl.kafka.state.partition_state import View
 
 _CHUNK = 4096
 

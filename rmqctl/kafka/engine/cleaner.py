@@ -24,7 +24,7 @@ from rmqctl.kafka.engine.log import ENDINGS, WritableLog
 from rmqctl.kafka.engine.segment import LOG, TXN_INDEX, ActiveSegment, Appended, ClosedSegment, name_of
 from rmqctl.kafka.indexes import read_txn_index
 from rmqctl.kafka.recovery.swaps import CLEANED, SWAP
-from rmqctl.kafka.reference import Record, records_of
+from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import EndedTransaction, marker_of
 
@@ -68,7 +68,7 @@ class _Batch:
     @property
     def records(self) -> list[Record]:
         if self._records is None:
-            self._records = list(records_of(self.data))
+            self._records = list(records_of_batch(self.data))
         return self._records
 
 

@@ -31,8 +31,7 @@ from rmqctl.files.new_files import MARK
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
 from rmqctl.kafka.cluster_files import OLDEST, Cluster, ClusterTopic, cluster_records, features_of, write_cluster
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.engine.batch import BatchHead, Ending, build_batch, end_marker
 from rmqctl.kafka.engine.cleaner import Cleaned, clean
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig

@@ -14,8 +14,7 @@ from rmqctl.kafka.query.partitioner import partition_of_key
 from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
-from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.reading import Spans
+from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.scan.parallel import Ordered
 
 Advance = Callable[[int], object]

@@ -28,8 +28,7 @@ from rmqctl.kafka.query.steps import (
 )
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
-from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.reading import Spans, View, view_of
+from rmqctl.kafka.state.partition_state import PartitionLog, Spans, View, view_of
 
 Keep = Callable[[Records], Flags]
 """Which records of a group are wanted, shape (n,)."""

@@ -20,7 +20,7 @@ from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import Partition
-from rmqctl.kafka.reference import records_of
+from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.survey import Damage, Survey
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
 from rmqctl.repair.edits import Edit, Step, changes
@@ -186,7 +186,7 @@ def _flips(number: int) -> Iterator[int]:
 def _is_readable(batch: bytes) -> bool:
     """Whether the records of a batch are those that its header announces."""
     try:
-        records = list(records_of(batch))
+        records = list(records_of_batch(batch))
     except DecodeError:
         return False
     if batch[MAGIC_AT] < MAGIC:

@@ -17,8 +17,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogDirectory, Partition, read_directory
+from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition, read_directory
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
 from rmqctl.kafka.rebuild.build import INTERVAL, build

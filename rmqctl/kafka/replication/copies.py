@@ -20,8 +20,7 @@ from rmqctl.answer import Advance
 from rmqctl.findings import Finding
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Block, GapKind, Ints
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text

@@ -21,9 +21,8 @@ from rmqctl.answer import Advance
 from rmqctl.findings import DIFF_ONLY_A, DIFF_ONLY_B, DIFF_RECORD, Finding, FindingKind
 from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Ints
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogDirectory
-from rmqctl.kafka.reference import Record, records_of
+from rmqctl.kafka.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.elect import common_end
 from rmqctl.kafka.replication.union import joined
@@ -377,7 +376,7 @@ class _Pair:
         for row in range(len(batches)):
             source = copy.files[int(batches.file[row])].open()
             try:
-                for record in records_of(source.read_at(int(batches.position[row]), int(batches.size[row]))):
+                for record in records_of_batch(source.read_at(int(batches.position[row]), int(batches.size[row]))):
                     found[record.offset] = record
             except DecodeError:
                 continue

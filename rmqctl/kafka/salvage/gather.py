@@ -10,8 +10,7 @@ from rmqctl.answer import Advance
 from rmqctl.errors import WrongUsage
 from rmqctl.files.tree import ForgivingTree, LocalTree, Refusals, join
 from rmqctl.findings import Finding
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
+from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.kinds_directory import FILE_UNREADABLE
 from rmqctl.kafka.replication.copies import Copy, copy_at

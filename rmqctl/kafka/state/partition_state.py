@@ -1,4 +1,4 @@
-"""Where a partition begins and ends, and what is decided in it: the one answer that every verb asks (spec 12, 13.4).
+"""Where a partition begins and ends, what is decided in it, what a consumer sees: one answer for all (spec 12, 13.4).
 
 Offsets are those that a broker gives once it has started on the directory as the only replica. It trusts a directory
 that was stopped in order, but for the tail of the last segment; after a crash it checks all from the recovery point on,
@@ -7,7 +7,8 @@ cuts at the first batch that is not right, and drops the segments after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,13 +19,14 @@ from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_le
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata
 from formats.kafka.record_batch import Attributes
 from rmqctl.files.local import ByteSource
-from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
+from rmqctl.kafka.block import INT_MAX, Block, Flags, Gap, GapKind
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.indexes import read_offset_index, read_producer_snapshot
-from rmqctl.kafka.reference import records_of
+from rmqctl.kafka.records import Records, records_of
+from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import ProducerReplay
+from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
 
 _MAX_TEXT = 64 << 20
 _NOWHERE = -1
@@ -316,7 +318,67 @@ def _timestamps(batch: bytes) -> list[int | None]:
     found: list[int | None] = []
     try:
         if batch:
-            found.extend(record.timestamp for record in records_of(batch))
+            found.extend(record.timestamp for record in records_of_batch(batch))
     except DecodeError:
         pass
     return [time if time is None or time >= 0 else None for time in found] or [None]
+
+
+class Spans:
+    """The aborted transactions of a partition, to be asked for single batches."""
+
+    def __init__(self, aborted: Iterable[EndedTransaction]) -> None:
+        self._by_producer: dict[int, list[tuple[int, int]]] = {}
+        for transaction in aborted:
+            spans = self._by_producer.setdefault(transaction.producer_id, [])
+            spans.append((transaction.first_offset, transaction.last_offset))
+
+    def find(self, producer: int, offset: int) -> tuple[int, int] | None:
+        """First offset and marker of the aborted transaction that an offset of a producer belongs to."""
+        spans = self._by_producer.get(producer, ())
+        at = bisect_right(spans, offset, key=lambda span: span[0]) - 1
+        return spans[at] if at >= 0 and offset <= spans[at][1] else None
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What of a partition a consumer sees, to be asked of its blocks anywhere.
+
+    Attributes:
+        end: the first offset that it does not see.
+        aborted: transactions whose records it does not see; None: it sees all.
+    """
+
+    end: int
+    aborted: Spans | None
+
+    def wanted(self, block: Block) -> Flags:
+        """Which batches of a block hold records for the consumer, by what their headers say."""
+        keep = ~block.flag(Attributes.CONTROL) & (block["base_offset"] < self.end)
+        if self.aborted is not None:
+            producer, base = block["producer_id"], block["base_offset"]
+            for row in np.flatnonzero(keep & block.flag(Attributes.TRANSACTIONAL)).tolist():
+                keep[row] = self.aborted.find(int(producer[row]), int(base[row])) is None
+        return keep
+
+
+@dataclass(frozen=True, slots=True)
+class View(Visible):
+    """What of a partition a consumer sees, with its log."""
+
+    log: PartitionLog
+
+    def records(self, start: int) -> Iterator[Records]:
+        """Yield groups of records from an offset on, in order."""
+        for _, block in self.log.blocks(start):
+            kept = block.take(self.wanted(block) & (block["last_offset"] >= start))
+            for records in records_of(kept):
+                yield records.take((records.offset >= start) & (records.offset < self.end))
+
+
+def view_of(log: PartitionLog, *, read_committed: bool) -> View:
+    """Return what a consumer of the partition's only replica sees."""
+    state = log.replayed
+    if not read_committed:
+        return View(state.log_end_offset, None, log)
+    return View(state.last_stable_offset, Spans(state.producers.aborted), log)

@@ -15,7 +15,7 @@ import numpy as np
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, ControlType
 from rmqctl.kafka.block import Block, Flags, Ints
-from rmqctl.kafka.reference import records_of
+from rmqctl.kafka.reference import records_of_batch
 
 
 @dataclass(slots=True)
@@ -209,7 +209,7 @@ class ProducerReplay:
 def marker_of(batch: bytes) -> Marker | None:
     """Return what the marker in a control batch says; None for an emptied batch, and for one that is no marker."""
     try:
-        record = next(records_of(batch), None)
+        record = next(records_of_batch(batch), None)
     except DecodeError:
         return None
     if record is None or record.key is None or len(record.key) < 4:

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import LogDirectory, Partition
+from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.releases import COMPARED, Evidence, evidence, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqctl.errors import WrongUsage
-from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.reading import Visible, view_of
+from rmqctl.kafka.state.partition_state import PartitionLog, Visible, view_of
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.tables.columns import BATCH_SCHEMA, RECORD_SCHEMA, batches_of, chosen_schema, rows_of
 from rmqctl.kafka.tables.stretches import NO_END, Division, KafkaFilter, Stretch, grouped, segments_of

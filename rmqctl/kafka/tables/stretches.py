@@ -28,8 +28,7 @@ from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.indexes import OffsetIndex, TimeIndex, read_offset_index, read_time_index
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.partition_state import PartitionLog
-from rmqctl.kafka.state.reading import Visible
+from rmqctl.kafka.state.partition_state import PartitionLog, Visible
 from rmqctl.kafka.tables.columns import Place
 from rmqctl.tables import note
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqctl.answer import Answer
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogDirectories
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verbs.looking import begin
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions

@@ -11,7 +11,7 @@ from rmqctl import election
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.files.new_files import Ownership
 from rmqctl.kafka.cluster_files import OLDEST
-from rmqctl.kafka.directories import LogDirectories
+from rmqctl.kafka.directory import LogDirectories
 from rmqctl.kafka.releases import COMPARED
 from rmqctl.kafka.replication.diff import Diff, Side
 from rmqctl.kafka.replication.elect import contests

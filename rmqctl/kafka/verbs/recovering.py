@@ -9,8 +9,7 @@ from functools import partial
 from itertools import chain
 
 from rmqctl.answer import Proposal, Row, Section
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED

@@ -135,7 +135,7 @@ some_records = st.lists(
 def test_every_batch_reads_back_as_the_records_it_was_made_of(rows: Any, base: int, codec: Codec) -> None:
     records = [Record(base + i, t, -1, k, v, tuple(h)) for i, (t, k, v, h) in enumerate(rows)]
     batch = build_batch(BatchHead(base, codec=codec), records)
-    assert list(reference.records_of(batch)) == records
+    assert list(reference.records_of_batch(batch)) == records
     block = next(iter(scan(BytesSource(batch), Extent("f"))))
     assert block.crc_ok.all()
     assert not block.gaps
@@ -169,7 +169,7 @@ def test_a_batch_moves_in_a_log_and_takes_the_time_of_the_leader() -> None:
     records = [Record(i, 100 + i, -1, None, b"v%d" % i) for i in range(3)]
     there = placed(build_batch(BatchHead(), records), 77, 4)
     assert there == build_batch(BatchHead(77, leader_epoch=4), [r._replace(offset=77 + r.offset) for r in records])
-    now = list(reference.records_of(stamped(there, 5000)))
+    now = list(reference.records_of_batch(stamped(there, 5000)))
     assert [(r.offset, r.timestamp) for r in now] == [(77, 5000), (78, 5000), (79, 5000)]
     assert stamped(there, 5000)[17:21] == crc32c(stamped(there, 5000)[21:]).to_bytes(4, "big")
 

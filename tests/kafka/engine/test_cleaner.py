@@ -21,7 +21,7 @@ from rmqctl.kafka.engine.cleaner import clean
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import LogPlace, WritableLog
-from rmqctl.kafka.reference import Record, records_of
+from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.opening import open_store
 from rmqctl.release import Release
@@ -82,7 +82,7 @@ def content_of(batch: bytes) -> tuple[dict[str, Any], list[Record]]:
     """What a batch holds, however well it is compressed."""
     head = header_plan().unpack_from(batch[:HEADER_SIZE])[0]
     left_out = ("crc", "batch_length") if head["attributes"] & 7 else ()
-    return {name: value for name, value in head.items() if name not in left_out}, list(records_of(batch))
+    return {name: value for name, value in head.items() if name not in left_out}, list(records_of_batch(batch))
 
 
 def engine_at(path: Path, now: list[int], **more: Any) -> KafkaEngine:

@@ -12,8 +12,7 @@ import pytest
 from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Severity
-from rmqctl.kafka.directories import LogDirectories
-from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.store import KafkaStore

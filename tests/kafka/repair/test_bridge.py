@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from formats.kafka.internal_records import CLUSTER_METADATA, decode_record
 from rmqctl.files.local import BytesSource
-from rmqctl.kafka.reference import records_of
+from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.bridge import MOST, bridge, empty_batch, filler, metadata_batch
 from rmqctl.kafka.repair.survey import Batch
 from rmqctl.kafka.segments import Extent, scan
@@ -26,7 +26,7 @@ def test_a_filler_has_its_offsets_and_its_size(size: int, first: int, count: int
     assert (len(made), len(block)) == (size, 1)
     assert block.crc_ok.all()
     assert (block["base_offset"][0], block["last_offset"][0]) == (first, first + count - 1)
-    assert len(list(records_of(made))) == 1, "nothing is left after the record that the header announces"
+    assert len(list(records_of_batch(made))) == 1, "nothing is left after the record that the header announces"
     assert block["attributes"][0] == 0x20
 
 
@@ -36,9 +36,9 @@ def test_every_small_size() -> None:
     for size in (*range(72, 400), *range(8240, 8270), *range((1 << 20) + 50, (1 << 20) + 90)):
         made = filler(5, 5, 0, 1, size)
         assert made is not None
-        assert (len(made), len(list(records_of(made)))) == (size, 1)
+        assert (len(made), len(list(records_of_batch(made)))) == (size, 1)
         assert crc32c(made[21:]).to_bytes(4, "big") == made[17:21]
-    assert not list(records_of(empty_batch(5, 9, 0, 1)))
+    assert not list(records_of_batch(empty_batch(5, 9, 0, 1)))
 
 
 @pytest.mark.parametrize(("size", "count"), [(200, 10), (3 * MOST, 10), (3 * MOST + 17, 2), (133, 2)])
@@ -72,7 +72,7 @@ def test_records_of_the_metadata_log_that_change_nothing(count: int, first: int,
     assert len(made) == least + more
     (block,) = scan(BytesSource(made), Extent("x"))
     assert block.crc_ok.all()
-    records = list(records_of(made))
+    records = list(records_of_batch(made))
     assert [record.offset for record in records] == list(range(first, first + count))
     for record in records:
         found = decode_record(CLUSTER_METADATA, record.key, record.value)
