@@ -2,7 +2,7 @@
 
 A :class:`FindingKind` is a row of a table: a stable id, how bad it is, what it means, and what to
 do about it. A :class:`Finding` is one place where it was seen. The kinds of an area are declared
-beside each other in a module ``kinds_<area>`` and registered here by :func:`register`; scripts
+beside each other in ``findings`` of its family and registered here by :func:`register`; scripts
 match on ``id``, which never changes once released.
 """
 
@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-_KIND_MODULES = ("rmqctl.rocketmq.findings", "rmqctl.kafka.finding_kinds")
+_KIND_MODULES = ("rmqctl.rocketmq.findings", "rmqctl.kafka.findings")
 _registry: dict[str, FindingKind] = {}
 
 

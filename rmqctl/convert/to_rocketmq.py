@@ -18,10 +18,11 @@ from rmqctl.convert.report import Advance, Conversion, ConvertedQueue, ConvertOp
 from rmqctl.convert.to_kafka import DELAY_GROUP, SCHEDULE_TOPIC
 from rmqctl.files.writing import Disk
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.dump.segments import block_findings
 from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.findings.directory import FILE_UNREADABLE
+from rmqctl.kafka.findings.log import RECORD_UNREADABLE
 from rmqctl.kafka.records import records_of
 from rmqctl.kafka.reference import Record
 from rmqctl.kafka.segments import Extent, scan
@@ -161,7 +162,7 @@ def _blocks(log: PartitionLog, window: int, found: list[Finding] | None = None) 
             if found is not None:
                 topic, number = log.partition.topic, log.partition.partition
                 why = f"{error.strerror or error}"
-                found.append(Finding(kinds.FILE_UNREADABLE, segment.log.name, 0, 0, why, topic=topic, partition=number))
+                found.append(Finding(FILE_UNREADABLE, segment.log.name, 0, 0, why, topic=topic, partition=number))
 
 
 def _records(source: _Source, window: int, result: Conversion) -> Iterator[Record]:
@@ -180,7 +181,7 @@ def _records(source: _Source, window: int, result: Conversion) -> Iterator[Recor
             for row, error in records.failures.items():
                 result.findings.append(
                     Finding(
-                        kinds.RECORD_UNREADABLE, kept.file, int(kept.position[row]), int(kept.size[row]), str(error),
+                        RECORD_UNREADABLE, kept.file, int(kept.position[row]), int(kept.size[row]), str(error),
                         topic=queue.topic, partition=queue.number,
                     )
                 )  # fmt: skip

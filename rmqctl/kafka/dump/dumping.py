@@ -13,13 +13,13 @@ from rmqctl.answer import Answer, HexAnswer, Layout, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.dump.files import file_rows
 from rmqctl.kafka.dump.lines import Piece, SegmentLines, SharedLines
 from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
+from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.rows import FORM, redacted, shown_text
 from rmqctl.release import Release
 from rmqctl.text import compile_form, number_of
@@ -250,7 +250,7 @@ class _Run:
         """Partitions whose directories the system refuses to list, as findings."""
         partitions = self.logs.selected if self.logs.selected_file is None else []
         return [
-            Finding(kinds.FILE_UNREADABLE, partition.directory, 0, 0, partition.problem, topic=partition.topic).row()
+            Finding(FILE_UNREADABLE, partition.directory, 0, 0, partition.problem, topic=partition.topic).row()
             for partition in partitions
             if partition.problem and self.segments.wanted.includes_partition(partition)
         ]
@@ -276,7 +276,7 @@ class _Run:
         """
         if self.logs.selected_file is not None:
             raise error
-        return Finding(kinds.FILE_UNREADABLE, file.name, 0, 0, f"cannot be read: {error.strerror or error}")
+        return Finding(FILE_UNREADABLE, file.name, 0, 0, f"cannot be read: {error.strerror or error}")
 
     def _limited(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows up to the limit, which counts records where they are shown, else everything but findings."""

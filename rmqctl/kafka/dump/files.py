@@ -14,9 +14,16 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.errors import NotAStore
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogFile
 from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.findings.derived import (
+    EPOCH_UNREADABLE,
+    OFFSET_INDEX_SIZE,
+    SNAPSHOT_UNREADABLE,
+    TIME_INDEX_SIZE,
+    TXN_INDEX_SIZE,
+)
+from rmqctl.kafka.findings.directory import CHECKPOINT_UNREADABLE
 from rmqctl.kafka.indexes import (
     Index,
     read_offset_index,
@@ -32,9 +39,9 @@ _PRODUCER_KEYS = (
     "coordinator_epoch", "current_txn_first_offset",
 )  # fmt: skip
 _SIZES = {
-    FileKind.OFFSET_INDEX: kinds.OFFSET_INDEX_SIZE,
-    FileKind.TIME_INDEX: kinds.TIME_INDEX_SIZE,
-    FileKind.TXN_INDEX: kinds.TXN_INDEX_SIZE,
+    FileKind.OFFSET_INDEX: OFFSET_INDEX_SIZE,
+    FileKind.TIME_INDEX: TIME_INDEX_SIZE,
+    FileKind.TXN_INDEX: TXN_INDEX_SIZE,
 }
 
 
@@ -91,14 +98,14 @@ def _rest(file: LogFile, index: Index) -> Iterator[Row]:
 def _producers(file: LogFile) -> Iterator[Row]:
     snapshot = _read(file, read_producer_snapshot)
     if snapshot.problem:
-        yield Finding(kinds.SNAPSHOT_UNREADABLE, file.name, 0, len(snapshot.data), snapshot.problem).row()
+        yield Finding(SNAPSHOT_UNREADABLE, file.name, 0, len(snapshot.data), snapshot.problem).row()
     for row in snapshot.rows():
         yield {"kind": "producer_state", "file": file.name, **{key: row[key] for key in _PRODUCER_KEYS}}
 
 
 def _leader_epochs(file: LogFile) -> Iterator[Row]:
     found = parse_leader_epochs(_bytes(file))
-    yield from _problems(file, found.problems, kinds.EPOCH_UNREADABLE)
+    yield from _problems(file, found.problems, EPOCH_UNREADABLE)
     for entry in found.entries:
         yield {"kind": "leader_epoch", "file": file.name, "epoch": entry.epoch, "start_offset": entry.start_offset}
 
@@ -143,9 +150,7 @@ def _lock(file: LogFile) -> Iterator[Row]:
     yield {"kind": "lock", "file": file.name, "size": file.size}
 
 
-def _problems(
-    file: LogFile, problems: Sequence[Problem], kind: FindingKind = kinds.CHECKPOINT_UNREADABLE
-) -> Iterator[Row]:
+def _problems(file: LogFile, problems: Sequence[Problem], kind: FindingKind = CHECKPOINT_UNREADABLE) -> Iterator[Row]:
     for problem in problems:
         yield Finding(kind, file.name, problem.offset, problem.size, problem.message).row()
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Block, Gap, GapKind
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
+from rmqctl.kafka.findings.log import BATCH_CRC, BATCH_MAGIC, OF_GAPS, RECORD_UNREADABLE
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import Row, Shown, batch_rows, place_of, record_rows, shown_text
 from rmqctl.kafka.segments import Extent, scan
@@ -190,7 +190,7 @@ def gap_finding(file: str, gap: Gap, partition: Partition | None) -> Finding:
     torn = gap.why is GapKind.CUT and not gap.resumed
     topic, number = place_of(partition)
     return Finding(
-        kinds.OF_GAPS[gap.why], file, gap.position, gap.end - gap.position, gap.detail,
+        OF_GAPS[gap.why], file, gap.position, gap.end - gap.position, gap.detail,
         Severity.WARNING if torn else None, topic=topic, partition=number,
     )  # fmt: skip
 
@@ -204,7 +204,7 @@ def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
     computed = crc32(raw[16:]) if block.magic[row] < 2 else crc32c(raw[21:])
     message = f"stored CRC {int(block['crc'][row])}, computed {computed}"
     return Finding(
-        kinds.BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], partition=topic[1]
+        BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], partition=topic[1]
     )
 
 
@@ -212,16 +212,14 @@ def unknown_magic(block: Block, row: int, partition: Partition | None) -> Findin
     """Return a batch of a magic above 2, as a finding."""
     topic, number = place_of(partition)
     message = f"magic {int(block.magic[row])}, expected 0, 1 or 2"
-    return Finding(
-        kinds.BATCH_MAGIC, block.file, int(block.position[row]) + 16, 1, message, topic=topic, partition=number
-    )
+    return Finding(BATCH_MAGIC, block.file, int(block.position[row]) + 16, 1, message, topic=topic, partition=number)
 
 
 def unreadable(block: Block, row: int, why: str, partition: Partition | None) -> Finding:
     """Return a batch whose records cannot be read, as a finding."""
     topic, number = place_of(partition)
     at, size = int(block.position[row]), int(block.size[row])
-    return Finding(kinds.RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
+    return Finding(RECORD_UNREADABLE, block.file, at, size, why, topic=topic, partition=number)
 
 
 def _record_rows(part: Part, show: Shown) -> dict[int, list[Row]]:

@@ -14,9 +14,24 @@ from pathlib import Path
 from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
 from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
+from rmqctl.kafka.findings.derived import SNAPSHOT_MISSING, TXN_INDEX_ENTRY
+from rmqctl.kafka.findings.directory import CHECKPOINT_UNKNOWN
+from rmqctl.kafka.findings.log import (
+    BATCH_BASE_OFFSET,
+    BATCH_CRC,
+    BATCH_CUT,
+    BATCH_LEADER_EPOCH,
+    BATCH_LENGTH,
+    BATCH_MAGIC,
+    BATCH_OFFSET_ORDER,
+    BATCH_SIZE,
+    BATCH_ZERO_END,
+    BATCH_ZEROS,
+    SEGMENT_EMPTIED,
+    SEGMENT_MISSING,
+)
 from rmqctl.kafka.rebuild.build import Built, build, interval_of, is_index
 from rmqctl.kafka.recovery.files import Content
 from rmqctl.kafka.recovery.plan import content_edits
@@ -29,9 +44,9 @@ from rmqctl.repair.edits import Create, Edit, Plan, Quarantine, Step
 
 PARTS = ("index", "checkpoint")
 _OF_LOGS = {
-    kinds.BATCH_CRC, kinds.BATCH_SIZE, kinds.BATCH_MAGIC, kinds.BATCH_ZEROS, kinds.BATCH_CUT, kinds.BATCH_LENGTH,
-    kinds.BATCH_ZERO_END, kinds.BATCH_BASE_OFFSET, kinds.BATCH_OFFSET_ORDER, kinds.BATCH_LEADER_EPOCH,
-    kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED,
+    BATCH_CRC, BATCH_SIZE, BATCH_MAGIC, BATCH_ZEROS, BATCH_CUT, BATCH_LENGTH,
+    BATCH_ZERO_END, BATCH_BASE_OFFSET, BATCH_OFFSET_ORDER, BATCH_LEADER_EPOCH,
+    SEGMENT_MISSING, SEGMENT_EMPTIED,
 }  # fmt: skip
 
 
@@ -186,7 +201,7 @@ class _Rebuild:
         for finding in found:
             if finding.kind in _OF_LOGS:
                 self.found.damage.append(finding)
-            elif finding.level is not Severity.NOTE or finding.kind is kinds.SNAPSHOT_MISSING:
+            elif finding.level is not Severity.NOTE or finding.kind is SNAPSHOT_MISSING:
                 self.wrong.setdefault(finding.file, []).append(finding)
 
     # --- a partition ----------------------------------------------------------------------------------
@@ -238,7 +253,7 @@ class _Rebuild:
                 continue
             finding = next(iter(self.wrong.get(file.name, ())), None)
             is_derived = file.kind is FileKind.PRODUCER_SNAPSHOT or is_index(file.name)
-            if finding is not None and is_derived and finding.kind is not kinds.TXN_INDEX_ENTRY:
+            if finding is not None and is_derived and finding.kind is not TXN_INDEX_ENTRY:
                 self._add(file.name, "remove", b"", finding)
             elif finding is not None and is_derived:
                 self._add(file.name, "replace", b"", finding)
@@ -283,7 +298,7 @@ class _Rebuild:
     def _checkpoint(self, kind: FileKind) -> None:
         """Make a checkpoint of the lines that can be read and that the logs do not contradict."""
         file = self.directory.one(kind)
-        findings = [f for f in self.wrong.get(str(kind), ()) if f.kind is not kinds.CHECKPOINT_UNKNOWN]
+        findings = [f for f in self.wrong.get(str(kind), ()) if f.kind is not CHECKPOINT_UNKNOWN]
         is_needed = kind is FileKind.RECOVERY_POINTS and self.directory.is_clean
         if file is None and not is_needed:
             return

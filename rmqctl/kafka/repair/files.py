@@ -16,9 +16,16 @@ from formats.kafka.directory_files import (
     parse_meta_properties,
 )
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.findings.directory import (
+    DIRECTORY_FOREIGN,
+    DIRECTORY_IDENTITY,
+    DIRECTORY_NAME,
+    DIRECTORY_STRAY,
+    DIRECTORY_SWAP,
+    QUORUM_STATE,
+)
 from rmqctl.kafka.repair.log import Source, leftover_sources
 from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.metadata import MetadataImage
@@ -42,13 +49,13 @@ def name_steps(findings: Iterable[Finding], image: MetadataImage | None) -> Iter
     """Move out what keeps a broker from starting, and partitions that the cluster does not know."""
     for finding in findings:
         path = finding.file.rstrip("/")
-        if finding.kind is kinds.DIRECTORY_FOREIGN:
+        if finding.kind is DIRECTORY_FOREIGN:
             why = "no broker starts with a directory of such a name"
             yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
-        elif finding.kind is kinds.DIRECTORY_NAME:
+        elif finding.kind is DIRECTORY_NAME:
             why = "no broker loads a partition with a file of such a name"
             yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
-        elif finding.kind is kinds.DIRECTORY_STRAY and not path.endswith("-stray"):
+        elif finding.kind is DIRECTORY_STRAY and not path.endswith("-stray"):
             if image is None or image.problems:
                 yield left(finding, "the metadata log is damaged: it may have lost the topic")
             else:
@@ -100,7 +107,7 @@ def swap_steps(partition: Partition, room: Callable[[], Path]) -> Iterator[Step]
                 edits = (*gone, Quarantine(file.name), Create(plain, source=path))
                 what = f"put it in place as {plain.rpartition('/')[2]}"
                 why = "it was complete when it got its name, and of what it stands for some is gone"
-        yield Step(kinds.DIRECTORY_SWAP.id, file.name, what, why, edits)
+        yield Step(DIRECTORY_SWAP.id, file.name, what, why, edits)
 
 
 def _covered(partition: Partition, source: Source) -> list[int]:
@@ -133,7 +140,7 @@ def identity_steps(
     directory: LogDirectory, replicas: Replicas, others: Sequence[Replicas], findings: Iterable[Finding]
 ) -> Iterator[Step]:
     """Write meta.properties with what it still says, what the metadata log says, and the cluster id of a replica."""
-    finding = next((f for f in findings if f.kind is kinds.DIRECTORY_IDENTITY), None)
+    finding = next((f for f in findings if f.kind is DIRECTORY_IDENTITY), None)
     if finding is None:
         return
     file = directory.one(FileKind.META_PROPERTIES)
@@ -214,7 +221,7 @@ def _directory_id(directory: LogDirectory, image: MetadataImage, node: int) -> s
 
 def vote_steps(partition: Partition | None, image: MetadataImage | None, findings: Iterable[Finding]) -> Iterator[Step]:
     """Write a quorum-state without a vote, in the epoch that the metadata log has reached."""
-    finding = next((f for f in findings if f.kind is kinds.QUORUM_STATE), None)
+    finding = next((f for f in findings if f.kind is QUORUM_STATE), None)
     if finding is None or partition is None or image is None:
         return
     file = partition.one(FileKind.QUORUM_STATE)

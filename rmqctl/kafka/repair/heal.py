@@ -18,8 +18,8 @@ from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.reference import records_of_batch
 from rmqctl.kafka.repair.survey import Damage, Survey
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
@@ -80,7 +80,7 @@ class Healer:
 
     def _is_double(self, damage: Damage) -> bool:
         """Whether the log has the same batch once more, in its place: then this one is too many."""
-        is_out_of_order = damage.kind in {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET}
+        is_out_of_order = damage.kind in {BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET}
         return is_out_of_order and damage.stated is not None and self.survey.twin_of(damage.stated) is not None
 
     # --- outside the CRC ------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Healer:
         before, after = self.survey.around(damage.segment, damage.begin)
         low = max(base, before.last_offset + 1) if before is not None else base
         high = after.base_offset - 1 - delta if after is not None else None
-        is_blamed = damage.kind in {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET}
+        is_blamed = damage.kind in {BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET}
         if not is_blamed and stated >= low and (high is None or stated <= high):
             return stated
         if high is not None and high < low:
@@ -141,7 +141,7 @@ class Healer:
         before, after = self.survey.around(damage.segment, damage.begin)
         low = before.epoch if before is not None and before.magic >= MAGIC else -1
         high = after.epoch if after is not None and after.magic >= MAGIC else None
-        if damage.kind is not kinds.BATCH_LEADER_EPOCH and low <= stated and (high is None or stated <= high):
+        if damage.kind is not BATCH_LEADER_EPOCH and low <= stated and (high is None or stated <= high):
             return stated
         known = max((entry.epoch for entry in self.epochs if entry.start_offset <= offset), default=-1)
         fitting = [c for c in (known, low, high) if c is not None and 0 <= low <= c and (high is None or c <= high)]

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from rmqctl.findings import Finding
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.findings.log import BATCH_CUT, SEGMENT_EMPTIED, SEGMENT_MISSING
 from rmqctl.kafka.repair.bridge import bridge, empty_batch, metadata_batch
 from rmqctl.kafka.repair.survey import Batch, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
@@ -144,7 +144,7 @@ class LogMender:
 
     def _in_order(self, findings: Iterable[Finding]) -> Iterator[Range | Finding]:
         """Destroyed ranges, and findings on segments that are gone or empty, as they follow in the log."""
-        gone = [f for f in findings if f.kind in {kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED}]
+        gone = [f for f in findings if f.kind in {SEGMENT_MISSING, SEGMENT_EMPTIED}]
         every: list[tuple[int, int, Range | Finding]] = [(_base_of(finding), -1, finding) for finding in gone]
         every += [(self.survey.files[lost.segment].base, lost.begin, lost) for lost in self.survey.ranges()]
         yield from (found for *_, found in sorted(every, key=lambda item: item[:2]))
@@ -338,7 +338,7 @@ class LogMender:
         for number in range(segment + 1, len(self.survey.files)):
             file = self.survey.files[number]
             why = "nothing in it is sound, and the log ends before it"
-            yield Step(kinds.BATCH_CUT.id, file.name, "move out", why, (Quarantine(file.name),))
+            yield Step(BATCH_CUT.id, file.name, "move out", why, (Quarantine(file.name),))
 
     # --- whole segments -------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class LogMender:
         before, after = self.survey.around(number, 0)
         if after is None:
             return  # the log ends before it
-        first = before.last_offset + 1 if before is not None and finding.kind is kinds.SEGMENT_MISSING else base
+        first = before.last_offset + 1 if before is not None and finding.kind is SEGMENT_MISSING else base
         beyond = min([after.base_offset, *(file.base for file in self.survey.files if file.base > first)])
         lost = Range(number, 0, 0, first, beyond, before, after, ())
         name = f"{finding.file.rpartition('/')[0]}/{first:020d}.log"
@@ -369,7 +369,7 @@ class LogMender:
         if self.endings is not None:
             self.endings.pass_over(lost, data)
         why = f"{finding.message}; the log goes on at {after.base_offset}"
-        if finding.kind is kinds.SEGMENT_EMPTIED:
+        if finding.kind is SEGMENT_EMPTIED:
             edits: tuple[Edit, ...] = (
                 Extend(name, 0, len(data)),
                 Overwrite(name, 0, bytes(len(data)), data),

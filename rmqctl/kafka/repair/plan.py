@@ -14,12 +14,13 @@ from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, cluster_records, features_of
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition, read_directory
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
+from rmqctl.kafka.findings.directory import CHECKPOINT_BEYOND_END, METADATA_REPLAY
+from rmqctl.kafka.findings.log import BATCH_ZERO_END
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
@@ -193,7 +194,7 @@ class _Planner:
         if name is None or found is None:
             return
         step = Step(
-            kinds.METADATA_REPLAY.id, name, "move out",
+            METADATA_REPLAY.id, name, "move out",
             f"{found.message}; the metadata log has all that it says", (Quarantine(name),),
         )  # fmt: skip
         after = self._after([step]).image
@@ -250,7 +251,7 @@ class _Planner:
         beyond = max((r.beyond if r.beyond >= 0 else 1 << 63 for r in survey.ranges()), default=1 << 63)
         self._mended[name] = max(beyond, self._mended.get(name, 0))
         sources = [*self._sources(partition), *leftover_sources(partition)]
-        keeps_room = not any(f.kind is kinds.BATCH_ZERO_END for f in findings)
+        keeps_room = not any(f.kind is BATCH_ZERO_END for f in findings)
         doubtful = {f.file for f in self._known if f.kind.id.startswith("txn-index.")}
         endings = None if compacted else Endings(survey, frozenset(doubtful))
         mender = LogMender(
@@ -351,7 +352,7 @@ class _Planner:
 
         The other replicas of a partition have the records, so this is only for those that have none.
         """
-        for label in sorted({f"{f.topic}-{f.partition}" for f in findings if f.kind is kinds.CHECKPOINT_BEYOND_END}):
+        for label in sorted({f"{f.topic}-{f.partition}" for f in findings if f.kind is CHECKPOINT_BEYOND_END}):
             replicas = self.replicas
             log = next((found for found in replicas.served if found.partition.label == label), None)
             if log is None or replicas.image is None or not log.segments:
@@ -372,9 +373,7 @@ class _Planner:
                 )
                 what = f"end the log at offset {reached} with an empty batch for {end} to {reached - 1}"
                 why = "the checkpoints say that it had come so far; no offset is to be given to a second record"
-                yield Step(
-                    kinds.CHECKPOINT_BEYOND_END.id, file.name, what, why, tuple(appended(file.name, file.size, made))
-                )
+                yield Step(CHECKPOINT_BEYOND_END.id, file.name, what, why, tuple(appended(file.name, file.size, made)))
 
     def _reached(self, log: PartitionLog, end: int) -> int:
         """Return the offset that a log had certainly reached before it was damaged.

@@ -15,19 +15,33 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import GapKind, Ints
 from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.findings.log import (
+    BATCH_BASE_OFFSET,
+    BATCH_CRC,
+    BATCH_CUT,
+    BATCH_LEADER_EPOCH,
+    BATCH_LENGTH,
+    BATCH_MAGIC,
+    BATCH_OFFSET_ORDER,
+    BATCH_ROOM,
+    BATCH_SIZE,
+    BATCH_TORN_TAIL,
+    BATCH_ZERO_END,
+    BATCH_ZEROS,
+    SEGMENT_EMPTIED,
+    SEGMENT_MISSING,
+    kind_of_gap,
+)
 from rmqctl.kafka.verify.splits import NAMES, Headers, read_split, splits_of
 
-HEADER_KINDS = frozenset(
-    {kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET, kinds.BATCH_LEADER_EPOCH, kinds.BATCH_MAGIC}
-)
+HEADER_KINDS = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_MAGIC})
 """What neighbours say of a batch whose CRC is right."""
-_OUT_OF_ORDER = frozenset({kinds.BATCH_OFFSET_ORDER, kinds.BATCH_BASE_OFFSET})
+_OUT_OF_ORDER = frozenset({BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET})
 LOG_KINDS = HEADER_KINDS | {
-    kinds.BATCH_CRC, kinds.BATCH_SIZE, kinds.BATCH_ZEROS, kinds.BATCH_CUT, kinds.BATCH_LENGTH, kinds.BATCH_ROOM,
-    kinds.BATCH_TORN_TAIL, kinds.BATCH_ZERO_END, kinds.SEGMENT_MISSING, kinds.SEGMENT_EMPTIED,
+    BATCH_CRC, BATCH_SIZE, BATCH_ZEROS, BATCH_CUT, BATCH_LENGTH, BATCH_ROOM,
+    BATCH_TORN_TAIL, BATCH_ZERO_END, SEGMENT_MISSING, SEGMENT_EMPTIED,
 }  # fmt: skip
 """Findings for which the log of a partition is mended."""
 
@@ -162,12 +176,12 @@ class Survey:
             for row in np.flatnonzero(~sound).tolist():
                 at, whole = int(headers.position[row]), bool(headers.crc_ok[row])
                 finding = blamed.get((file.name, at)) if whole else None
-                kind = kinds.BATCH_CRC if finding is None else finding.kind
+                kind = BATCH_CRC if finding is None else finding.kind
                 text = "its CRC does not match" if finding is None else finding.message
                 batch = _batch(number, headers, row)
                 self.damages.append(Damage(number, at, batch.end, kind, text, batch, frame_ok=whole))
             for gap in headers.gaps:
-                kind = kinds.kind_of_gap(gap, is_last=number + 1 == len(self.files), growing=False)
+                kind = kind_of_gap(gap, is_last=number + 1 == len(self.files), growing=False)
                 is_room = gap.why is GapKind.ZERO_TAIL
                 self.damages.append(Damage(number, gap.position, gap.end, kind, gap.detail, is_room=is_room))
             rows = np.flatnonzero(sound)
@@ -188,7 +202,7 @@ class Survey:
                 keep[row] = True  # only its frame is wrong
                 continue
             text = f"the batch of {batch.base_offset} to {batch.last_offset} stands in the log twice"
-            kind = kinds.BATCH_OFFSET_ORDER
+            kind = BATCH_OFFSET_ORDER
             self.damages.append(Damage(batch.segment, batch.position, batch.end, kind, text, batch, frame_ok=True))
         self.columns = {name: column[keep] for name, column in self.columns.items()}
         self.damages.sort(key=lambda damage: (damage.segment, damage.begin))

@@ -18,10 +18,10 @@ from formats.kafka.checkpoint import LeaderEpoch, parse_leader_epochs
 from formats.kafka.record_batch import Attributes
 from rmqctl.answer import Advance
 from rmqctl.findings import Finding
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Block, GapKind, Ints
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER, kind_of_gap
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 
@@ -265,11 +265,11 @@ def _blocks(file: LogFile) -> Iterator[Block]:
 def _damage(file: LogFile, block: Block, *, is_last: bool, growing: bool) -> Iterator[Finding]:
     for gap in block.gaps:
         if gap.why is not GapKind.ZERO_TAIL:
-            kind = kinds.kind_of_gap(gap, is_last=is_last, growing=growing)
+            kind = kind_of_gap(gap, is_last=is_last, growing=growing)
             yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
     for row in np.flatnonzero(~block.crc_ok).tolist():
         at, size = int(block.position[row]), int(block.size[row])
-        yield Finding(kinds.BATCH_CRC, file.name, at, size, "the CRC of the batch does not match")
+        yield Finding(BATCH_CRC, file.name, at, size, "the CRC of the batch does not match")
 
 
 def _columns(block: Block, file: int) -> Ints:
@@ -297,7 +297,7 @@ def _put_in_order(copy: Copy) -> None:
         file, at = copy.files[int(b.file[row])], int(b.position[row])
         if (int(b.base[row]), int(b.crc[row])) in taken:
             message = f"the batch of offset {b.base[row]} stands here a second time"
-            copy.damage.append(Finding(kinds.BATCH_OFFSET_ORDER, file.name, at, int(b.size[row]), message))
+            copy.damage.append(Finding(BATCH_OFFSET_ORDER, file.name, at, int(b.size[row]), message))
             continue
         after = good[good > row]
         before = np.flatnonzero(keep[:row])
@@ -310,7 +310,7 @@ def _put_in_order(copy: Copy) -> None:
             message += f"; {low} is the only one that fits, and counts"
         else:
             copy.misplaced += 1
-        copy.damage.append(Finding(kinds.BATCH_BASE_OFFSET, file.name, at, int(b.size[row]), message))
+        copy.damage.append(Finding(BATCH_BASE_OFFSET, file.name, at, int(b.size[row]), message))
     last = b.last + (base - b.base)
     columns = {name: getattr(b, name) for name in Batches.__slots__} | {"base": base, "last": last}
     copy.batches = Batches(**columns).take(keep)
@@ -348,7 +348,7 @@ def _settle_epochs(copy: Copy, partition: Partition | None) -> None:
     for row in np.flatnonzero(epoch != b.epoch).tolist():
         name, at = copy.files[int(b.file[row])].name, int(b.position[row])
         message = f"leader epoch {b.epoch[row]} among batches of epoch {epoch[row]}"
-        copy.damage.append(Finding(kinds.BATCH_LEADER_EPOCH, name, at, int(b.size[row]), message))
+        copy.damage.append(Finding(BATCH_LEADER_EPOCH, name, at, int(b.size[row]), message))
     columns = {name: getattr(b, name) for name in Batches.__slots__} | {"epoch": epoch}
     copy.batches = b = Batches(**columns)
     runs = np.flatnonzero(np.diff(epoch, prepend=-2))

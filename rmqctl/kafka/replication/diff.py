@@ -19,9 +19,10 @@ import numpy as np
 from formats.errors import DecodeError
 from rmqctl.answer import Advance
 from rmqctl.findings import DIFF_ONLY_A, DIFF_ONLY_B, DIFF_RECORD, Finding, FindingKind
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Ints
 from rmqctl.kafka.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.findings.directory import DIFF_METADATA, DIFF_PARTITION, DIFF_TOPIC_ID
+from rmqctl.kafka.findings.log import DIFF_BATCH, DIFF_EPOCH
 from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.replication.copies import Batches, Copy, copy_at
 from rmqctl.kafka.replication.elect import common_end
@@ -186,7 +187,7 @@ class Diff:
         log = side.by_label[label]
         self.tally[f"partitions_only_{letter.lower()}"] += 1
         size = sum(max(file.size, 0) for file in log.partition.logs)
-        return Finding(kinds.DIFF_PARTITION, log.partition.directory, 0, size, f"{label} is only in {letter}")
+        return Finding(DIFF_PARTITION, log.partition.directory, 0, size, f"{label} is only in {letter}")
 
     # --- a partition ------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Diff:
         ids = self.a.replicas.topic_id(one), self.b.replicas.topic_id(two)
         if None not in ids and ids[0] != ids[1]:
             text = f"{label}: the topic's id is {ids[0]} in A, {ids[1]} in B"
-            yield Finding(kinds.DIFF_TOPIC_ID, f"{one.partition.directory}/partition.metadata".lstrip("/"), 0, 0, text)
+            yield Finding(DIFF_TOPIC_ID, f"{one.partition.directory}/partition.metadata".lstrip("/"), 0, 0, text)
         for side, copy in ((self.a, a), (self.b, b)):
             side.records += copy.batches.records
             side.bytes += copy.batches.bytes
@@ -223,7 +224,7 @@ class Diff:
         for part, mine, others in ((name, x, y) for (name, x), y in rows if name in PARTS):
             for text in _unequal_rows(part, mine, others):
                 self.metadata["differences"] += 1
-                yield Finding(kinds.DIFF_METADATA, file, 0, 0, f"at offset {at}: {text}")
+                yield Finding(DIFF_METADATA, file, 0, 0, f"at offset {at}: {text}")
 
 
 def _by_itself(place: LogDirectories, log: PartitionLog) -> tuple[LogDirectories, PartitionLog]:
@@ -330,7 +331,7 @@ class _Pair:
             if run and not (found.kind is run[-1].kind and found.begin == run[-1].end + 1):
                 yield run[0].begin, self._of_run(run)
                 run = []
-            if found.kind is not kinds.DIFF_BATCH or self.diff.by_batch or any(found.alone):
+            if found.kind is not DIFF_BATCH or self.diff.by_batch or any(found.alone):
                 run.append(found)
         if run:
             yield run[0].begin, self._of_run(run)
@@ -339,7 +340,7 @@ class _Pair:
         """Batches of both that no break between batches divides further."""
         tally = self.diff.tally
         epochs = tuple(tuple(sorted({*side.epoch.tolist()})) for side in (mine, others))
-        found = _Stretch(kinds.DIFF_EPOCH, mine, min(int(mine.base[0]), int(others.base[0])), int(mine.last[-1]))
+        found = _Stretch(DIFF_EPOCH, mine, min(int(mine.base[0]), int(others.base[0])), int(mine.last[-1]))
         found.end = max(found.end, int(others.last[-1]))
         if epochs[0] != epochs[1]:
             tally["other_epoch"] += mine.records
@@ -354,13 +355,13 @@ class _Pair:
             found.kind, found.changed = DIFF_RECORD, len(changed)
             found.text = _first_difference(left[changed[0]], right[changed[0]])
         else:
-            found.kind = kinds.DIFF_BATCH
+            found.kind = DIFF_BATCH
         return found
 
     def _of_run(self, run: list[_Stretch]) -> Finding:
         first, place = run[0], f"offsets {run[0].begin} to {run[-1].end}"
         alone = sum(one.alone[0] for one in run), sum(one.alone[1] for one in run)
-        if first.kind is kinds.DIFF_EPOCH:
+        if first.kind is DIFF_EPOCH:
             text = f"{place}: {first.text}; the logs part at offset {common_end(self.a, self.b)}"
         elif first.kind is DIFF_RECORD:
             text = f"{number_of(sum(one.changed for one in run), 'record')} of {place}: {first.text}"

@@ -12,7 +12,7 @@ from rmqctl.files.tree import ForgivingTree, LocalTree, Refusals, join
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
-from rmqctl.kafka.kinds_directory import FILE_UNREADABLE
+from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.replication.copies import Copy, copy_at
 from rmqctl.kafka.state.metadata import MetadataImage, topic_names_ever
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind
+from rmqctl.kafka.findings.directory import FILE_UNREADABLE
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.kafka.state.replicas import gone_of
@@ -188,7 +188,7 @@ class Verification:
                 self.progress(split.stop - split.start)
             if isinstance(found, OSError):
                 check.damaged = True
-                yield Finding(kinds.FILE_UNREADABLE, segment.log.name, 0, 0, f"{found.strerror or found}")
+                yield Finding(FILE_UNREADABLE, segment.log.name, 0, 0, f"{found.strerror or found}")
                 continue
             yield from check.add(segment, found, is_last=is_last)
             producers.add(segment.log, found)

@@ -15,9 +15,26 @@ import numpy as np
 
 from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding, FindingKind, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Ints
 from rmqctl.kafka.directory import LogFile, Segment
+from rmqctl.kafka.findings.derived import (
+    OFFSET_INDEX_COVERAGE,
+    OFFSET_INDEX_ENTRY,
+    OFFSET_INDEX_MISSING,
+    OFFSET_INDEX_ORDER,
+    OFFSET_INDEX_PADDING,
+    OFFSET_INDEX_SIZE,
+    TIME_INDEX_ENTRY,
+    TIME_INDEX_LAST,
+    TIME_INDEX_MISSING,
+    TIME_INDEX_ORDER,
+    TIME_INDEX_PADDING,
+    TIME_INDEX_SIZE,
+    TXN_INDEX_ABSENT,
+    TXN_INDEX_ENTRY,
+    TXN_INDEX_SIZE,
+    TXN_INDEX_VERSION,
+)
 from rmqctl.kafka.indexes import Index, OffsetIndex, TimeIndex, read_offset_index, read_time_index, read_txn_index
 from rmqctl.kafka.state.producers import EndedTransaction
 from rmqctl.kafka.verify.log import SegmentFacts
@@ -115,18 +132,18 @@ class SegmentIndexes:
         file, index = self.segment.offset_index, self.offsets
         if file is None or index is None:
             if facts.end or self.segment.time_index is not None:
-                yield _missing(kinds.OFFSET_INDEX_MISSING, self.segment, ".index")
+                yield _missing(OFFSET_INDEX_MISSING, self.segment, ".index")
             return
-        yield from self._shape(file, index, kinds.OFFSET_INDEX_SIZE, kinds.OFFSET_INDEX_PADDING)
+        yield from self._shape(file, index, OFFSET_INDEX_SIZE, OFFSET_INDEX_PADDING)
         relative = index["relative_offset"]
         disorder = np.flatnonzero((np.diff(relative) <= 0) | (np.diff(index.positions) <= 0)) + 1
         for entry in np.flatnonzero(~self._found).tolist():
             end = facts.end
             self._wrong.append((entry, f"position {index.positions[entry]} is outside the batches, which end at {end}"))
         if len(disorder):
-            yield _of_entries(kinds.OFFSET_INDEX_ORDER, file, index, int(disorder[0]), len(disorder))
+            yield _of_entries(OFFSET_INDEX_ORDER, file, index, int(disorder[0]), len(disorder))
         elif self._wrong and not facts.damaged:
-            yield _worst(kinds.OFFSET_INDEX_ENTRY, file, index, self._wrong)
+            yield _worst(OFFSET_INDEX_ENTRY, file, index, self._wrong)
         elif one_by_one and not facts.damaged:
             yield from self._coverage(file, index, facts)
 
@@ -139,7 +156,7 @@ class SegmentIndexes:
         growing = self.is_last and not self.settings.is_closed
         if not len(index) and not growing and facts.longest_run >= self.settings.interval:
             message = f"it has no entry for {facts.end} bytes of log; others have one each {self.settings.interval}"
-            yield Finding(kinds.OFFSET_INDEX_COVERAGE, file.name, 0, 0, message)
+            yield Finding(OFFSET_INDEX_COVERAGE, file.name, 0, 0, message)
 
     # --- time index -----------------------------------------------------------------------------------
 
@@ -161,9 +178,9 @@ class SegmentIndexes:
         file, index = self.segment.time_index, self.times
         if file is None or index is None:
             if facts.end:
-                yield _missing(kinds.TIME_INDEX_MISSING, self.segment, ".timeindex")
+                yield _missing(TIME_INDEX_MISSING, self.segment, ".timeindex")
             return
-        yield from self._shape(file, index, kinds.TIME_INDEX_SIZE, kinds.TIME_INDEX_PADDING)
+        yield from self._shape(file, index, TIME_INDEX_SIZE, TIME_INDEX_PADDING)
         disorder = np.flatnonzero((np.diff(index.timestamps) <= 0) | (np.diff(index["relative_offset"]) < 0)) + 1
         offsets = index.offsets(self.segment.base)
         outside = (offsets > facts.last_offset) | (offsets < self.segment.base)
@@ -175,9 +192,9 @@ class SegmentIndexes:
                 for entry in np.flatnonzero(outside).tolist()
             ]
         if len(disorder):
-            yield _of_entries(kinds.TIME_INDEX_ORDER, file, index, int(disorder[0]), len(disorder))
+            yield _of_entries(TIME_INDEX_ORDER, file, index, int(disorder[0]), len(disorder))
         elif wrong and not facts.damaged:
-            yield _worst(kinds.TIME_INDEX_ENTRY, file, index, wrong)
+            yield _worst(TIME_INDEX_ENTRY, file, index, wrong)
         elif not facts.damaged:
             yield from self._last_time(file, index, facts)
 
@@ -187,7 +204,7 @@ class SegmentIndexes:
         if not growing and facts.max_timestamp != stated and facts.max_timestamp >= 0:
             has = f"its last entry is {stated}" if len(index) else "it is empty"
             message = f"{has}, the largest timestamp of the segment is {facts.max_timestamp}"
-            yield Finding(kinds.TIME_INDEX_LAST, file.name, 0, 0, message)
+            yield Finding(TIME_INDEX_LAST, file.name, 0, 0, message)
 
     def _shape(self, file: LogFile, index: Index, size: FindingKind, padding: FindingKind) -> Iterator[Finding]:
         if index.rest:
@@ -217,7 +234,7 @@ def check_txn_index(
     if file is None:
         if wanted and trusted:
             yield Finding(
-                kinds.TXN_INDEX_ABSENT, _name(segment, ".txnindex"), 0, 0,
+                TXN_INDEX_ABSENT, _name(segment, ".txnindex"), 0, 0,
                 f"it is not there; the transactions that end at {_list(sorted(wanted))} were aborted",
             )  # fmt: skip
         return
@@ -228,15 +245,13 @@ def check_txn_index(
         source.close()
     if index.rest:
         at = len(index) * index.entry_size
-        yield Finding(kinds.TXN_INDEX_SIZE, file.name, at, index.rest, f"{index.rest} bytes of an entry at the end")
+        yield Finding(TXN_INDEX_SIZE, file.name, at, index.rest, f"{index.rest} bytes of an entry at the end")
     names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
     for number, row in enumerate(zip(*(index[name].tolist() for name in names), strict=True)):
         version, producer, first, last, stable = row
         at = number * index.entry_size
         if version != 0:
-            yield Finding(
-                kinds.TXN_INDEX_VERSION, file.name, at, index.entry_size, f"entry {number} has version {version}"
-            )
+            yield Finding(TXN_INDEX_VERSION, file.name, at, index.entry_size, f"entry {number} has version {version}")
         found = wanted.pop(last, None)
         if not trusted:
             continue
@@ -245,12 +260,10 @@ def check_txn_index(
                 continue
             stated = f"producer {producer}, offsets {first} to {last}, stable to {stable}"
             seen = "no transaction was aborted there" if found is None else f"in the log: {_told(found)}"
-            yield Finding(
-                kinds.TXN_INDEX_ENTRY, file.name, at, index.entry_size, f"entry {number} says {stated}; {seen}"
-            )
+            yield Finding(TXN_INDEX_ENTRY, file.name, at, index.entry_size, f"entry {number} says {stated}; {seen}")
     if wanted and trusted:
         message = f"the transactions that end at {_list(sorted(wanted))} were aborted and are not in it"
-        yield Finding(kinds.TXN_INDEX_ABSENT, file.name, 0, 0, message)
+        yield Finding(TXN_INDEX_ABSENT, file.name, 0, 0, message)
 
 
 def interval_shown(segments: Sequence[Segment]) -> int:

@@ -14,10 +14,18 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, FindingKind, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
+from rmqctl.kafka.findings.log import (
+    BATCH_BASE_OFFSET,
+    BATCH_LEADER_EPOCH,
+    BATCH_OFFSET_GAP,
+    BATCH_OFFSET_ORDER,
+    SEGMENT_EMPTIED,
+    SEGMENT_MISSING,
+    kind_of_gap,
+)
 from rmqctl.kafka.verify.splits import Headers
 
 
@@ -126,7 +134,7 @@ class LogCheck:
             self.damaged = True
             name = index.name.rpartition(".")[0] + ".log"
             message = f"it is not there, but {index.name.rpartition('/')[2]} is; the log ends at {self.end_offset}"
-            yield Finding(kinds.SEGMENT_MISSING, name, 0, 0, message)
+            yield Finding(SEGMENT_MISSING, name, 0, 0, message)
 
     def _lost_start(self) -> Iterator[Finding]:
         """Segments before the first batch of which an empty log or an index is left; compaction alone leaves such."""
@@ -139,18 +147,18 @@ class LogCheck:
                 continue
             lost = f"offsets {begin} to {following.base - 1} are missing"
             if segment.log is not None:
-                yield Finding(kinds.SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty, and {lost}")
+                yield Finding(SEGMENT_EMPTIED, segment.log.name, 0, 0, f"it is empty, and {lost}")
             elif not any(file.is_leftover and file.meaning.base == segment.base for file in self.partition.files):
                 index = segment.offset_index or segment.time_index or segment.txn_index
                 assert index is not None
                 there = f"it is not there, but {index.name.rpartition('/')[2]} is; {lost}"
-                yield Finding(kinds.SEGMENT_MISSING, index.name.rpartition(".")[0] + ".log", 0, 0, there)
+                yield Finding(SEGMENT_MISSING, index.name.rpartition(".")[0] + ".log", 0, 0, there)
 
     # --- one split -----------------------------------------------------------------------------------
 
     def _gaps(self, file: LogFile, gaps: Iterable[Gap], facts: SegmentFacts, *, is_last: bool) -> Iterator[Finding]:
         for gap in gaps:
-            kind = kinds.kind_of_gap(gap, is_last=is_last, growing=not self.is_clean)
+            kind = kind_of_gap(gap, is_last=is_last, growing=not self.is_clean)
             if gap.why is not GapKind.ZERO_TAIL:
                 facts.damaged = self.damaged = True
             yield Finding(kind, file.name, gap.position, gap.end - gap.position, gap.detail)
@@ -162,13 +170,13 @@ class LogCheck:
         for row in np.flatnonzero(headers.crc_ok & (headers.magic >= 2) & (epoch < -1)).tolist():
             self.damaged = self.segments[-1].damaged = True
             message = f"leader epoch {epoch[row]} is negative"
-            yield _of_row(kinds.BATCH_LEADER_EPOCH, segment.log, headers, row, message)
+            yield _of_row(BATCH_LEADER_EPOCH, segment.log, headers, row, message)
         last = headers["last_offset"]
         wrong = headers.crc_ok & ((headers["base_offset"] < segment.base) | (last - segment.base > INT_MAX))
         for row in np.flatnonzero(wrong).tolist():
             self.damaged = self.segments[-1].damaged = True
             message = f"base offset {headers['base_offset'][row]} in a segment that begins at {segment.base}"
-            yield _of_row(kinds.BATCH_BASE_OFFSET, segment.log, headers, row, message)
+            yield _of_row(BATCH_BASE_OFFSET, segment.log, headers, row, message)
 
     def _order(self, file: LogFile, headers: Headers) -> Iterator[Finding]:
         """Compare neighbours; the last rows of the split before are carried along."""
@@ -199,7 +207,7 @@ class LogCheck:
             blamed.add(wrong)
             other = pair + 1 if jumped else pair
             message = f"offsets {base[wrong]} to {last[wrong]} beside a batch of {base[other]} to {last[other]}"
-            yield self._blame(kinds.BATCH_OFFSET_ORDER, rows, wrong, message)
+            yield self._blame(BATCH_OFFSET_ORDER, rows, wrong, message)
         for pair in np.flatnonzero(after > before + 1).tolist():
             if pair >= first and not blamed & {pair, pair + 1}:
                 self._hole(rows, pair)
@@ -215,7 +223,7 @@ class LogCheck:
         lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
         self.misses |= lost is not None
         message = f"offsets {first} to {last} are missing before it"
-        self._holes.append(lost or rows.finding(kinds.BATCH_OFFSET_GAP, pair + 1, message))
+        self._holes.append(lost or rows.finding(BATCH_OFFSET_GAP, pair + 1, message))
 
     def _is_swapped(self, first: int, last: int) -> bool:
         """Whether a .swap file, which a broker renames when it starts, begins among the offsets."""
@@ -229,7 +237,7 @@ class LogCheck:
         for segment in self.partition.segments:
             if first <= segment.base <= last and segment.log is not None and segment.log.size == 0:
                 message = f"it is empty, and offsets {first} to {last} are missing"
-                return Finding(kinds.SEGMENT_EMPTIED, segment.log.name, 0, 0, message)
+                return Finding(SEGMENT_EMPTIED, segment.log.name, 0, 0, message)
         there = {segment.base for segment in self.partition.segments if segment.log is not None}
         for file in self.partition.files:
             if file.base in there:
@@ -240,7 +248,7 @@ class LogCheck:
                 message = (
                     f"it is not there, but {file.name.rpartition('/')[2]} is; offsets {first} to {last} are missing"
                 )
-                return Finding(kinds.SEGMENT_MISSING, name, 0, 0, message)
+                return Finding(SEGMENT_MISSING, name, 0, 0, message)
         return None
 
     def _epochs(self, rows: _Rows, first: int) -> Iterator[Finding]:
@@ -253,7 +261,7 @@ class LogCheck:
             wrong = int(known[pair] if spike else known[pair + 1])
             other = int(known[pair + 1] if spike else known[pair])
             message = f"leader epoch {rows.epoch[wrong]} beside a batch of epoch {rows.epoch[other]}"
-            yield self._blame(kinds.BATCH_LEADER_EPOCH, rows, wrong, message)
+            yield self._blame(BATCH_LEADER_EPOCH, rows, wrong, message)
 
     def _blame(self, kind: FindingKind, rows: _Rows, row: int, message: str) -> Finding:
         """Return a finding at a row whose header is wrong, so that nothing derived from it is held against others."""

@@ -9,9 +9,17 @@ import numpy as np
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import INT_MAX, Ints
 from rmqctl.kafka.directory import LogFile, Partition
+from rmqctl.kafka.findings.derived import (
+    SNAPSHOT_MISSING,
+    SNAPSHOT_ORPHAN,
+    SNAPSHOT_STATE,
+    SNAPSHOT_UNREADABLE,
+    TRANSACTION_MARKER_GONE,
+    TRANSACTION_OPEN,
+)
+from rmqctl.kafka.findings.log import BATCH_PRODUCER_EPOCH, BATCH_SEQUENCE
 from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
 from rmqctl.kafka.state.producers import BATCH_COLUMNS, UNKNOWN, EndedTransaction, ProducerReplay
 from rmqctl.kafka.verify.log import LogCheck
@@ -62,7 +70,7 @@ class ProducerCheck:
                 source.close()
             if not snapshot.is_good:
                 self._unreadable = True
-                yield Finding(kinds.SNAPSHOT_UNREADABLE, file.name, 0, file.size, snapshot.problem)
+                yield Finding(SNAPSHOT_UNREADABLE, file.name, 0, file.size, snapshot.problem)
                 continue
             self._snapshots[file.base] = file, snapshot
         logs = self.partition.logs
@@ -115,10 +123,10 @@ class ProducerCheck:
             place = (file.name, int(headers.position[row]), int(headers.size[row]))
             if fenced[at]:
                 message = f"producer {producer} with epoch {epoch[at]} after epoch {before.epoch[at]}"
-                self._jumps.append(Finding(kinds.BATCH_PRODUCER_EPOCH, *place, message))
+                self._jumps.append(Finding(BATCH_PRODUCER_EPOCH, *place, message))
             else:
                 message = f"producer {producer} goes on with sequence {sequence[at]} where {wanted[at]} would follow"
-                self._jumps.append(Finding(kinds.BATCH_SEQUENCE, *place, message))
+                self._jumps.append(Finding(BATCH_SEQUENCE, *place, message))
 
     def aborted(self) -> list[EndedTransaction]:
         """Transactions that were aborted since this was asked before."""
@@ -142,7 +150,7 @@ class ProducerCheck:
                 yield from self._jumps
             for base, file in orphans.items():
                 where = "of no segment, and not the end of the log"
-                yield Finding(kinds.SNAPSHOT_ORPHAN, file.name, 0, 0, f"offset {base} is {where} ({end_offset})")
+                yield Finding(SNAPSHOT_ORPHAN, file.name, 0, 0, f"offset {base} is {where} ({end_offset})")
             yield from self._missing(end_offset, is_clean=log.is_clean)
         unmarked = self._unmarked if log.compacted and not log.damaged else {}
         for producer, (first, file) in sorted(unmarked.items(), key=lambda item: item[1][0]):
@@ -150,10 +158,10 @@ class ProducerCheck:
                 f"producer {producer} has records from offset {first} on, {file.name} says that their transaction "
             )
             message += "ended, and no marker is there"
-            yield Finding(kinds.TRANSACTION_MARKER_GONE, f"{self.partition.directory}/", 0, 0, message)
+            yield Finding(TRANSACTION_MARKER_GONE, f"{self.partition.directory}/", 0, 0, message)
         for producer, first in sorted(self.replay.open.items(), key=lambda item: item[1]):
             message = f"producer {producer} began a transaction at offset {first} that has not ended"
-            yield Finding(kinds.TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
+            yield Finding(TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
 
     def _missing(self, end_offset: int, *, is_clean: bool) -> Iterator[Finding]:
         """Snapshots that a broker makes when a segment is rolled, and when it stops."""
@@ -163,7 +171,7 @@ class ProducerCheck:
         due = {logs[-1].base} if len(logs) > 1 else set()
         for base in sorted((due | {end_offset} if is_clean else due) - set(self._snapshots)):
             name = f"{self.partition.directory}/{base:020}.snapshot".lstrip("/")
-            yield Finding(kinds.SNAPSHOT_MISSING, name, 0, 0, f"it is not there, {len(self._snapshots)} others are")
+            yield Finding(SNAPSHOT_MISSING, name, 0, 0, f"it is not there, {len(self._snapshots)} others are")
 
     def _compare_until(self, offset: int) -> None:
         """Hold snapshots up to an offset against the replay as it stands."""
@@ -177,9 +185,7 @@ class ProducerCheck:
             differences = list(_differences(snapshot, self.replay))
             if differences:
                 more = f"; {len(differences) - 1} more" if len(differences) > 1 else ""
-                self._disagreements.append(
-                    Finding(kinds.SNAPSHOT_STATE, file.name, 0, file.size, differences[0] + more)
-                )
+                self._disagreements.append(Finding(SNAPSHOT_STATE, file.name, 0, file.size, differences[0] + more))
 
 
 def _differences(snapshot: ProducerSnapshot, replay: ProducerReplay) -> Iterator[str]:

@@ -17,9 +17,19 @@ from formats.kafka.record_batch import Attributes, Codec, ControlRecordKey
 from formats.layout import plan_of
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Finding, FindingKind
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.block import Block, Flags, Gap, Ints
 from rmqctl.kafka.directory import LogFile
+from rmqctl.kafka.findings.log import (
+    BATCH_CODEC,
+    BATCH_COUNT,
+    BATCH_CRC,
+    BATCH_MAGIC,
+    BATCH_TIMESTAMP_SPAN,
+    RECORD_CONTROL,
+    RECORD_MAX_TIMESTAMP,
+    RECORD_OFFSET,
+    RECORD_UNREADABLE,
+)
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import Marker, marker_of
@@ -182,24 +192,24 @@ def _header_findings(block: Block, headers: Headers) -> Iterator[Finding]:
         return np.flatnonzero(rows).tolist()
 
     for row in at(~block.crc_ok):
-        yield _of_batch(kinds.BATCH_CRC, block, row, f"stored CRC {block['crc'][row]} does not match the bytes")
+        yield _of_batch(BATCH_CRC, block, row, f"stored CRC {block['crc'][row]} does not match the bytes")
     for row in at(block.crc_ok & (block.magic > 2)):
         message = f"magic {block.magic[row]}, and the CRC is that of a batch of magic 2"
-        yield _of_batch(kinds.BATCH_MAGIC, block, row, message)
+        yield _of_batch(BATCH_MAGIC, block, row, message)
     sound = block.crc_ok & modern
     count, delta = headers["records_count"], headers["last_offset_delta"]
     for row in at(sound & ((count < 0) | (delta < 0) | (count > delta + 1))):
         message = f"{count[row]} records are stated, offsets {delta[row] + 1}"
-        yield _of_batch(kinds.BATCH_COUNT, block, row, message)
+        yield _of_batch(BATCH_COUNT, block, row, message)
     codec = headers["attributes"] & int(Attributes.CODEC)
     for row in at(block.crc_ok & (codec > int(Codec.ZSTD))):
-        yield _of_batch(kinds.BATCH_CODEC, block, row, f"compression {codec[row]} does not exist")
+        yield _of_batch(BATCH_CODEC, block, row, f"compression {codec[row]} does not exist")
     created = sound & ~headers.flag(Attributes.LOG_APPEND_TIME) & ~headers.flag(Attributes.DELETE_HORIZON)
     first, last = headers["base_timestamp"], headers["max_timestamp"]
     for row in at(created & (first >= 0) & (last >= 0) & (np.abs(last - first) >= _SPAN)):
         days = abs(int(last[row] - first[row])) / 86_400_000
         message = f"timestamps from {first[row]} to {last[row]} are {days:.1f} days apart"
-        yield _of_batch(kinds.BATCH_TIMESTAMP_SPAN, block, row, message)
+        yield _of_batch(BATCH_TIMESTAMP_SPAN, block, row, message)
 
 
 def _record_findings(block: Block) -> Iterator[Finding]:
@@ -210,14 +220,14 @@ def _record_findings(block: Block) -> Iterator[Finding]:
         for row, error in records.failures.items():
             if row not in unreadable:
                 unreadable.add(row)
-                yield _of_batch(kinds.RECORD_UNREADABLE, sound, row, str(error))
+                yield _of_batch(RECORD_UNREADABLE, sound, row, str(error))
         if len(records):
             yield from _offsets(sound, records)
             yield from _max_timestamps(sound, records, unreadable)
     control = sound.flag(Attributes.CONTROL) & (sound["records_count"] > 0) & ~sound.is_legacy
     for row in np.flatnonzero(control).tolist():
         if row not in unreadable and not _has_control_key(sound.take(np.array([row]))):
-            yield _of_batch(kinds.RECORD_CONTROL, sound, row, "the key of its record is no version and type")
+            yield _of_batch(RECORD_CONTROL, sound, row, "the key of its record is no version and type")
 
 
 def _has_control_key(block: Block) -> bool:
@@ -241,7 +251,7 @@ def _offsets(block: Block, records: Records) -> Iterator[Finding]:
     rows, firsts = np.unique(batch[wrong], return_index=True)
     for row, index in zip(rows.tolist(), np.flatnonzero(wrong)[firsts].tolist(), strict=True):
         message = f"record with offset {offset[index]} in a batch of {low[index]} to {high[index]}, or not in order"
-        yield _of_batch(kinds.RECORD_OFFSET, block, row, message)
+        yield _of_batch(RECORD_OFFSET, block, row, message)
 
 
 def _max_timestamps(block: Block, records: Records, unreadable: set[int]) -> Iterator[Finding]:
@@ -255,7 +265,7 @@ def _max_timestamps(block: Block, records: Records, unreadable: set[int]) -> Ite
         row = int(rows[number])
         if row not in unreadable:
             message = f"the header says {stated[number]}, the records' largest is {largest[number]}"
-            yield _of_batch(kinds.RECORD_MAX_TIMESTAMP, block, row, message)
+            yield _of_batch(RECORD_MAX_TIMESTAMP, block, row, message)
 
 
 def _of_batch(kind: FindingKind, block: Block, row: int, message: str) -> Finding:

@@ -9,9 +9,32 @@ from itertools import pairwise
 from formats.kafka.checkpoint import EpochCheckpoint
 from formats.kafka.directory_files import parse_meta_properties, parse_quorum_state
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka import finding_kinds as kinds
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
+from rmqctl.kafka.findings.derived import EPOCH_BATCHES, EPOCH_BEYOND_END, EPOCH_MISSING, EPOCH_ORDER, EPOCH_UNREADABLE
+from rmqctl.kafka.findings.directory import (
+    CHECKPOINT_BEYOND_END,
+    CHECKPOINT_LOG_START,
+    CHECKPOINT_UNKNOWN,
+    CHECKPOINT_UNREADABLE,
+    DIRECTORY_DOUBLE,
+    DIRECTORY_EMPTY,
+    DIRECTORY_FOREIGN,
+    DIRECTORY_IDENTITY,
+    DIRECTORY_LEFTOVER,
+    DIRECTORY_LOST,
+    DIRECTORY_LOST_LOG,
+    DIRECTORY_NAME,
+    DIRECTORY_ORPHAN,
+    DIRECTORY_OTHER,
+    DIRECTORY_OTHER_ID,
+    DIRECTORY_STRAY,
+    DIRECTORY_SWAP,
+    DIRECTORY_TOPIC_ID,
+    METADATA_REPLAY,
+    METADATA_SNAPSHOT,
+    QUORUM_STATE,
+)
 from rmqctl.kafka.state.metadata import MetadataImage, metadata_image
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Gone
@@ -30,16 +53,16 @@ def check_epochs(log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
     if file is None:
         if check.epochs and log.partition.is_plain:
             name = f"{log.partition.directory}/{FileKind.LEADER_EPOCHS}".lstrip("/")
-            yield Finding(kinds.EPOCH_MISSING, name, 0, 0, "it is not there")
+            yield Finding(EPOCH_MISSING, name, 0, 0, "it is not there")
         return
     found = log.leader_epochs
     for problem in found.problems:
-        yield Finding(kinds.EPOCH_UNREADABLE, file.name, problem.offset, problem.size, problem.message)
+        yield Finding(EPOCH_UNREADABLE, file.name, problem.offset, problem.size, problem.message)
     if found.problems or log.partition.state is DirectoryState.DELETE:
         return
     if not found.entries:
         if check.epochs:
-            yield Finding(kinds.EPOCH_MISSING, file.name, 0, 0, "it has no entry")
+            yield Finding(EPOCH_MISSING, file.name, 0, 0, "it has no entry")
         return
     yield from _epoch_entries(file, found, log, check)
 
@@ -52,12 +75,12 @@ def _epoch_entries(file: LogFile, found: EpochCheckpoint, log: PartitionLog, che
                 f"epoch {entry.epoch} from offset {entry.start_offset} follows epoch {before.epoch} "
                 f"from {before.start_offset}"
             )
-            yield Finding(kinds.EPOCH_ORDER, file.name, 0, 0, message)
+            yield Finding(EPOCH_ORDER, file.name, 0, 0, message)
             return
     beyond = [entry for entry in entries if entry.start_offset > check.end_offset]
     for entry in beyond:
         message = f"epoch {entry.epoch} starts at {entry.start_offset}, the log ends at {check.end_offset}"
-        yield Finding(kinds.EPOCH_BEYOND_END, file.name, 0, 0, message)
+        yield Finding(EPOCH_BEYOND_END, file.name, 0, 0, message)
     if check.damaged or check.legacy:  # brokers forget epochs while the topic's format is an old one
         return
     stated = {entry.epoch: entry.start_offset for entry in entries}
@@ -65,12 +88,12 @@ def _epoch_entries(file: LogFile, found: EpochCheckpoint, log: PartitionLog, che
     for epoch, offset in check.epochs:
         if epoch not in stated:
             message = f"batches from offset {offset} have epoch {epoch}, which is not in it"
-            yield Finding(kinds.EPOCH_BATCHES, file.name, 0, 0, message)
+            yield Finding(EPOCH_BATCHES, file.name, 0, 0, message)
             return
         collapsed = entries[0].epoch == epoch  # the log start moved into this epoch
         if stated[epoch] > max(offset, start) and not collapsed:
             message = f"epoch {epoch} starts at {stated[epoch]}, in the batches at {offset}"
-            yield Finding(kinds.EPOCH_BATCHES, file.name, 0, 0, message)
+            yield Finding(EPOCH_BATCHES, file.name, 0, 0, message)
             return
 
 
@@ -86,19 +109,19 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
         name = file.name.rpartition("/")[2]
         if file.is_leftover:
             swap = file.meaning.leftover == ".swap"
-            kind = kinds.DIRECTORY_SWAP if swap and partition.is_plain else kinds.DIRECTORY_LEFTOVER
+            kind = DIRECTORY_SWAP if swap and partition.is_plain else DIRECTORY_LEFTOVER
             yield Finding(kind, file.name, 0, 0, f"{file.meaning.leftover} file of {file.size} bytes")
         elif name.endswith(_SEGMENT_ENDINGS) and file.meaning.base is None:
-            yield Finding(kinds.DIRECTORY_NAME, file.name, 0, 0, f"{name} does not begin with an offset of 20 digits")
+            yield Finding(DIRECTORY_NAME, file.name, 0, 0, f"{name} does not begin with an offset of 20 digits")
         elif file.kind is FileKind.OTHER:
-            yield Finding(kinds.DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
+            yield Finding(DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
     for segment in () if is_gone else partition.segments:
         for index in (segment.offset_index, segment.time_index, segment.txn_index):
             if index is not None and segment.base not in segments:
                 message = f"no segment begins at offset {segment.base}"
-                yield Finding(kinds.DIRECTORY_ORPHAN, index.name, 0, 0, message)
+                yield Finding(DIRECTORY_ORPHAN, index.name, 0, 0, message)
     if not segments and partition.is_plain and not is_gone:
-        yield Finding(kinds.DIRECTORY_EMPTY, f"{partition.directory}/", 0, 0, "no .log file is in it")
+        yield Finding(DIRECTORY_EMPTY, f"{partition.directory}/", 0, 0, "no .log file is in it")
     yield from _topic_id(log, image)
 
 
@@ -107,31 +130,31 @@ def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Findin
     file = partition.one(FileKind.PARTITION_METADATA)
     if partition.state is DirectoryState.STRAY:
         message = "its directory is marked as stray"
-        yield Finding(kinds.DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
+        yield Finding(DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
     if file is None:
         needed = image is not None and not partition.is_metadata_log and partition.is_plain
         if needed and image is not None and partition.topic in image.topics:
             name = f"{partition.directory}/{FileKind.PARTITION_METADATA}".lstrip("/")
             message = f"it is not there; the cluster's id of the topic is {image.topics[partition.topic]}"
-            yield Finding(kinds.DIRECTORY_TOPIC_ID, name, 0, 0, message)
+            yield Finding(DIRECTORY_TOPIC_ID, name, 0, 0, message)
     else:
         for problem in log.topic_id_file.problems[:1]:
-            yield Finding(kinds.DIRECTORY_TOPIC_ID, file.name, problem.offset, problem.size, problem.message)
+            yield Finding(DIRECTORY_TOPIC_ID, file.name, problem.offset, problem.size, problem.message)
     if image is None or partition.is_metadata_log or not partition.is_plain:
         return
     wanted, stored = image.topics.get(partition.topic), log.topic_id
     if wanted is None:
         message = f"the cluster's metadata knows no topic {partition.topic}"
-        yield Finding(kinds.DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
+        yield Finding(DIRECTORY_STRAY, f"{partition.directory}/", 0, 0, message)
     elif stored is not None and stored != wanted and file is not None:
         message = f"topic id {stored}, the cluster's metadata says {wanted}"
-        yield Finding(kinds.DIRECTORY_OTHER_ID, file.name, 0, 0, message)
+        yield Finding(DIRECTORY_OTHER_ID, file.name, 0, 0, message)
 
 
 def check_gone(found: Iterable[Gone]) -> Iterator[Finding]:
     """Yield partitions that had records of which nothing is left."""
     for gone in found:
-        kind = kinds.DIRECTORY_LOST if gone.partition is None else kinds.DIRECTORY_LOST_LOG
+        kind = DIRECTORY_LOST if gone.partition is None else DIRECTORY_LOST_LOG
         yield Finding(kind, gone.file, 0, 0, gone.message, topic=gone.topic, partition=gone.number)
 
 
@@ -143,22 +166,22 @@ def check_directory(directory: LogDirectory) -> Iterator[Finding]:
     for name in directory.others:
         if name != "remote-log-index-cache":
             message = f"{name} is no name of a partition's directory"
-            yield Finding(kinds.DIRECTORY_FOREIGN, f"{name}/", 0, 0, message)
+            yield Finding(DIRECTORY_FOREIGN, f"{name}/", 0, 0, message)
     for file in directory.files:
         if file.is_leftover:
             message = f"{file.meaning.leftover} file of {file.size} bytes"
-            yield Finding(kinds.DIRECTORY_LEFTOVER, file.name, 0, 0, message)
+            yield Finding(DIRECTORY_LEFTOVER, file.name, 0, 0, message)
         elif file.kind is FileKind.OTHER:
-            yield Finding(kinds.DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
+            yield Finding(DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
     properties = directory.one(FileKind.META_PROPERTIES)
     if properties is None:
-        yield Finding(kinds.DIRECTORY_IDENTITY, FileKind.META_PROPERTIES, 0, 0, "it is not there")
+        yield Finding(DIRECTORY_IDENTITY, FileKind.META_PROPERTIES, 0, 0, "it is not there")
     else:
         for problem in parse_meta_properties(read_text(properties)).problems:
-            yield Finding(kinds.DIRECTORY_IDENTITY, properties.name, problem.offset, problem.size, problem.message)
+            yield Finding(DIRECTORY_IDENTITY, properties.name, problem.offset, problem.size, problem.message)
     labels = Counter(p.label for p in directory.partitions if p.is_plain)
     for label in sorted(name for name, count in labels.items() if count > 1):
-        yield Finding(kinds.DIRECTORY_DOUBLE, f"{label}/", 0, 0, f"{label} is there {labels[label]} times")
+        yield Finding(DIRECTORY_DOUBLE, f"{label}/", 0, 0, f"{label} is there {labels[label]} times")
 
 
 def check_checkpoints(
@@ -178,22 +201,20 @@ def check_checkpoints(
         found = checkpoints.of(kind)
         severity = Severity.WARNING if kind is FileKind.CLEANER_OFFSETS else None
         for problem in found.problems:
-            yield Finding(
-                kinds.CHECKPOINT_UNREADABLE, file.name, problem.offset, problem.size, problem.message, severity
-            )
+            yield Finding(CHECKPOINT_UNREADABLE, file.name, problem.offset, problem.size, problem.message, severity)
         for (topic, number), offset in sorted(found.offsets().items()):
             partition = by_name.get((topic, number))
             if partition is None:
                 if (topic, number) in gone:
                     continue
                 message = f"{topic}-{number} is not in this directory"
-                yield Finding(kinds.CHECKPOINT_UNKNOWN, file.name, 0, 0, message)
+                yield Finding(CHECKPOINT_UNKNOWN, file.name, 0, 0, message)
                 continue
             end = ends.get(partition.directory)
             if end is None or offset <= end:
                 continue
             message = f"{topic}-{number} has offset {offset}, its log ends at {end}"
-            wrong = kinds.CHECKPOINT_LOG_START if kind is FileKind.LOG_STARTS else kinds.CHECKPOINT_BEYOND_END
+            wrong = CHECKPOINT_LOG_START if kind is FileKind.LOG_STARTS else CHECKPOINT_BEYOND_END
             yield Finding(wrong, file.name, 0, 0, message, topic=topic, partition=number)
 
 
@@ -222,16 +243,16 @@ def check_metadata(partition: Partition, image: MetadataImage, *, damaged: bool)
         damaged: the log holds damage, which is reported already.
     """
     for problem in () if damaged else image.problems:
-        yield Finding(kinds.METADATA_REPLAY, problem.file, 0, 0, f"offset {problem.offset}: {problem.message}")
+        yield Finding(METADATA_REPLAY, problem.file, 0, 0, f"offset {problem.offset}: {problem.message}")
     snapshots: Sequence[int] = [f.base for f in partition.of_kind(FileKind.KRAFT_SNAPSHOT)]
     start = partition.logs[0].base if partition.logs else 0
     if start > 0 and not any(end >= start for end in snapshots):
         message = f"the log starts at offset {start}, and no snapshot reaches it"
-        yield Finding(kinds.METADATA_SNAPSHOT, f"{partition.directory}/", 0, 0, message)
+        yield Finding(METADATA_SNAPSHOT, f"{partition.directory}/", 0, 0, message)
     file = partition.one(FileKind.QUORUM_STATE)
     if file is None:
         name = f"{partition.directory}/{FileKind.QUORUM_STATE}"
-        yield Finding(kinds.QUORUM_STATE, name, 0, 0, "it is not there")
+        yield Finding(QUORUM_STATE, name, 0, 0, "it is not there")
         return
     for wrong in parse_quorum_state(read_text(file)).problems:
-        yield Finding(kinds.QUORUM_STATE, file.name, wrong.offset, wrong.size, wrong.message)
+        yield Finding(QUORUM_STATE, file.name, wrong.offset, wrong.size, wrong.message)
