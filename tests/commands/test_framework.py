@@ -144,6 +144,45 @@ def test_version_and_module_entry() -> None:
     assert done.stdout == f"rmqctl {__version__}\n"
 
 
+_ENDS = """
+    import atexit, sys, threading, time
+    import commands
+    from rmqctl.__main__ import main
+
+    class Late:
+        def __del__(self):
+            print("the interpreter was taken apart")
+
+    def slow():
+        time.sleep(0.2)
+        print("a thread has ended")
+
+    def work():
+        atexit.register(print, "cleaned up")
+        threading.Thread(target=slow).start()
+        sys.exit(2)
+
+    late = Late()
+    commands.main = work
+    main()
+"""
+
+
+def test_the_process_ends_at_once_but_not_before_others_have_cleaned_up() -> None:
+    done = run_python(_ENDS)
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [b"a thread has ended", b"cleaned up"]
+    assert done.stderr == b""
+
+
+def test_what_cannot_be_written_at_the_exit_is_left_to_the_interpreter() -> None:
+    with Path("/dev/full").open("wb") as full:
+        command, buffered = [sys.executable, "-c", textwrap.dedent(_ENDS)], os.environ | {"PYTHONUNBUFFERED": ""}
+        done = subprocess.run(command, cwd=ROOT, env=buffered, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 120
+    assert b"No space left on device" in done.stderr
+
+
 def test_unknown_command_suggests_the_nearest(rmqctl: Any) -> None:
     result = rmqctl("verfiy")
     assert result.exit_code == 2
