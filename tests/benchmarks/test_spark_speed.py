@@ -27,7 +27,7 @@ from tests.benchmarks.ratio import ONCE, Result, compare, size, timed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqctl.rocketmq.tables.options import TableOptions
+    from rmqctl.rocketmq.tables.columns import TableOptions
     from rmqctl.tables import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -66,7 +66,7 @@ def table() -> Iterator[None]:
 
 
 def options(store: Path, **more: str) -> TableOptions:
-    from rmqctl.rocketmq.tables.options import table_options
+    from rmqctl.rocketmq.tables.columns import table_options
 
     return table_options({"path": str(store), **more})
 

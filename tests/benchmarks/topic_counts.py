@@ -14,8 +14,8 @@ from rmqctl.pipeline.jobs import frame
 from rmqctl.rocketmq.dispatch.continuity import messages_in
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.columns import TextIds, topic_numbers
+from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import TableOptions
 from rmqctl.rocketmq.verify.splits import Split
 from rmqctl.text import name_of
 

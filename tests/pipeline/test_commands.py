@@ -263,7 +263,7 @@ def test_an_export_goes_on_where_it_was_broken_off(
 
 def test_a_job_tells_how_far_it_is(spark: SparkSession) -> None:
     from rmqctl.pipeline.jobs import Status, job
-    from rmqctl.rocketmq.tables.options import table_options
+    from rmqctl.rocketmq.tables.columns import table_options
     from tests.benchmarks.topic_counts import topic_counts
 
     root, told = golden.pristine(STORE), list[Status]()

@@ -12,8 +12,8 @@ import pytest
 from fixtures import damage, golden
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.locate import open_store_at
+from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import table_options
 from tests.rocketmq.damage_table import Variant, variants
 
 ALL = [variant for release in golden.RELEASES for variant in variants(release)]

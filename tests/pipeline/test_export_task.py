@@ -13,8 +13,8 @@ from fixtures import golden
 from rmqctl.pipeline import export_task
 from rmqctl.pipeline.export import Export, ExportChoices
 from rmqctl.pipeline.outputs import output_at
+from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import table_options
 from rmqctl.tables import tables_of
 from tests.pipeline import truths
 

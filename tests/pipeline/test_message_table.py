@@ -17,10 +17,9 @@ from rmqctl.arrow import times
 from rmqctl.rocketmq.dump.record import Show, show_properties
 from rmqctl.rocketmq.log.columns import Texts, pairs_of
 from rmqctl.rocketmq.tables import columns
-from rmqctl.rocketmq.tables.columns import BodyOption
+from rmqctl.rocketmq.tables.columns import BodyOption, split_size, table_options
 from rmqctl.rocketmq.tables.message_table import MessageTable
 from rmqctl.rocketmq.tables.messages import MessageBatches, PropertyColumns, message_schema
-from rmqctl.rocketmq.tables.options import split_size, table_options
 from rmqctl.tables import BadOption
 from rmqctl.text import name_of, text_or_base64
 from tests.pipeline import truths

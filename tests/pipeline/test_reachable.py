@@ -11,7 +11,7 @@ import pytest
 from fixtures import golden
 from rmqctl.errors import IOFailure
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.splits import log_splits, walk_split
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.rocketmq.tables import splits
+from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.message_table import MessageTable
-from rmqctl.rocketmq.tables.options import table_options
 from tests.pipeline import truths
 
 COLUMNS = "physical_offset"

@@ -14,7 +14,7 @@ from rmqctl.pipeline.local_sql import LocalQueries
 from rmqctl.pipeline.mounted import BadQuery, Mounted, NotForLocalEngine
 from rmqctl.pipeline.sql_text import Use, uses
 from rmqctl.rocketmq.log.filters import Filter
-from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.tables import RocketMQTables
 from rmqctl.tables import tables_of
 

@@ -13,7 +13,7 @@ import pytest
 from fixtures import golden
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.rocketmq.tables.options import table_options
+from rmqctl.rocketmq.tables.columns import table_options
 from rmqctl.rocketmq.tables.tables import TABLES, RocketMQTables
 from rmqctl.tables import BadOption
 

@@ -23,9 +23,8 @@ from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, is_pre_blank, 
 from rmqctl.rocketmq.queues.ranges import last_unit
 from rmqctl.rocketmq.state.config import read_config, table
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
-from rmqctl.rocketmq.tables.columns import BodyOption
+from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions
 from rmqctl.rocketmq.tables.messages import MessageBatches, message_schema
-from rmqctl.rocketmq.tables.options import TableOptions
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, log_of, log_splits, log_tip, walk_split
 from rmqctl.rocketmq.verify.splits import Split
 from rmqctl.tables import BadOption, Order, Places, usual_split_size

@@ -25,10 +25,9 @@ from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.recovery.queue_ends import queue_ends
 from rmqctl.rocketmq.state.config import consumer_offsets
 from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.tables.columns import BodyOption
+from rmqctl.rocketmq.tables.columns import BodyOption, TableOptions, table_options
 from rmqctl.rocketmq.tables.message_table import MessageLog, MessageTable, limited
 from rmqctl.rocketmq.tables.messages import MessageBatches
-from rmqctl.rocketmq.tables.options import TableOptions, table_options
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE, check_reachable, log_of
 from rmqctl.rocketmq.tables.units import IndexTable, UnitTable
 from rmqctl.rocketmq.verify.driver import Level, SplitResult, Verification, VerifyOptions, check_split

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, rocksdb_units
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry, index_geometry
-from rmqctl.rocketmq.tables.options import TableOptions
+from rmqctl.rocketmq.tables.columns import TableOptions
 from rmqctl.rocketmq.tables.splits import SPLIT_SIZE
 
 UNIT_SCHEMA = pa.schema(
