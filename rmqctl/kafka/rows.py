@@ -8,16 +8,41 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from formats.kafka.internal_records import INTERNAL_TOPICS, decode_control, decode_record
 from formats.kafka.metadata_messages import CONTROL_NAMES
 from formats.kafka.record_batch import Attributes
-from rmqctl.kafka.arrow import binary_of
-from rmqctl.kafka.block import Block
+from rmqctl.kafka.block import Block, Bytes8, Ints
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.records import Records
 from rmqctl.text import Fields, Text, raw, text_or_base64
+
+_INLINE = 12
+
+
+def binary_of(data: Bytes8, at: Ints, size: Ints) -> pa.BinaryArray:
+    """Return the strings ``data[at:at+size]``, copied; null for a negative size. ``data`` goes on for 12 bytes after
+    the last.
+
+    They are made as Arrow's views (a length, then the string itself up to 12 bytes, else a prefix that nobody looks
+    at, the number of the buffer and the offset), which its cast turns into one run of bytes.
+    """
+    count = len(at)
+    if not count:
+        return pa.array([], pa.binary())
+    null = size < 0
+    views = np.zeros((count, 4), np.int32)
+    views[:, 0], views[:, 3] = np.where(null, 0, size), at
+    short = np.flatnonzero(size <= _INLINE)
+    if len(short):
+        strings = np.ndarray((len(data) - _INLINE + 1,), f"V{_INLINE}", data, 0, (1,))
+        views[short, 1:] = strings[at[short]].view(np.int32).reshape(-1, 3)
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    array: Any = pa.Array.from_buffers(pa.binary_view(), count, [valid, pa.py_buffer(views), pa.py_buffer(data)])
+    return array.cast(pa.binary())
+
 
 Row = dict[str, Any]
 Shown = Callable[[bytes], Text]

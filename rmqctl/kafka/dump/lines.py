@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Severity
-from rmqctl.kafka.arrow import binary_of
 from rmqctl.kafka.block import Bytes8, Flags, Ints
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.segments import Part, SegmentDump
 from rmqctl.kafka.records import Records
-from rmqctl.kafka.rows import batch_rows, has_decoder, place_of, record_rows, shown_text
+from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, place_of, record_rows, shown_text
 from rmqctl.scan.parallel import SLOT, Ordered
 
 Piece = bytes | memoryview

@@ -17,11 +17,10 @@ import pyarrow as pa
 
 from formats.kafka.record_batch import Attributes
 from rmqctl.arrow import TIME, by_value, strings, times
-from rmqctl.kafka.arrow import binary_of
 from rmqctl.kafka.block import Block, Flags, Ints
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.records import Records
-from rmqctl.kafka.rows import control_name
+from rmqctl.kafka.rows import binary_of, control_name
 from rmqctl.tables import BadOption
 
 HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
