@@ -20,7 +20,7 @@ from rmqctl.kafka.engine.batch import BatchHead, build_batch
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig, check_codec
 from rmqctl.kafka.engine.engine import KafkaEngine, check_topic
 from rmqctl.kafka.engine.log import WritableLog
-from rmqctl.kafka.query.partitioner import partition_of_name
+from rmqctl.kafka.query.key import partition_of_name
 from rmqctl.kafka.reference import Record
 from rmqctl.rocketmq.log.record import LogReader, inner_messages, is_inner_batch, open_body
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, merge

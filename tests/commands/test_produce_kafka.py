@@ -75,7 +75,7 @@ def test_records_are_what_was_asked_for(rmqctl: Rmqctl, tmp_path: Path) -> None:
 def test_keys_go_where_the_java_client_puts_them(rmqctl: Rmqctl, tmp_path: Path) -> None:
     words = ("--topic", "t", "--count", "60", "--key", "k{n}", "--partitions", "3")
     assert rmqctl("produce", tmp_path / "d", *KAFKA, *words).exit_code == 0
-    from rmqctl.kafka.query.partitioner import partition_of_key
+    from rmqctl.kafka.query.key import partition_of_key
 
     for number in range(3):
         keys = [r["key"] for r in records(tmp_path / "d", "t", number)]

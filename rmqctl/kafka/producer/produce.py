@@ -15,7 +15,7 @@ from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.log import AppendResult
 from rmqctl.kafka.engine.transactions import Coordinator, Transactional
 from rmqctl.kafka.producer.drafts import Draft, Template
-from rmqctl.kafka.query.partitioner import partition_of_key
+from rmqctl.kafka.query.key import partition_of_key
 from rmqctl.kafka.reference import Record
 from rmqctl.producing import Room
 from rmqctl.release import Release

@@ -16,7 +16,7 @@ from rmqctl.kafka.engine.batch import BatchHead
 from rmqctl.kafka.engine.config import EngineConfig, LogConfig
 from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.engine.transactions import Coordinator, Transactional
-from rmqctl.kafka.query.partitioner import partition_of_name
+from rmqctl.kafka.query.key import partition_of_name
 from rmqctl.kafka.reference import Record
 from rmqctl.opening import open_store
 from rmqctl.release import Release

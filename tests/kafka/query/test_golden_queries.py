@@ -14,9 +14,8 @@ from fixtures import golden
 from rmqctl.explain import all_misses
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import LogDirectory, read_directory
-from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows
+from rmqctl.kafka.query.key import KeySearch, explain_key, latest_rows, murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.offset import OffsetQuestion, offset_rows
-from rmqctl.kafka.query.partitioner import murmur2, partition_of_key, partition_of_name
 from rmqctl.kafka.query.time import offset_for_time
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.release import Release
