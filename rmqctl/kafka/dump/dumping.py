@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,16 @@ from rmqctl.answer import Answer, HexAnswer, Layout, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
+from rmqctl.kafka.block import Block
+from rmqctl.kafka.directory import LogDirectories, LogFile, Partition, read_partition
 from rmqctl.kafka.dump.files import file_rows
 from rmqctl.kafka.dump.lines import Piece, SegmentLines, SharedLines
-from rmqctl.kafka.dump.segments import SegmentDump
+from rmqctl.kafka.dump.segments import SegmentDump, extent_of
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
-from rmqctl.kafka.rows import FORM, redacted, shown_text
+from rmqctl.kafka.rows import FORM, Row, redacted, shown_text
+from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 from rmqctl.text import compile_form, number_of
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.kafka.dump.official import Options
     from rmqctl.kafka.state.partition_state import View
+
 
 SEGMENTS = (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
 _BATCH = ("position", "base_offset", "last_offset", "count", "compression", "max_timestamp", "producer_id", "remark")
@@ -192,7 +196,7 @@ class _Run:
 
     def following(self) -> Iterator[Row | None]:
         """Yield what is there and what comes, without end."""
-        from rmqctl.kafka.dump.follow import Follow
+        from rmqctl.kafka.dump.dumping import Follow
 
         wanted = self.segments.wanted
         chosen = [partition for partition in self.logs.selected if wanted.includes_partition(partition)]
@@ -362,3 +366,70 @@ def _remark_on_records(row: Row) -> str | None:
 
 RECORD_LAYOUT = Layout(dict.fromkeys(("finding", "batch", "record"), _RECORD), _remark_on_records, _AS_TEXT)
 """The same where records are shown under their batches."""
+
+
+POLL_SECONDS = 0.5
+
+
+@dataclass
+class Follow:
+    """The partitions of a dump, looked at again and again.
+
+    What stands at the end of a file and is no whole batch is left for the next look: a broker may be writing it.
+    Segments that are added to the partitions are followed too.
+
+    Attributes:
+        partitions: what is followed.
+        sleep: waits between two looks.
+    """
+
+    segments: SegmentDump
+    partitions: list[Partition]
+    sleep: Callable[[float], object] = time.sleep
+    _done: dict[str, int] = field(default_factory=dict)
+
+    def rows(self) -> Iterator[Row | None]:
+        """Rows without end; None when the next one may take a while.
+
+        Raises:
+            OSError: a directory or a file cannot be read.
+        """
+        while True:
+            for partition in self.partitions:
+                yield from self._partition(partition)
+            yield None
+            self.sleep(POLL_SECONDS)
+
+    def _partition(self, partition: Partition) -> Iterator[Row]:
+        files = partition.files
+        now = read_partition(files[0].tree, partition.directory, partition.name) if files else partition
+        for log in now.logs:
+            try:
+                yield from self._file(now, log)
+            except FileNotFoundError:  # deleted meanwhile by retention
+                continue
+
+    def _file(self, partition: Partition, file: LogFile) -> Iterator[Row]:
+        start = self._done.get(file.name, 0)
+        if file.size <= start:
+            return
+        whole = extent_of(file)
+        source = file.open()
+        try:
+            for block in scan(source, Extent(whole.file, whole.base, start, size=file.size, chained=True)):
+                block = _whole(block, file.size)
+                if len(block) or block.gaps:
+                    yield from self.segments.rows_of(self.segments.part(partition, block))
+                if len(block):
+                    self._done[file.name] = int(block.position[-1] + block.size[-1])
+        finally:
+            source.close()
+
+
+def _whole(block: Block, size: int) -> Block:
+    """Return a block without what may still be written: a bad batch at the very end, and a gap that no batch ends."""
+    found = block
+    if len(block) and not block.crc_ok[-1] and block.position[-1] + block.size[-1] >= size:
+        found = block.take(slice(0, -1))
+    found.gaps = [gap for gap in block.gaps if gap.resumed]
+    return found
