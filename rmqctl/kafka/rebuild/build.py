@@ -16,8 +16,7 @@ from rmqctl.kafka.recovery.epochs import NAME, LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.recovery.producers import ENDING, EXPIRATION_MS, ProducerStates
-from rmqctl.kafka.recovery.segment import BrokerSegment
-from rmqctl.kafka.recovery.segment_recovery import SegmentRecovery
+from rmqctl.kafka.recovery.segment import BrokerSegment, SegmentRecovery
 from rmqctl.kafka.state.partition_state import PartitionLog, load_first_snapshot
 from rmqctl.kafka.state.producers import ProducerReplay
 from rmqctl.kafka.verify.indexes import interval_shown

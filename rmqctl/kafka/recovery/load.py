@@ -17,8 +17,7 @@ from rmqctl.kafka.recovery.epochs import LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.recovery.producers import ProducerStates, offset_of
-from rmqctl.kafka.recovery.segment import BrokerSegment, Frame
-from rmqctl.kafka.recovery.segment_recovery import SegmentRecovery, emptied
+from rmqctl.kafka.recovery.segment import BrokerSegment, Frame, SegmentRecovery, emptied
 from rmqctl.kafka.recovery.swaps import finish_swaps
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
