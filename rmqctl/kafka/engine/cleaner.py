@@ -23,7 +23,7 @@ from rmqctl.kafka.engine.config import PER_BATCH_SINCE
 from rmqctl.kafka.engine.log import ENDINGS, WritableLog
 from rmqctl.kafka.engine.segment import LOG, TXN_INDEX, ActiveSegment, Appended, ClosedSegment, name_of
 from rmqctl.kafka.indexes import read_txn_index
-from rmqctl.kafka.recovery.swaps import CLEANED, SWAP
+from rmqctl.kafka.recovery.load import CLEANED, SWAP
 from rmqctl.kafka.reference import Record, records_of_batch
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import EndedTransaction, marker_of
