@@ -19,7 +19,7 @@ from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.rocketmq.verify.rocksdb import DatabaseQueue
+from rmqctl.rocketmq.verify.queues import DatabaseQueue
 
 rocksdict = pytest.importorskip("rocksdict")
 CLEAN, CRASH = "5.5.0-rocksdb-clean", "5.5.0-rocksdb-crash"
