@@ -1,4 +1,4 @@
-"""Batches and records as JSON-ready rows, the same in every command that shows them."""
+"""Batches and records as JSON-ready rows, the same in every command that shows them; their strings as Arrow arrays."""
 
 from __future__ import annotations
 

@@ -101,10 +101,10 @@ class KafkaStore(Store):
         notes: bool = True,
         share: Callable[..., Any] | None = None,
     ) -> Answer:
-        from rmqctl.kafka.verbs import checking
+        from rmqctl.kafka.verbs import describing
 
         shared = self._processes(processes)
-        return checking.verify(
+        return describing.verify(
             self.replicas, self.logs, level=level, cross=cross, processes=shared, notes=notes, share=share
         )
 

@@ -1,4 +1,4 @@
-"""`dump` of a log directory, a partition or one file: rows, JSON lines, and what is said beside them."""
+"""`dump` of a log directory, a partition or one file: rows, JSON lines, what is said beside them, and what is added."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqctl.kafka.dump.segments import SegmentDump, extent_of
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.filters import Wanted
 from rmqctl.kafka.findings.directory import FILE_UNREADABLE
-from rmqctl.kafka.rows import FORM, Row, redacted, shown_text
+from rmqctl.kafka.rows import FORM, redacted, shown_text
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 from rmqctl.text import compile_form, number_of

@@ -1,4 +1,4 @@
-"""Records by key: the log is searched, since Kafka keeps no index of keys."""
+"""Records by key: the log is searched, since Kafka keeps no index of keys; and the partition that a key belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A segment as a broker reads it without checking it: through its offset index and frame by frame (spec 2, 7.5)."""
+"""A segment as a broker reads it, through its offset index and frame by frame (spec 2, 7.5), and as it recovers it.
+
+Recovering checks every batch, cuts at the first wrong one, and makes the indexes (spec 13.3).
+"""
 
 from __future__ import annotations
 

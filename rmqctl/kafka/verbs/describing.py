@@ -1,4 +1,4 @@
-"""`info` and `metadata` of a log directory."""
+"""`info`, `metadata` and `verify` of log directories."""
 
 from __future__ import annotations
 

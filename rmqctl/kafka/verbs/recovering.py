@@ -1,4 +1,4 @@
-"""`recover` of a log directory."""
+"""`recover` of a log directory: a broker's start as the JSON object of the contract, as rows, and as sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import chain
 
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.kafka.directory import LogDirectories, read_directory
-from rmqctl.kafka.recovery import report
 from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
@@ -55,7 +54,7 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
     """
     if asked.compare:
         starts = [replay(replicas, release, asked.settings) for release in COMPARED]
-        answer.rows = [report.comparison(start) for start in starts]
+        answer.rows = [comparison(start) for start in starts]
         answer.is_no = not all(start.is_harmless for start in starts)
     else:
         found = replay(replicas, asked.release or release_shown(replicas), asked.settings)
@@ -63,9 +62,9 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
         if found.release > COMPARED[-1]:
             answer.remark(newer_than_known(found.release, COMPARED[-1]))
         if asked.list_lost:
-            answer.rows = report.lost_rows(found)
+            answer.rows = lost_rows(found)
         else:
-            report.show(found, replicas.place.root, answer)
+            show(found, replicas.place.root, answer)
         if asked.plan:
             from rmqctl.kafka.recovery.plan import recovery_plan
 

@@ -1,4 +1,4 @@
-"""Texts, properties and bodies of a block's records as Arrow columns.
+"""Texts, properties and bodies of a block's records as Arrow columns, and what a reader of a table may ask for.
 
 Bodies come in pieces that stay small however far they decompress.
 """
@@ -130,8 +130,8 @@ def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
     begin, size, opened = 0, 0, {}
     stored = slices(block, block.body_at[packed], block.body_size[packed])
     flags = block["sys_flag"][packed].tolist()
-    for row, flag, raw in zip(packed.tolist(), flags, stored, strict=True):
-        opened[row - begin] = data = open_body(raw, flag, _MAX_BODY).data
+    for row, bits, raw in zip(packed.tolist(), flags, stored, strict=True):
+        opened[row - begin] = data = open_body(raw, bits, _MAX_BODY).data
         size += len(data or b"")
         if size >= MOST_BYTES:
             yield block.take(slice(begin, row + 1)), opened

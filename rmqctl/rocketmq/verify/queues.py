@@ -46,7 +46,6 @@ _SAMPLE = 64
 _CLAIM = 4
 """Columns of what a queue's records claim: count, lowest and highest queue offset, physical end."""
 _LIGHT = LIGHT.encode()
-Key = tuple[str, int]
 
 
 @dataclass(slots=True)
