@@ -14,8 +14,8 @@ from rmqctl.files.new_files import check_new_directory, making
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.rocketmq.family import RocketMQ
+from rmqctl.rocketmq.store.files import missing_log
 from rmqctl.rocketmq.store.locate import check_no_part
-from rmqctl.rocketmq.store.unreadable import missing_log
 from rmqctl.store import Store, refuse_verb
 from rmqctl.text import number_of
 

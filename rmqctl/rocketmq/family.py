@@ -117,7 +117,7 @@ class RocketMQ(Store):
 
     @property
     def missing(self) -> str:
-        from rmqctl.rocketmq.store.unreadable import missing_log
+        from rmqctl.rocketmq.store.files import missing_log
 
         found = missing_log(self.files)
         return "" if found is None else found.message

@@ -27,8 +27,7 @@ from rmqctl.rocketmq.findings.diff import DIFF_BODY, DIFF_MOVED, DIFF_PROPERTIES
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import LogReader
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, FileKind, RocketMQStore
-from rmqctl.rocketmq.store.unreadable import forgiving, unreadable_files
+from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, FileKind, RocketMQStore, forgiving, unreadable_files
 from rmqctl.text import number_of
 
 _EVERYWHERE = (-1 << 62, 1 << 62)

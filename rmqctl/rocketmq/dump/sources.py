@@ -37,10 +37,10 @@ from rmqctl.rocketmq.store.files import (
     is_offset,
     is_queue_id,
     log_sequence,
+    missing_log,
     sequence,
 )
 from rmqctl.rocketmq.store.geometry import IndexGeometry, detect_index_geometry, integer
-from rmqctl.rocketmq.store.unreadable import missing_log
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,9 @@ from rmqctl.rocketmq.store.files import (
     bytes_held,
     can_have_queues,
     holds_current,
+    missing_log,
 )
 from rmqctl.rocketmq.store.geometry import IndexGeometry, flag, geometry_of
-from rmqctl.rocketmq.store.unreadable import missing_log
 
 UNIT_FIELDS = ("physical_offset", "size", "tags_code")
 _TAKE_EVERY = 1 << 18

@@ -43,9 +43,9 @@ from rmqctl.rocketmq.store.files import (
     RocketMQStore,
     StoreFile,
     is_offset,
+    odd_place,
 )
 from rmqctl.rocketmq.store.geometry import Geometry
-from rmqctl.rocketmq.store.unreadable import odd_place
 from rmqctl.rocketmq.verify.files import FileCheck
 from rmqctl.text import number_of
 

@@ -35,10 +35,9 @@ from rmqctl.rocketmq.repair.queue_references import Claim
 from rmqctl.rocketmq.salvage.gather import NO_QUEUE, Gathered, Merged, Names, Records, gather, merge
 from rmqctl.rocketmq.state.config import CONFIG, read_config, table
 from rmqctl.rocketmq.state.releases import release_range
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, unreadable_files
 from rmqctl.rocketmq.store.geometry import geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.rocketmq.store.unreadable import forgiving, unreadable_files
 from rmqctl.rocketmq.verify import state
 from rmqctl.rocketmq.verify.context import LogContext
 

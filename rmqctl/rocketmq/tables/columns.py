@@ -22,9 +22,8 @@ from rmqctl.rocketmq.dump.record import Show, show_properties
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import inner_messages, open_body
-from rmqctl.rocketmq.store.files import RocketMQStore
+from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.rocketmq.store.unreadable import forgiving
 from rmqctl.tables import flag, level, names, options_of, split_size
 from rmqctl.text import name_of
 

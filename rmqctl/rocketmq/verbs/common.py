@@ -45,7 +45,7 @@ def pending_remark(store: RocketMQStore, answer: Answer) -> None:
 def name_unreadable(store: RocketMQStore, answer: Answer) -> None:
     """Name each file of a forgiving store that could not be read; the answer is a "no" if there is one."""
     from rmqctl.findings import Severity
-    from rmqctl.rocketmq.store.unreadable import unreadable_files
+    from rmqctl.rocketmq.store.files import unreadable_files
 
     for finding in unreadable_files(store):
         if finding.level is not Severity.NOTE:

@@ -9,8 +9,7 @@ from typing import Any
 from rmqctl.answer import EVERY_KIND, Answer, Row
 from rmqctl.errors import MissingExtra
 from rmqctl.release import Release
-from rmqctl.rocketmq.store.files import RocketMQStore
-from rmqctl.rocketmq.store.unreadable import forgiving
+from rmqctl.rocketmq.store.files import RocketMQStore, forgiving
 from rmqctl.rocketmq.verbs.common import begin, name_unreadable, no_start, pending_remark
 
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", "last_store_timestamp")

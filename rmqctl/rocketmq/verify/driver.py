@@ -19,9 +19,8 @@ from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database
-from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
+from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile, forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of, integer
-from rmqctl.rocketmq.store.unreadable import forgiving, lost_ranges, refusals_of, unreadable_files
 from rmqctl.rocketmq.verify import files, index, queues, state
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.databases import check_databases

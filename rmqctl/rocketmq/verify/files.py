@@ -32,10 +32,10 @@ from rmqctl.rocketmq.store.files import (
     StoreFile,
     is_offset,
     is_queue_id,
+    missing_log,
     sequence,
 )
 from rmqctl.rocketmq.store.geometry import HEADER, Geometry, IndexGeometry, detect_index_geometry, read_header
-from rmqctl.rocketmq.store.unreadable import missing_log
 
 _DATABASE_FILE = re.compile(r"\d{6,}\.(sst|log|blob)|CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+")
 _CONTROL = ("abort", "lock", "checkpoint")

@@ -61,8 +61,17 @@ from rmqctl.rocketmq.state.config import (
     topic_names,
 )
 from rmqctl.rocketmq.store.databases import DatabaseDamaged
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile, sequence
-from rmqctl.rocketmq.store.unreadable import is_unread, missing_log, refusals_of
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    QUEUES,
+    QueueFiles,
+    RocketMQStore,
+    StoreFile,
+    is_unread,
+    missing_log,
+    refusals_of,
+    sequence,
+)
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import number_of
 

@@ -37,8 +37,16 @@ from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import Pairs
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, misnamed_queue, queue_home, queues_of
-from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES_EXT, QueueFiles, RocketMQStore, StoreFile, sequence
-from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
+from rmqctl.rocketmq.store.files import (
+    BATCH_QUEUES,
+    QUEUES_EXT,
+    QueueFiles,
+    RocketMQStore,
+    StoreFile,
+    is_unread,
+    refusals_of,
+    sequence,
+)
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.unmatched import Claim, Key
 

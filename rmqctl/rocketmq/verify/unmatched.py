@@ -39,9 +39,10 @@ from rmqctl.rocketmq.store.files import (
     QueueFiles,
     RocketMQStore,
     StoreFile,
+    is_unread,
     listed_files,
+    refusals_of,
 )
-from rmqctl.rocketmq.store.unreadable import is_unread, refusals_of
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import number_of
 
