@@ -23,7 +23,7 @@ from rmqctl.rocketmq.diff.logs import Columns, Joined, Laid, Log, LogDiff, join
 from rmqctl.rocketmq.diff.queues import Common, QueueDiff, QueueKey, QueuesLaid
 from rmqctl.rocketmq.dump.log import is_under
 from rmqctl.rocketmq.dump.sources import identify
-from rmqctl.rocketmq.findings.diff import DIFF_BODY, DIFF_MOVED, DIFF_PROPERTIES
+from rmqctl.rocketmq.findings.derived import DIFF_BODY, DIFF_MOVED, DIFF_PROPERTIES
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import LogReader

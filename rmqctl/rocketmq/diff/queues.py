@@ -11,7 +11,7 @@ import numpy as np
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq.diff.logs import Part, merge
 from rmqctl.rocketmq.dump.log import is_under
-from rmqctl.rocketmq.findings.diff import DIFF_QUEUE_ONLY_A, DIFF_QUEUE_ONLY_B, DIFF_QUEUE_UNIT
+from rmqctl.rocketmq.findings.derived import DIFF_QUEUE_ONLY_A, DIFF_QUEUE_ONLY_B, DIFF_QUEUE_UNIT
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.queues.rocksdb import rocksdb_units
