@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from rmqctl.rocketmq.findings import derived as derived
-from rmqctl.rocketmq.findings import diff as diff
 from rmqctl.rocketmq.findings import log as log
 from rmqctl.rocketmq.findings import state as state

@@ -1,4 +1,4 @@
-"""What can be wrong with consume queues and index files, which are derived from the log."""
+"""What can be wrong with consume queues and index files, which are derived from the log; and how two stores differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """A broker store on disk: which files there are, of which kinds, and which belong together (spec 1).
 
 Nothing here reads a record. Discovery lists what is there and never fails on strange names; those are handed on for
-`verify` to judge.
+`verify` to judge. Work goes on without files that cannot be read, each named once; a commit log that is gone is found:
+no disk is mounted, a link leads nowhere, or a directory has no files. A broker takes such a store for a new one: it
+starts with an empty log and deletes every queue (spec 6.3).
 """
 
 from __future__ import annotations
