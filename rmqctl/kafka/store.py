@@ -87,7 +87,7 @@ class KafkaStore(Store):
     # --- looking ------------------------------------------------------------------------------------
 
     def info(self, *, explain: bool = False) -> Answer:
-        from rmqctl.kafka.verbs import describing
+        from rmqctl.kafka.verbs import checking
 
         return describing.info(self.replicas, self.kind, self.state, explain=explain)
 
@@ -101,10 +101,10 @@ class KafkaStore(Store):
         notes: bool = True,
         share: Callable[..., Any] | None = None,
     ) -> Answer:
-        from rmqctl.kafka.verbs import describing
+        from rmqctl.kafka.verbs import checking
 
         shared = self._processes(processes)
-        return describing.verify(
+        return checking.verify(
             self.replicas, self.logs, level=level, cross=cross, processes=shared, notes=notes, share=share
         )
 
@@ -138,7 +138,7 @@ class KafkaStore(Store):
         return looking.transaction_states(self.replicas)
 
     def metadata(self, *, at: int | None = None) -> Answer:
-        from rmqctl.kafka.verbs import describing
+        from rmqctl.kafka.verbs import checking
 
         return describing.metadata(self.replicas, at=at)
 

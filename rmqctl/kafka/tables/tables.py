@@ -22,7 +22,7 @@ from rmqctl.kafka.tables.columns import RECORD_SCHEMA
 from rmqctl.kafka.tables.records import BatchTable, KafkaOptions, RecordLog, RecordTable, kafka_options, limited
 from rmqctl.kafka.tables.stretches import IndexedSegment, KafkaFilter, Stretch, segments_of
 from rmqctl.kafka.verbs import looking
-from rmqctl.kafka.verbs.describing import findings_of
+from rmqctl.kafka.verbs.checking import findings_of
 from rmqctl.tables import Figures, OptionTables, Share, Table
 
 Rows = Iterable[Mapping[str, Any] | None]

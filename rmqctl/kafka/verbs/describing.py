@@ -1,11 +1,9 @@
-"""`info`, `metadata` and `verify` of log directories."""
+"""`info` and `metadata` of a log directory."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from formats.kafka.directory_files import (
@@ -16,8 +14,7 @@ from formats.kafka.directory_files import (
 )
 from rmqctl.answer import EVERY_KIND, Answer, Row, Section
 from rmqctl.errors import NotAStore
-from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectories, LogDirectory
+from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.releases import metadata_version_name, release_range
 from rmqctl.kafka.state.metadata import MetadataImage, image_of_snapshot, metadata_image
@@ -25,9 +22,6 @@ from rmqctl.kafka.state.metadata_rows import PARTS, image_document, image_rows
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas, facts, meta_properties
 from rmqctl.kafka.verbs.looking import begin
-from rmqctl.kafka.verify.driver import Verification, VerifyOptions
-from rmqctl.tables import Share
-from rmqctl.verification import show
 
 # --- info -------------------------------------------------------------------------------------------------
 
@@ -153,66 +147,3 @@ def _sections(image: MetadataImage) -> Iterator[Section]:
     for name, columns in PARTS.items():
         if document[name]:
             yield Section(lines=["", f"{name.replace('_', ' ')}:"], rows=document[name], columns=columns)
-
-
-class Verifications:
-    """The checks of several log directories of one broker, one after the other (`rmqctl.verification.Verification`)."""
-
-    incomplete = None
-
-    def __init__(
-        self, logs: LogDirectories, options: VerifyOptions, answer: Answer, share: Share | None = None
-    ) -> None:
-        self.logs, self.options, self.answer, self.share = logs, options, answer, share
-        self.counts: Counter[str] = Counter()
-
-    @cached_property
-    def each(self) -> list[Verification]:
-        """A verification for each directory; file names are relative to it."""
-        image, directories = Replicas(self.logs).image, self.logs.directories
-        here = frozenset((p.topic, p.partition) for directory in directories for p in directory.partitions)
-        return [
-            Verification(directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here)
-            for directory in directories
-        ]
-
-    def findings(self) -> Iterator[Finding]:
-        """All findings; with several directories file names begin with that of theirs."""
-        several = len(self.each) > 1
-        for checked in self.each:
-            for finding in checked.findings():
-                self.counts[str(finding.level)] += 1
-                yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
-
-    def summary(self) -> dict[str, Any]:
-        """Return the sums over all directories."""
-        parts = [checked.summary() for checked in self.each]
-        return {
-            **{name: sum(part[name] for part in parts) for name in ("files", "messages", "bytes")},
-            "findings": {str(s): self.counts[str(s)] for s in Severity},
-            "level": self.options.level,
-            "seconds": round(sum(part["seconds"] for part in parts), 3),
-        }
-
-
-def verify(
-    replicas: Replicas,
-    logs: LogDirectories,
-    *,
-    level: str,
-    cross: bool,
-    processes: int,
-    notes: bool,
-    share: Share | None = None,
-) -> Answer:
-    """Check names and small files, every batch and record, then derived files against the log."""
-    answer = begin(replicas, Answer(work="verify", total=logs.size))
-    if share is not None:
-        answer.total = None  # who shares the work shows how far it is
-    checked = Verifications(logs, VerifyOptions(level, cross, processes), answer, share)
-    return show(answer, checked, notes=notes)
-
-
-def findings_of(logs: LogDirectories, level: str, share: Share | None = None) -> Iterator[Finding]:
-    """All findings of log directories, with their logs read elsewhere where somebody shares the work."""
-    return Verifications(logs, VerifyOptions(level), Answer(), share).findings()

@@ -230,9 +230,7 @@ INDEX_MISSING = declare(
     see="spec 4.3",
 )
 
-
-_E, _W = Severity.ERROR, Severity.WARNING
-
+# --- how two stores differ: A is the one named first, B the other ------------------------------------
 
 DIFF_MOVED = declare(
     "diff.moved",

@@ -1,0 +1,81 @@
+"""`verify` of log directories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from rmqctl.answer import Answer
+from rmqctl.findings import Finding, Severity
+from rmqctl.kafka.directory import LogDirectories
+from rmqctl.kafka.state.replicas import Replicas
+from rmqctl.kafka.verbs.looking import begin
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.tables import Share
+from rmqctl.verification import show
+
+
+class Verifications:
+    """The checks of several log directories of one broker, one after the other (`rmqctl.verification.Verification`)."""
+
+    incomplete = None
+
+    def __init__(
+        self, logs: LogDirectories, options: VerifyOptions, answer: Answer, share: Share | None = None
+    ) -> None:
+        self.logs, self.options, self.answer, self.share = logs, options, answer, share
+        self.counts: Counter[str] = Counter()
+
+    @cached_property
+    def each(self) -> list[Verification]:
+        """A verification for each directory; file names are relative to it."""
+        image, directories = Replicas(self.logs).image, self.logs.directories
+        here = frozenset((p.topic, p.partition) for directory in directories for p in directory.partitions)
+        return [
+            Verification(directory, self.options, self.answer.advance, self.logs.selection, image, self.share, here)
+            for directory in directories
+        ]
+
+    def findings(self) -> Iterator[Finding]:
+        """All findings; with several directories file names begin with that of theirs."""
+        several = len(self.each) > 1
+        for checked in self.each:
+            for finding in checked.findings():
+                self.counts[str(finding.level)] += 1
+                yield replace(finding, file=f"{checked.directory.root}/{finding.file}") if several else finding
+
+    def summary(self) -> dict[str, Any]:
+        """Return the sums over all directories."""
+        parts = [checked.summary() for checked in self.each]
+        return {
+            **{name: sum(part[name] for part in parts) for name in ("files", "messages", "bytes")},
+            "findings": {str(s): self.counts[str(s)] for s in Severity},
+            "level": self.options.level,
+            "seconds": round(sum(part["seconds"] for part in parts), 3),
+        }
+
+
+def verify(
+    replicas: Replicas,
+    logs: LogDirectories,
+    *,
+    level: str,
+    cross: bool,
+    processes: int,
+    notes: bool,
+    share: Share | None = None,
+) -> Answer:
+    """Check names and small files, every batch and record, then derived files against the log."""
+    answer = begin(replicas, Answer(work="verify", total=logs.size))
+    if share is not None:
+        answer.total = None  # who shares the work shows how far it is
+    checked = Verifications(logs, VerifyOptions(level, cross, processes), answer, share)
+    return show(answer, checked, notes=notes)
+
+
+def findings_of(logs: LogDirectories, level: str, share: Share | None = None) -> Iterator[Finding]:
+    """All findings of log directories, with their logs read elsewhere where somebody shares the work."""
+    return Verifications(logs, VerifyOptions(level), Answer(), share).findings()
