@@ -61,8 +61,7 @@ def command(
       rmqctl convert /data/rocketmq/store /data/kafka-logs
       rmqctl convert /disk1/kafka,/disk2/kafka /data/rocketmq/store --as-release 5.3.3 -o json
     """
-    from rmqctl.convert.convert import convert
-    from rmqctl.convert.report import ConvertOptions
+    from rmqctl.convert import ConvertOptions, convert
     from rmqctl.files.new_files import Ownership
     from rmqctl.store import tree_of
 

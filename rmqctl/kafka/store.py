@@ -87,7 +87,7 @@ class KafkaStore(Store):
     # --- looking ------------------------------------------------------------------------------------
 
     def info(self, *, explain: bool = False) -> Answer:
-        from rmqctl.kafka.verbs import checking
+        from rmqctl.kafka.verbs import describing
 
         return describing.info(self.replicas, self.kind, self.state, explain=explain)
 
@@ -138,7 +138,7 @@ class KafkaStore(Store):
         return looking.transaction_states(self.replicas)
 
     def metadata(self, *, at: int | None = None) -> Answer:
-        from rmqctl.kafka.verbs import checking
+        from rmqctl.kafka.verbs import describing
 
         return describing.metadata(self.replicas, at=at)
 

@@ -127,7 +127,7 @@ def test_small_random_log_directories(
                 offset += 1
     options = ConvertOptions(small=True, offsets_partitions=1)
     for source, into in (("a", "b"), ("b", "c")):
-        answer = convert.convert(open_store(str(root / source)), root / into, options)
+        answer = convert(open_store(str(root / source)), root / into, options)
         answer.prepare()
         assert not answer.is_no
         assert list(open_store(str(root / into)).verify(notes=False)) == []
