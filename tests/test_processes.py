@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from rmqctl import parallel
 from rmqctl.errors import IOFailure, TooDamaged
 from rmqctl.files.remote import open_tree
 from rmqctl.files.tree import LocalTree
+from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.store.files import StoreFile, bytes_held
-from rmqctl.scan import parallel
-from rmqctl.scan.parallel import Ordered
 
 METHODS = [m for m in ("fork", "spawn") if m in get_all_start_methods()]
 
@@ -180,7 +180,7 @@ def test_an_exception_that_cannot_be_sent_is_said_in_words() -> None:
 
 PARENT = """
 import os, sys, time
-from rmqctl.scan.parallel import Ordered
+from rmqctl.parallel import Ordered
 def make():
     def work(n):
         if n > 3:

@@ -1,4 +1,4 @@
-"""`convert`: stores of one family made of stores of the other: messages, queues, offsets and consumer groups, both ways."""
+"""`convert`: stores of one family made of stores of the other, and what is said about it."""
 
 from __future__ import annotations
 

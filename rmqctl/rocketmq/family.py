@@ -165,8 +165,8 @@ class RocketMQ(Store):
         notes: bool = True,
         share: Callable[..., Any] | None = None,
     ) -> Answer:
+        from rmqctl.parallel import processes_for
         from rmqctl.rocketmq.verbs import looking
-        from rmqctl.scan.parallel import processes_for
 
         shared = processes or processes_for(bytes_held(self.files.log_files))
         return looking.verify(

@@ -23,7 +23,7 @@ from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.dump.segments import Part, SegmentDump
 from rmqctl.kafka.records import Records
 from rmqctl.kafka.rows import batch_rows, binary_of, has_decoder, place_of, record_rows, shown_text
-from rmqctl.scan.parallel import SLOT, Ordered
+from rmqctl.parallel import SLOT, Ordered
 
 Piece = bytes | memoryview
 Cell: TypeAlias = "bytes | pa.BinaryArray"

@@ -14,7 +14,7 @@ from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Steps
 from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
-from rmqctl.scan.parallel import Ordered
+from rmqctl.parallel import Ordered
 
 _M, _R = 0x5BD1E995, 24
 _SEED = 0x9747B28C

@@ -16,8 +16,8 @@ from rmqctl.kafka.query.steps import NO_TOPIC, Steps
 from rmqctl.kafka.query.time import SPECIAL, offset_for_time
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.looking import begin, no_topic
+from rmqctl.parallel import processes_for
 from rmqctl.release import Release
-from rmqctl.scan.parallel import processes_for
 
 _RECORD = ("partition", "offset", "timestamp", "key", "value")
 _ANSWER = ("topic", "partition", "time", "offset", "timestamp")

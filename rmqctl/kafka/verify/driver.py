@@ -26,7 +26,7 @@ from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn
 from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
 from rmqctl.kafka.verify.producers import ProducerCheck
 from rmqctl.kafka.verify.splits import SPLIT_SIZE, Headers, Split, read_split, splits_of
-from rmqctl.scan.parallel import Ordered
+from rmqctl.parallel import Ordered
 from rmqctl.tables import Share, note
 
 LEVELS = ("quick", "structure", "full")

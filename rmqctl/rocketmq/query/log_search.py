@@ -17,6 +17,7 @@ import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
+from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.log.columns import properties_of
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
@@ -24,7 +25,6 @@ from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.verify.splits import SPLIT_ALONE, SPLIT_SIZE, Split, splits_of, unreadable
-from rmqctl.scan.parallel import Ordered
 
 Find = Callable[[Bytes8, bytes, int], int]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.series import Bitmap, Entries, IndexSeries, QueueSeries, QueueSizes, Slots
@@ -16,7 +17,6 @@ from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resu
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.store.geometry import SLOT_SIZE, Geometry, IndexGeometry
 from rmqctl.rocketmq.verify.splits import Split, splits_of
-from rmqctl.scan.parallel import Ordered
 
 BUFFERED = 32 << 20
 """Bytes of queue units held back, over all queues."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqctl.findings import Finding
+from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED, DispatchRules
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BODY_CRC
@@ -26,7 +27,6 @@ from rmqctl.rocketmq.recovery.log_replay import LogWalk, Verdict, good_records
 from rmqctl.rocketmq.recovery.outcome import LostMessage, Recovery, Undispatched
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.store.files import StoreFile
-from rmqctl.scan.parallel import Ordered
 
 SPLIT_SIZE = 64 << 20
 LEAST = 256 << 20

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
+from rmqctl.parallel import most_processes, processes_for
 from rmqctl.release import Release, newer_than_known
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
-from rmqctl.scan.parallel import most_processes, processes_for
 from rmqctl.text import number_of, only_what_a_start_removes
 
 if TYPE_CHECKING:

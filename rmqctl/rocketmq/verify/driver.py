@@ -12,6 +12,7 @@ from typing import Any
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Refusals
 from rmqctl.findings import Finding, Severity
+from rmqctl.parallel import Ordered
 from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
 from rmqctl.rocketmq.index.files import index_entries, is_written
@@ -34,7 +35,6 @@ from rmqctl.rocketmq.verify.splits import (
     SplitPartials,
     splits_of,
 )
-from rmqctl.scan.parallel import Ordered
 
 _HEADER = 8
 Progress = Callable[[int], object]

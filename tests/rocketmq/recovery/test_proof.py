@@ -9,11 +9,11 @@ import pytest
 
 from fixtures import damage, golden
 from rmqctl.files.tree import LocalTree
+from rmqctl.parallel import Ordered
 from rmqctl.release import Release
 from rmqctl.rocketmq.recovery import proof, replay
 from rmqctl.rocketmq.recovery.outcome import Recovery, document
 from rmqctl.rocketmq.store.locate import open_store
-from rmqctl.scan.parallel import Ordered
 
 RELEASES = ("4.9.8", "5.5.0")
 LOG = ("flip", "zero", "torn", "stale", "garbage", "blank", "delete", "none", "huge")

@@ -1,1 +1,0 @@
-"""Going through large files: parts that several processes work on."""
