@@ -8,8 +8,9 @@ is not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from construct import Struct
 
@@ -67,14 +68,15 @@ class LeaderEpoch:
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OffsetCheckpoint:
     """An offset checkpoint as far as it can be read; a broker reads none of it when there is a problem."""
 
     entries: tuple[PartitionOffset, ...] = ()
     problems: tuple[Problem, ...] = ()
 
-    def offsets(self) -> dict[tuple[str, int], int]:
+    @cached_property
+    def offsets(self) -> Mapping[tuple[str, int], int]:
         """Offset by topic and partition; of several entries for one the last counts."""
         return {(entry.topic, entry.partition): entry.offset for entry in self.entries}
 
@@ -99,6 +101,7 @@ def parse_offsets(data: bytes) -> OffsetCheckpoint:
     return OffsetCheckpoint(tuple(entries), tuple(problems))
 
 
+@lru_cache(maxsize=64)
 def parse_leader_epochs(data: bytes) -> EpochCheckpoint:
     """Read a leader-epoch-checkpoint. Entries out of order are kept: what a broker makes of them is another matter."""
     entries, problems = [], list[Problem]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from construct import Const, GreedyBytes, Struct
@@ -116,6 +117,7 @@ def format_meta_properties(version: int, node_id: int, cluster_id: str, director
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
+@lru_cache(maxsize=64)
 def parse_partition_metadata(data: bytes) -> TopicIdFile:
     """Read a partition.metadata."""
     lines = re.split("\r\n|\r|\n", data.decode("utf-8", "replace"))

@@ -11,9 +11,8 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmqctl.errors import NotAStore
 from rmqctl.files.local import READ, ByteSource, LocalFile
@@ -27,8 +26,7 @@ _NOTHING = (FileNotFoundError, NotADirectoryError, ValueError)
 """Nothing is there; ValueError: a path with a zero byte, as a damaged topic may ask for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One name in a directory.
 
     Attributes:

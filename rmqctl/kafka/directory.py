@@ -130,7 +130,8 @@ class Partition:
 
     def of_kind(self, kind: FileKind) -> list[LogFile]:
         """Files of a kind that are in use, by base offset."""
-        return sorted((f for f in self.files if f.kind is kind and not f.is_leftover), key=lambda f: f.base)
+        found = [f for f in self.files if f.meaning.kind is kind and not f.meaning.leftover]
+        return sorted(found, key=lambda f: f.base) if len(found) > 1 else found
 
     def one(self, kind: FileKind) -> LogFile | None:
         """Return the one file of a kind, such as ``leader-epoch-checkpoint``; None where it is not there."""

@@ -92,6 +92,31 @@ class Chain:
         return window.found
 
 
+def batches_of_files(data: Bytes8, start: Ints, size: Ints) -> tuple[Ints, Ints, Flags]:
+    """Follow the batches of files that stand in ``data`` one after the other as if they were one, with every CRC.
+
+    Returns:
+        Start and size of the batches that were met, shape (n,), and which files hold nothing but sound batches; those
+        of others are not all there.
+    """
+    window, beyond = _Window(Chain(len(data)), data, 0, len(data)), start + size
+    whole = np.ones(len(size), np.bool_)
+    while window.at < len(data):
+        window.hop()
+        if window.at < len(data):
+            broken = int(np.searchsorted(beyond, window.at, "right"))
+            whole[broken] = False
+            window.end_run()
+            window.at = int(beyond[broken])
+    window.end_run()
+    at, sizes = window.found.columns()
+    file = np.searchsorted(beyond, at, "right")
+    whole[file[at + sizes > beyond[file]]] = False
+    covered = np.zeros(len(size), np.int64)
+    np.add.at(covered, file, sizes)
+    return at, sizes, whole & (covered == size)
+
+
 class _Window:
     """One window, and the place the chain has reached in it."""
 
@@ -108,7 +133,7 @@ class _Window:
         """Take one step; False when the window has given what it can."""
         if self.chain.gap is not None:
             return self._resume()
-        self._hop()
+        self.hop()
         if self.at >= self.stop:
             return self._leave(self.at)
         return self._examine()
@@ -119,7 +144,13 @@ class _Window:
         self.found.after, self.found.need = at, need
         return False
 
-    def _hop(self) -> None:
+    def end_run(self) -> None:
+        """Note that no batch follows the last one that was taken."""
+        count, ends = len(self.found.starts), self.found.ends
+        if not ends or ends[-1][0] != count:
+            ends.append((count, self.at))
+
+    def hop(self) -> None:
         """Take sound batches of magic 2 and then sound messages, as long as they follow each other."""
         begin = -1
         while self.at != begin:

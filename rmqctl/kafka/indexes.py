@@ -7,7 +7,7 @@ counted, not hidden. Whether entries agree with the log is the business of ``ver
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from crc32c import crc32c
 
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, ProducerEntry, SnapshotHead, producer_dtype
-from formats.layout import plan_of
+from formats.layout import Plan, plan_of
 from rmqctl.files.local import ByteSource
 from rmqctl.kafka.block import Ints
 
 MAX_INDEX = 1 << 30
 """Bytes of an index file that are read; a broker's are 10 MiB by default."""
+_SMALL = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -115,11 +116,29 @@ def read_txn_index(source: ByteSource) -> TxnIndex:
 
 def _slots(source: ByteSource, schema: Any) -> tuple[npt.NDArray[np.void], int, int]:
     dtype = entry_dtype(schema)
-    data = source.read_at(0, min(source.size(), MAX_INDEX))
-    whole = len(data) // dtype.itemsize
+    size = min(source.size(), MAX_INDEX)
+    data = used_part(source, size)
+    whole = size // dtype.itemsize
     used = len(data[: whole * dtype.itemsize].rstrip(b"\0"))
-    slots = np.frombuffer(data, dtype, whole)
-    return slots, min(-(-used // dtype.itemsize), whole), len(data) - whole * dtype.itemsize
+    if len(data) == size:
+        slots = np.frombuffer(data, dtype, whole)
+    else:  # the system gives zeros without writing them
+        slots = np.zeros(whole, dtype)
+        data = data[: whole * dtype.itemsize]
+        slots.view(np.uint8)[: len(data)] = bytearray(data)
+    return slots, min(-(-used // dtype.itemsize), whole), size - whole * dtype.itemsize
+
+
+def used_part(source: ByteSource, size: int) -> bytes:
+    """Return the first ``size`` bytes of a file, of a large one only those before the room that was never written.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if size <= _SMALL:
+        return source.read_at(0, size)
+    end = max((end for _, end in source.data_ranges(0, size)), default=0)
+    return source.read_at(0, min(end, size))
 
 
 @dataclass(frozen=True)
@@ -137,7 +156,7 @@ class ProducerSnapshot:
     @cached_property
     def head(self) -> dict[str, int]:
         """Version, CRC and number of entries; empty where the file is too short."""
-        plan = plan_of(SnapshotHead)
+        plan = _head_plan()
         return plan.unpack_from(self.data)[0] if len(self.data) >= plan.runs[0].packer.size else {}
 
     @cached_property
@@ -172,8 +191,13 @@ def read_producer_snapshot(source: ByteSource) -> ProducerSnapshot:
     return ProducerSnapshot(data, _problem(found))
 
 
+@cache
+def _head_plan() -> Plan:
+    return plan_of(SnapshotHead)
+
+
 def _producers(data: bytes, count: int) -> npt.NDArray[np.void]:
-    dtype, head = producer_dtype(), plan_of(SnapshotHead).runs[0].packer.size
+    dtype, head = producer_dtype(), _head_plan().runs[0].packer.size
     whole = max(len(data) - head, 0) // dtype.itemsize
     return np.frombuffer(data, dtype, min(max(count, 0), whole), min(head, len(data)))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.files.local import ByteSource, LocalFile
@@ -229,7 +228,7 @@ class Overlay:
     def _own(self, entry: Entry) -> Entry:
         if not self._prefix:
             return entry
-        return replace(entry, path=entry.path[len(self._prefix) + 1 :])
+        return entry._replace(path=entry.path[len(self._prefix) + 1 :])
 
 
 class _State:

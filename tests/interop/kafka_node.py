@@ -123,10 +123,10 @@ class Partner:
         self._process.stdout.close()
 
 
-def partner(classes: str, home: Path, *words: str, memory: str = "256m") -> Partner:
+def partner(classes: str, home: Path, *words: str, memory: str = "256m", for_speed: bool = False) -> Partner:
     """Start a program that answers commands."""
     with (home / "client.log").open("wb") as errors:
-        command = java(classes, *words, memory=memory)
+        command = java(classes, *words, memory=memory, for_speed=for_speed)
         process = subprocess.Popen(
             command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         )
@@ -143,12 +143,12 @@ def java(classes: str, *words: str, memory: str, for_speed: bool = False) -> lis
 class Brokers:
     """One virtual machine in which brokers are started and stopped one after the other, with a client beside them."""
 
-    def __init__(self, release: str, work: Path, **settings: object) -> None:
+    def __init__(self, release: str, work: Path, *, for_speed: bool = False, **settings: object) -> None:
         self.home = work / f"brokers-{time.monotonic_ns()}"
         self.home.mkdir()
         self._settings, self._number = settings, 0
         self.classes = class_path(release, work)
-        self._partner = partner(self.classes, self.home, "Brokers", memory="768m")
+        self._partner = partner(self.classes, self.home, "Brokers", memory="768m", for_speed=for_speed)
 
     def __enter__(self) -> Self:
         return self

@@ -41,7 +41,7 @@ def wait_until_clean(logs: Path, ends: dict[int, int]) -> None:
     until = time.monotonic() + 240
     while True:
         path = logs / CLEANER
-        found = parse_offsets(path.read_bytes()).offsets() if path.exists() else {}
+        found = parse_offsets(path.read_bytes()).offsets if path.exists() else {}
         if all(found.get(("t", number)) == end for number, end in ends.items()):
             return
         assert time.monotonic() < until, (len(found), found, ends)

@@ -75,7 +75,7 @@ def move_checkpoints(root: Path, draw: random.Random) -> None:
         path = root / kind
         if not path.exists():
             continue
-        known = parse_offsets(path.read_bytes()).offsets()
+        known = parse_offsets(path.read_bytes()).offsets
         moved = {
             key: draw.randrange(0, offset + 30) if offset and draw.random() < odds else offset
             for key, offset in known.items()

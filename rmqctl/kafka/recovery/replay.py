@@ -236,8 +236,8 @@ class _Directory:
         return LoadSettings(
             self.release,
             self.directory.is_clean,
-            self.points.offsets().get(key, 0),
-            self.log_starts.offsets().get(key, 0),
+            self.points.offsets.get(key, 0),
+            self.log_starts.offsets.get(key, 0),
             room or self._room_shown(partition),
             _INTERVAL if interval is None else interval,
             self.alive_since,

@@ -53,7 +53,7 @@ class Checkpoints:
         found = self.of(kind)
         if partition.partition is None or found.problems:
             return None
-        return found.offsets().get((partition.topic, partition.partition))
+        return found.offsets.get((partition.topic, partition.partition))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,9 +138,9 @@ def gone_of(
         return
     stated = dict[tuple[str, int], tuple[int, str]]()
     for kind in (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS):
-        for key, offset in checkpoints.of(kind).offsets().items():
+        for key, offset in checkpoints.of(kind).offsets.items():
             stated[key] = max(stated.get(key, (0, "")), (offset, str(kind)))
-    starts = checkpoints.of(FileKind.LOG_STARTS).offsets()
+    starts = checkpoints.of(FileKind.LOG_STARTS).offsets
     for (topic, number), (offset, file) in sorted(stated.items()):
         known = image.partitions.get((image.topics.get(topic, ""), number))
         if (topic, number) in here or offset <= starts.get((topic, number), 0) or known is None:

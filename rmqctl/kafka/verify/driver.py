@@ -1,15 +1,16 @@
 """Runs the checks over a log directory: files and names, then every partition, then what spans partitions.
 
-Splits of all logs are read by one process or several, in log order; what spans batches is joined here.
+Splits of large logs are read by one process or several, in log order, and what spans batches is joined here; small
+partitions are looked at whole, many at a time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,16 @@ from rmqctl.kafka.verify import state
 from rmqctl.kafka.verify.indexes import IndexSettings, SegmentIndexes, check_txn_index, interval_shown
 from rmqctl.kafka.verify.log import LogCheck, SegmentFacts
 from rmqctl.kafka.verify.producers import ProducerCheck
+from rmqctl.kafka.verify.sound import LARGEST, SoundLog, may_be_sound, sound_logs
 from rmqctl.kafka.verify.splits import SPLIT_SIZE, Headers, Split, read_split, splits_of
 from rmqctl.parallel import Ordered
 from rmqctl.tables import Share, note
 
 LEVELS = ("quick", "structure", "full")
 _AHEAD = 3
-"""Splits for each process that are worked on, or done, before they are taken."""
+"""Parts for each process that are worked on, or done, before they are taken."""
+_GROUP, _GROUP_SIZE = 256, 4 << 20
+"""Small partitions that are looked at together, at most, and bytes of their logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,32 @@ class VerifyOptions:
     cross: bool = True
     processes: int = 1
     split_size: int = SPLIT_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Small partitions that follow each other, by their numbers."""
+
+    begin: int
+    end: int
+    size: int
+
+
+@dataclass(slots=True)
+class Looked:
+    """What was found in a partition; the numbers are there once the findings were read.
+
+    Attributes:
+        end: the offset after its last batch, None where that is not to be trusted.
+    """
+
+    findings: Iterable[Finding] = ()
+    records: int = 0
+    end: int | None = None
+
+
+Results = Iterator[tuple["Split | Group", Any]]
+"""Parts in order with what they gave: headers of a split or why there are none, of a group what was found in each."""
 
 
 @dataclass
@@ -74,6 +104,10 @@ class Verification:
     bytes: int = 0
     _seconds: float = 0.0
     _emptied: set[str] = field(default_factory=set)
+    _intervals: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._checkpoints = Checkpoints(self.directory)
 
     def findings(self) -> Iterator[Finding]:
         """All findings: the directory's own files, each partition in order, checkpoints, metadata.
@@ -105,22 +139,25 @@ class Verification:
         return [p for p in self.directory.partitions if not wanted or p.directory == wanted]
 
     def _all(self) -> Iterator[Finding]:
-        directory, checkpoints = self.directory, Checkpoints(self.directory)
+        directory, checkpoints = self.directory, self._checkpoints
         partitions = self.partitions
         self.files = sum(len(p.files) for p in partitions) + (0 if self.selection else len(directory.files))
         self.bytes = sum(max(log.size, 0) for p in partitions for log in p.logs)
         if not self.selection:
             yield from state.check_directory(directory)
-        image = self.image or state.read_image(directory, checkpoints)
+        image = self.image = self.image or state.read_image(directory, checkpoints)
         here = {(p.topic, p.partition) for p in directory.partitions} | self.elsewhere
         gone = list(gone_of(directory, checkpoints, image, here))
-        self._emptied = {one.partition.directory for one in gone if one.partition is not None}
+        emptied = {one.partition.directory: one for one in gone if one.partition is not None}
+        self._emptied = set(emptied)
         ends: dict[str, int] = {}
-        headers = iter(self._read(partitions))
-        for partition in partitions:
-            log = PartitionLog(directory, partition, checkpoints)
-            yield from state.check_gone(one for one in gone if one.partition is partition)
-            yield from (self._placed(f, partition) for f in self._partition(log, image, headers, ends))
+        for partition, looked in self._looked(partitions):
+            if partition.directory in emptied:
+                yield from state.check_gone([emptied[partition.directory]])
+            yield from (self._placed(finding, partition) for finding in looked.findings)
+            self.records += looked.records
+            if looked.end is not None:
+                ends[partition.directory] = looked.end
         if not self.selection:
             absent = {(one.topic, one.number) for one in gone if one.partition is None}
             yield from state.check_gone(one for one in gone if one.partition is None)
@@ -130,25 +167,35 @@ class Verification:
             damaged = self.options.level != "quick" and metadata.directory not in ends
             yield from state.check_metadata(metadata, image, damaged=damaged)
 
+    def _looked(self, partitions: Sequence[Partition]) -> Iterator[tuple[Partition, Looked]]:
+        """Yield the partitions in order with what is found in them."""
+        parts = list(self._parts(partitions))
+        results, number = self._results(parts), 0
+        groups = {part.begin: part for part in parts if isinstance(part, Group)}
+        while number < len(partitions):
+            group = groups.get(number)
+            if group is None:
+                log, looked = PartitionLog(self.directory, partitions[number], self._checkpoints), Looked()
+                looked.findings = self._partition(log, results, looked)
+                yield partitions[number], looked
+                number += 1
+            else:
+                yield from zip(partitions[number : group.end], next(results)[1], strict=True)
+                number = group.end
+
     # --- one partition --------------------------------------------------------------------------------
 
-    def _partition(
-        self,
-        log: PartitionLog,
-        image: MetadataImage | None,
-        headers: Iterator[tuple[Split, Headers | OSError]],
-        ends: dict[str, int],
-    ) -> Iterator[Finding]:
+    def _partition(self, log: PartitionLog, results: Results, looked: Looked) -> Iterator[Finding]:
+        """Take the splits of a partition as they come, and say what is wrong."""
         partition = log.partition
         is_gone = partition.directory in self._emptied
-        yield from state.check_partition_files(log, image, is_gone=is_gone)
+        yield from state.check_partition_files(log, self.image, is_gone=is_gone)
         if self.options.level == "quick" or is_gone:
             return
-        compacted = state.is_compacted(partition, log.checkpoints, image)
         check = LogCheck(
             partition,
             self.directory.is_clean and not partition.is_metadata_log,
-            compacted=compacted,
+            compacted=state.is_compacted(partition, log.checkpoints, self.image),
             log_start=log.checkpoints.offset(FileKind.LOG_STARTS, partition) or 0,
         )
         producers = ProducerCheck(partition)
@@ -156,11 +203,11 @@ class Verification:
         segments = [s for s in partition.segments if s.log is not None]
         held: list[Finding] = []
         for segment in segments:
-            yield from self._segment(segment, check, producers, headers, held, is_last=segment is segments[-1])
-        self.records += check.records
+            yield from self._segment(segment, check, producers, results, held, is_last=segment is segments[-1])
+        looked.records = check.records
         yield from check.finish()
         if not check.damaged:  # else what is beyond the end may well be what was lost
-            ends[partition.directory] = check.end_offset
+            looked.end = check.end_offset
         if self.options.cross:
             yield from held
             if partition.state is not DirectoryState.DELETE:
@@ -172,7 +219,7 @@ class Verification:
         segment: Segment,
         check: LogCheck,
         producers: ProducerCheck,
-        headers: Iterator[tuple[Split, Headers | OSError]],
+        results: Results,
         held: list[Finding],
         *,
         is_last: bool,
@@ -183,9 +230,7 @@ class Verification:
             SegmentIndexes(segment, self._settings(check.partition), is_last=is_last) if self.options.cross else None
         )
         for _ in splits_of(segment.log, records=False, split_size=self.options.split_size):
-            split, found = next(headers)
-            if self.progress is not None:
-                self.progress(split.stop - split.start)
+            _, found = next(results)
             if isinstance(found, OSError):
                 check.damaged = True
                 yield Finding(FILE_UNREADABLE, segment.log.name, 0, 0, f"{found.strerror or found}")
@@ -211,37 +256,83 @@ class Verification:
             self._intervals[partition.directory],
         )
 
-    _intervals: dict[str, int] = field(default_factory=dict)
+    # --- many small partitions ------------------------------------------------------------------------
+
+    def _group(self, group: Group) -> list[Looked]:
+        """Return what is found in small partitions; those in which nothing is wrong are passed together."""
+        partitions = self.partitions[group.begin : group.end]
+        fit = [p for p in partitions if may_be_sound(p) and p.directory not in self._emptied]
+        records, cross = self.options.level == "full", self.options.cross
+        sound = sound_logs(fit, is_clean=self.directory.is_clean, records=records, cross=cross) if fit else []
+        passed = {p.directory: log for p, log in zip(fit, sound, strict=True) if log is not None}
+        return [self._small(partition, passed.get(partition.directory)) for partition in partitions]
+
+    def _small(self, partition: Partition, sound: SoundLog | None) -> Looked:
+        log, looked = PartitionLog(self.directory, partition, self._checkpoints), Looked()
+        if sound is None:
+            splits = self._splits(partition)
+            looked.findings = tuple(self._partition(log, ((split, _try(split)) for split in splits), looked))
+            return looked
+        found = list(state.check_partition_files(log, self.image, is_gone=False))
+        if self.options.cross:
+            found += state.check_epochs(log, sound)
+        return Looked(found, sound.records, sound.end_offset)
 
     # --- reading --------------------------------------------------------------------------------------
 
-    def _read(self, partitions: Iterable[Partition]) -> Iterable[tuple[Split, Headers | OSError]]:
-        """Return the splits of all logs with what they give, in order."""
+    def _parts(self, partitions: Sequence[Partition]) -> Iterator[Split | Group]:
+        """Yield the work in order: small partitions together, the logs of others in splits."""
         if self.options.level == "quick":
-            return ()
-        records = self.options.level == "full"
-        size = self.options.split_size
-        splits = [s for p in partitions for log in p.logs for s in splits_of(log, records=records, split_size=size)]
-        if self.share is not None:
-            return zip(splits, self.share(_noted, splits), strict=True)
-        if self.options.processes <= 1 or len(splits) < 2:
-            return ((split, _try(split)) for split in splits)
-        return self._shared(splits)
+            return
+        begin = size = 0
+        for number, partition in enumerate(partitions):
+            logs = partition.logs
+            own = sum(log.size for log in logs)
+            largest = min(LARGEST, self.options.split_size)
+            is_small = self.share is None and bool(logs) and own <= largest and min(log.size for log in logs) >= 0
+            if number > begin and (not is_small or number - begin == _GROUP or size + own > _GROUP_SIZE):
+                yield Group(begin, number, size)
+                begin, size = number, 0
+            if is_small:
+                size += own
+            else:
+                yield from self._splits(partition)
+                begin = number + 1
+        if begin < len(partitions):
+            yield Group(begin, len(partitions), size)
 
-    def _shared(self, splits: list[Split]) -> Iterator[tuple[Split, Headers | OSError]]:
-        crew: Ordered[Split, Headers | OSError] = Ordered(
-            _worker, self.options.processes, self.options.processes * _AHEAD
-        )
-        yield from zip(splits, crew.results(splits), strict=True)
+    def _splits(self, partition: Partition) -> Iterator[Split]:
+        """Yield the splits of the logs of a partition."""
+        for log in partition.logs:
+            yield from splits_of(log, records=self.options.level == "full", split_size=self.options.split_size)
+
+    def _results(self, parts: list[Split | Group]) -> Results:
+        """Yield the parts with what they give, in order."""
+        found: Iterable[Any]
+        if self.share is not None:
+            found = self.share(_noted, parts)
+        elif self.options.processes <= 1 or len(parts) < 2:
+            found = map(self._read, parts)
+        else:
+            make = partial(_reader, replace(self, progress=None))
+            found = Ordered[Split | Group, Any](make, self.options.processes, self.options.processes * _AHEAD).results(
+                parts
+            )
+        for part, result in zip(parts, found, strict=True):
+            if self.progress is not None:
+                self.progress(part.size if isinstance(part, Group) else part.stop - part.start)
+            yield part, result
+
+    def _read(self, part: Split | Group) -> list[Looked] | Headers | OSError:
+        return self._group(part) if isinstance(part, Group) else _try(part)
 
     @staticmethod
     def _placed(finding: Finding, partition: Partition) -> Finding:
         return replace(finding, topic=partition.topic, partition=partition.partition)
 
 
-@cache
-def _worker() -> Callable[[Split], Headers | OSError]:
-    return _try
+def _reader(verification: Verification) -> Callable[[Split | Group], list[Looked] | Headers | OSError]:
+    return verification._read  # noqa: SLF001 -- of the same module
 
 
 def _try(split: Split) -> Headers | OSError:

@@ -142,12 +142,17 @@ def read_split(split: Split) -> Headers:
     source = split.tree.open(split.name)
     try:
         extent = Extent(split.name, split.base, split.start, split.stop, split.size)
-        return _joined([_block(block, split) for block in scan(source, extent)])
+        return _joined([headers_of(block, records=split.records) for block in scan(source, extent)])
     finally:
         source.close()
 
 
-def _block(block: Block, split: Split) -> Headers:
+def headers_of(block: Block, *, records: bool) -> Headers:
+    """Return the headers of a block, and what is wrong inside its batches.
+
+    Args:
+        records: decode the records of every sound batch.
+    """
     found = Headers(
         {name: block[name] for name in NAMES}, block.position, block.size, block.magic, block.crc_ok, gaps=block.gaps
     )
@@ -157,7 +162,7 @@ def _block(block: Block, split: Split) -> Headers:
         if marker is not None:
             found.markers[row] = marker
     found.findings.extend(_header_findings(block, found))
-    if split.records and len(block):
+    if records and len(block):
         found.findings.extend(_record_findings(block))
     return found
 

@@ -40,6 +40,7 @@ from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_t
 from rmqctl.kafka.state.replicas import Gone
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.producers import COORDINATED
+from rmqctl.kafka.verify.sound import SoundLog
 
 _SEGMENT_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -47,7 +48,7 @@ _SEGMENT_ENDINGS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 # --- a partition ------------------------------------------------------------------------------------
 
 
-def check_epochs(log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
+def check_epochs(log: PartitionLog, check: LogCheck | SoundLog) -> Iterator[Finding]:
     """Check the leader-epoch-checkpoint against the epochs in the batches."""
     file = log.partition.one(FileKind.LEADER_EPOCHS)
     if file is None:
@@ -67,7 +68,9 @@ def check_epochs(log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
     yield from _epoch_entries(file, found, log, check)
 
 
-def _epoch_entries(file: LogFile, found: EpochCheckpoint, log: PartitionLog, check: LogCheck) -> Iterator[Finding]:
+def _epoch_entries(
+    file: LogFile, found: EpochCheckpoint, log: PartitionLog, check: LogCheck | SoundLog
+) -> Iterator[Finding]:
     entries = found.entries
     for before, entry in pairwise(entries):
         if entry.epoch <= before.epoch or entry.start_offset < before.start_offset:
@@ -106,6 +109,9 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
     partition = log.partition
     segments = {segment.base for segment in partition.segments if segment.log is not None}
     for file in partition.files:
+        meaning = file.meaning
+        if meaning.base is not None and meaning.kind is not FileKind.OTHER and not meaning.leftover:
+            continue
         name = file.name.rpartition("/")[2]
         if file.is_leftover:
             swap = file.meaning.leftover == ".swap"
@@ -202,7 +208,7 @@ def check_checkpoints(
         severity = Severity.WARNING if kind is FileKind.CLEANER_OFFSETS else None
         for problem in found.problems:
             yield Finding(CHECKPOINT_UNREADABLE, file.name, problem.offset, problem.size, problem.message, severity)
-        for (topic, number), offset in sorted(found.offsets().items()):
+        for (topic, number), offset in sorted(found.offsets.items()):
             partition = by_name.get((topic, number))
             if partition is None:
                 if (topic, number) in gone:
@@ -232,7 +238,7 @@ def is_compacted(partition: Partition, checkpoints: Checkpoints, image: Metadata
     if partition.topic in COORDINATED or partition.partition is None:
         return True
     policy = "" if image is None else image.configs.get(("topic", partition.topic), {}).get("cleanup.policy", "")
-    cleaned = checkpoints.of(FileKind.CLEANER_OFFSETS).offsets()
+    cleaned = checkpoints.of(FileKind.CLEANER_OFFSETS).offsets
     return "compact" in policy or (partition.topic, partition.partition) in cleaned
 
 

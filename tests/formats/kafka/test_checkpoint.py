@@ -62,7 +62,7 @@ def test_no_entries(data: bytes) -> None:
 
 def test_windows_line_ends_and_runs_of_blanks_are_read() -> None:
     found = parse_offsets(b"0\r\n2\r\nt  0\t5\r\nt-1 1 7 \r\n")
-    assert found.offsets() == {("t", 0): 5, ("t-1", 1): 7}
+    assert found.offsets == {("t", 0): 5, ("t-1", 1): 7}
     assert found.problems == ()
 
 
@@ -94,7 +94,7 @@ def test_what_a_broker_refuses(data: bytes, entries: int, offset: int, message: 
 
 
 def test_the_last_of_two_entries_counts() -> None:
-    assert parse_offsets(b"0\n2\nt 0 5\nt 0 9\n").offsets() == {("t", 0): 9}
+    assert parse_offsets(b"0\n2\nt 0 5\nt 0 9\n").offsets == {("t", 0): 9}
 
 
 def test_epochs_out_of_order_are_kept() -> None:

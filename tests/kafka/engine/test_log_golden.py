@@ -95,7 +95,7 @@ def test_files_equal_the_golden_ones(name: str, tmp_path: Path) -> None:
 
 
 def offsets_of(path: Path) -> dict[tuple[str, int], int]:
-    return parse_offsets(path.read_bytes()).offsets() if path.exists() else {}
+    return parse_offsets(path.read_bytes()).offsets if path.exists() else {}
 
 
 @pytest.mark.parametrize("name", ["2.8.2-clean", *CLEAN])
