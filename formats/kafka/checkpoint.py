@@ -20,7 +20,6 @@ RECOVERY_POINT = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
-OFFSET_CHECKPOINTS = (RECOVERY_POINT, HIGH_WATERMARK, LOG_START, CLEANER)
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 CheckpointHead = Struct(

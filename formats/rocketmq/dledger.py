@@ -29,7 +29,6 @@ DLedgerIndexUnit = Struct(
 )
 
 ENTRY_SIZE = 48
-INDEX_UNIT_SIZE = 32
 """Unit i lies at byte ``32 * i`` of the index files."""
 
 

@@ -7,16 +7,12 @@ uploaded compacted, the items of each slot together.
 
 from __future__ import annotations
 
-import hashlib
-
 from construct import Const, Int32sb, Int64sb, Struct
 
 from formats.rocketmq.message import Magic
 
 CODA_SIZE = 16
 OPEN_MAGIC, CLOSED_MAGIC = 0xBCC50289 - (1 << 32), 0xBCC50285 - (1 << 32)
-_HASH_DIGITS = 8
-_OFFSET_DIGITS = 20
 
 TieredCoda = Struct(
     "size" / Const(CODA_SIZE, Int32sb) * "bytes",
@@ -56,25 +52,3 @@ TieredIndexItem = Struct(*_ITEM, "previous" / Int32sb * "number of the item befo
 
 TieredCompactItem = Struct(*_ITEM)
 """Items of a slot follow each other, newest first."""
-
-
-def segment_name(base_offset: int) -> str:
-    """Name of a file of a queue's log, queue or index: the hash of its first offset, and the offset."""
-    return f"{_hash(str(base_offset))}{base_offset:0{_OFFSET_DIGITS}d}"
-
-
-def segment_offset(name: str) -> int | None:
-    """First offset of the file with a name, None for any other name."""
-    digits = name[_HASH_DIGITS:]
-    if len(digits) < _OFFSET_DIGITS or not (digits.isascii() and digits.isdigit()):
-        return None
-    return int(digits) if segment_name(int(digits)) == name else None
-
-
-def cluster_directory(cluster: str) -> str:
-    """Directory of a cluster below ``tieredStoreFilePath``; broker, topic, queue id and kind of file follow."""
-    return f"{_hash(cluster)}_{cluster}"
-
-
-def _hash(text: str) -> str:
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from formats.kafka.directory_files import (
-    JsonFile,
     MetaProperties,
-    parse_clean_shutdown,
     parse_quorum_state,
 )
 from rmqctl.answer import EVERY_KIND, Answer, Row, Section
@@ -41,12 +39,6 @@ def info(replicas: Replicas, kind: str, state: str, *, explain: bool) -> Answer:
             EVERY_KIND,
         )
     return answer
-
-
-def clean_shutdown(directory: LogDirectory) -> JsonFile | None:
-    """Return the clean shutdown marker of a directory; None where it is not there."""
-    file = directory.one(FileKind.CLEAN_SHUTDOWN)
-    return None if file is None else parse_clean_shutdown(read_text(file))
 
 
 def _info(replicas: Replicas, answer: Answer) -> Row:

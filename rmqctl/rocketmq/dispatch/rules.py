@@ -262,16 +262,6 @@ class DispatchRequest:
     extra: tuple[ExtraQueue, ...] = ()
 
     @property
-    def is_queued(self) -> bool:
-        """Whether queues get a unit: transaction type none or commit."""
-        return self.sys_flag & TRANSACTION not in UNQUEUED
-
-    @property
-    def is_indexed(self) -> bool:
-        """Whether the index gets its keys: any transaction type but rollback."""
-        return self.sys_flag & TRANSACTION != ROLLBACK
-
-    @property
     def is_inner_batch(self) -> bool:
         """Whether one record holds several messages."""
         return bool(self.sys_flag & INNER_BATCH)

@@ -122,12 +122,10 @@ def _queues_in(settings: Any) -> set[int]:
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 BEYOND_MAX, BEFORE_MIN = "beyond-max", "before-min"
 UNKNOWN_TOPIC, UNKNOWN_QUEUE = "unknown-topic", "unknown-queue"
-ANOMALIES = {
-    BEYOND_MAX: "the group wants an offset behind the end of the queue: the log was cut, or the queue made anew",
-    BEFORE_MIN: "the group wants messages that have expired; a broker lets it go on at the smallest offset",
-    UNKNOWN_TOPIC: "neither queues nor configuration of the topic are there",
-    UNKNOWN_QUEUE: "the topic has no queue of this id",
-}
+"""What is odd about a group in a queue: it wants an offset after the end of the queue, where the log was cut or the
+queue made again; messages that have expired, so that a broker lets it go on at the smallest offset; or neither queues
+nor configuration of the topic are there, or no queue of this id.
+"""
 Group = tuple[str, str]
 
 
@@ -145,7 +143,7 @@ class LagRow:
             where the message is gone.
         last_consumed_timestamp: store time of the message in front of the offset, ms.
         next_store_timestamp: of the message at the offset, ms.
-        anomaly: one of :data:`ANOMALIES`.
+        anomaly: one of the four above; None where nothing is odd.
         file: where the offset is stored.
     """
 

@@ -105,21 +105,6 @@ class BodyOption(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class Bodies:
-    """Bodies of the records of one block.
-
-    Attributes:
-        body: bytes, null where they cannot be decompressed.
-        size: bytes decompressed, null likewise.
-        inner: messages of inner batches as far as they can be read, null for other records.
-    """
-
-    body: Any
-    size: Any
-    inner: Any
-
-
 def pieces(block: Block) -> Iterator[tuple[Block, dict[int, bytes | None]]]:
     """Yield the block in pieces, each with the decompressed bodies of its records that are not stored plain, by row."""
     packed = np.flatnonzero((block["sys_flag"] & (_COMPRESSED | _INNER)) != 0)

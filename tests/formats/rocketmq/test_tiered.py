@@ -1,13 +1,8 @@
-"""Tiered storage: layouts by hand, names of files."""
+"""Tiered storage: layouts by hand."""
 
 from __future__ import annotations
 
-import hashlib
 import struct
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from formats.catalogue import find
 from formats.rocketmq import tiered
@@ -38,21 +33,3 @@ def test_an_item_by_hand() -> None:
     assert tiered.TieredIndexItem.build(item) == raw
     assert tiered.TieredCompactItem.parse(raw).time_difference == 5
     assert tiered.TieredCompactItem.build(item) == raw[:28]
-
-
-def test_names_of_segments() -> None:
-    assert tiered.segment_name(0) == "cfcd208400000000000000000000"
-    assert tiered.segment_offset("cfcd208400000000000000000000") == 0
-    assert tiered.cluster_directory("Default") == f"{hashlib.md5(b'Default').hexdigest()[:8]}_Default"
-
-
-@given(st.integers(0, (1 << 63) - 1))
-def test_segment_names_round_trip(offset: int) -> None:
-    assert tiered.segment_offset(tiered.segment_name(offset)) == offset
-
-
-@pytest.mark.parametrize(
-    "name", ["", "cfcd2084", "cfcd208500000000000000000000", "00000000000000000000", "cfcd2084" + "x" * 20]
-)
-def test_other_names_are_none(name: str) -> None:
-    assert tiered.segment_offset(name) is None

@@ -18,7 +18,14 @@ from formats.rocketmq.message import decode_record
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.rules import DispatchRequest, DispatchRules, request_of_fields
+from rmqctl.rocketmq.dispatch.rules import (
+    ROLLBACK,
+    TRANSACTION,
+    UNQUEUED,
+    DispatchRequest,
+    DispatchRules,
+    request_of_fields,
+)
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -49,10 +56,20 @@ def requests(store: RocketMQStore, rules: DispatchRules) -> list[DispatchRequest
     ]
 
 
+def is_queued(request: DispatchRequest) -> bool:
+    """Whether queues get a unit: transaction type none or commit."""
+    return request.sys_flag & TRANSACTION not in UNQUEUED
+
+
+def is_indexed(request: DispatchRequest) -> bool:
+    """Whether the index gets its keys: any transaction type but rollback."""
+    return request.sys_flag & TRANSACTION != ROLLBACK
+
+
 def units_by_queue(found: list[DispatchRequest], rules: DispatchRules) -> dict[Any, list[Any]]:
     units: dict[Any, list[Any]] = defaultdict(list)
     for r in found:
-        if r.is_queued and not rules.is_batch_topic(r.topic):
+        if is_queued(r) and not rules.is_batch_topic(r.topic):
             units[r.topic, r.queue_id].append((r.queue_offset, r.physical_offset, r.size, r.tags_code))
             for extra in r.extra:
                 row = extra.queue_offset, r.physical_offset, r.size, r.tags_code
@@ -71,10 +88,10 @@ def test_columns_equal_requests(name: str) -> None:
         assert piece.units.dtype == units_of(offsets, offsets, offsets).dtype
         by_queue[piece.key] = [(o, *u) for o, u in zip(offsets.tolist(), piece.units.tolist(), strict=True)]
     assert by_queue == units_by_queue(single, rules)
-    assert found.batches == [r for r in single if r.is_queued and rules.is_batch_topic(r.topic)]
+    assert found.batches == [r for r in single if is_queued(r) and rules.is_batch_topic(r.topic)]
     assert found.index is not None
-    assert found.index.hashes.tolist() == [h for r in single if r.is_indexed for h in r.key_hashes]
-    assert found.index.keys.tolist() == [len(r.key_hashes) if r.is_indexed else 0 for r in single]
+    assert found.index.hashes.tolist() == [h for r in single if is_indexed(r) for h in r.key_hashes]
+    assert found.index.keys.tolist() == [len(r.key_hashes) if is_indexed(r) else 0 for r in single]
     assert found.records == len(single)
 
 
