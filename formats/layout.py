@@ -59,6 +59,22 @@ class Run:
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields if not f.is_padding)
 
+    def only(self, *names: str) -> struct.Struct:
+        """Return what packs these fields alone, in the order of the file; it ends with the last of them."""
+        codes, end = [self.order], 0
+        for field in (self.field(name) for name in names):
+            codes += [f"{field.offset - end}x" if field.offset > end else "", field.code]
+            end = field.offset + struct.calcsize("=" + field.code)
+        return struct.Struct("".join(codes))
+
+    def field(self, name: str) -> Field:
+        """Return a field by its name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return {field.name: field for field in self.fields}[name]
+
     @cached_property
     def dtype(self) -> np.dtype[np.void]:
         """The run as a record type: same names, same offsets, file byte order."""

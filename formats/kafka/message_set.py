@@ -44,8 +44,8 @@ _Heads = {
 
 OVERHEAD = {0: 26, 1: 34}
 """Bytes of a message without key and value, by magic."""
-CRC_FROM = 16
-"""Where the bytes under the CRC-32 begin."""
+CRC_AT, CRC_FROM = 12, 16
+"""Where the CRC-32 stands, and where the bytes under it begin."""
 
 
 @cache

@@ -111,13 +111,27 @@ EndTransactionMarker = Struct(
     "version" / Int16sb * "0",
     "coordinator_epoch" / Int32sb,
 )
+_KEY = plan_of(ControlRecordKey).runs[0].packer
+_MARKER = plan_of(EndTransactionMarker).runs[0].packer
+MARKER_SIZE = _MARKER.size
 
-FRAME_HEAD = 12
-"""Bytes of a frame that ``batch_length`` does not count."""
+
+def control_type(key: bytes | None) -> int:
+    """Return the type in the key of a control record, -1 where the key is too short."""
+    return int(_KEY.unpack_from(key)[1]) if key is not None and len(key) >= _KEY.size else -1
+
+
+def coordinator_epoch(value: bytes | None) -> int:
+    """Return the epoch in the value of a marker that ends a transaction, -1 where the value is too short."""
+    return int(_MARKER.unpack_from(value)[1]) if value is not None and len(value) >= _MARKER.size else -1
+
+
+FRAME_HEAD = EPOCH_AT = 12
+"""Bytes of a frame that ``batch_length`` does not count; there the leader epoch stands."""
 MAGIC_AT = 16
 """Where the magic of any batch stands."""
-CRC_FROM = 21
-"""Where the bytes under the CRC-32C begin."""
+CRC_AT, CRC_FROM = 17, 21
+"""Where the CRC-32C stands, and where the bytes under it begin."""
 MIN_LEGACY_LENGTH = 14
 """Smallest length that a broker's reader takes for a batch of any magic."""
 PEEK = MAGIC_AT + 1

@@ -142,14 +142,16 @@ def _is_partition(tree: Tree, name: str) -> bool:
 
 def _starts_with_batch(tree: Tree, name: str) -> bool:
     """Whether a file of any name begins with a batch whose CRC matches; cheap where it does not even look like one."""
-    from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT
+    from formats.kafka import message_set
+    from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, PEEK, BatchFrame
+    from formats.layout import plan_of
 
     source = tree.open(name)
     try:
         head = source.read_at(0, HEADER_SIZE)
-        if len(head) <= MAGIC_AT or head[MAGIC_AT] > 2:
+        if len(head) < PEEK or head[MAGIC_AT] > 2:
             return False
-        size = FRAME_HEAD + int.from_bytes(head[8:12], "big", signed=True)
+        size = FRAME_HEAD + plan_of(BatchFrame).unpack_from(head)[0]["batch_length"]
         if not FRAME_HEAD < size <= min(source.size(), _MOST_BATCH):
             return False
         batch = source.read_at(0, size)
@@ -158,10 +160,11 @@ def _starts_with_batch(tree: Tree, name: str) -> bool:
     if head[MAGIC_AT] == 2:
         from crc32c import crc32c
 
-        return size >= HEADER_SIZE and crc32c(batch[CRC_FROM:]) == int.from_bytes(batch[17:21], "big")
+        return size >= HEADER_SIZE and crc32c(batch[CRC_FROM:]) == int.from_bytes(batch[CRC_AT:CRC_FROM], "big")
     from zlib import crc32
 
-    return crc32(batch[MAGIC_AT:]) == int.from_bytes(batch[12:16], "big")
+    stored = batch[message_set.CRC_AT : message_set.CRC_FROM]
+    return crc32(batch[message_set.CRC_FROM :]) == int.from_bytes(stored, "big")
 
 
 def produce(path: Path, request: ProduceRequest) -> Produced:

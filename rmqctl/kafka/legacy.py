@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from formats.errors import DecodeError
-from formats.kafka.message_set import CRC_FROM, OVERHEAD
+from formats.kafka.message_set import CRC_FROM, OVERHEAD, head_plan
 from formats.kafka.record_batch import FRAME_HEAD, Attributes, Codec
 from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
 
-_HEADS = {0: struct.Struct(">qiIbbi"), 1: struct.Struct(">qiIbbqi")}
-_FRAME = struct.Struct(">qi4xb")
+_HEADS = {magic: head_plan(magic).runs[0].packer for magic in OVERHEAD}
+_SIZE = head_plan(0).runs[0].only("offset", "message_size")
 _INT = struct.Struct(">i")
 _CODEC, _LOG_APPEND_TIME = int(Attributes.CODEC), int(Attributes.LOG_APPEND_TIME)
 
@@ -105,7 +105,7 @@ def _framed(data: Buffer) -> Iterator[Message]:
     """Yield the messages of a set; a partial one at the end is dropped, as readers do."""
     at = 0
     while at + FRAME_HEAD < len(data):
-        size = FRAME_HEAD + _INT.unpack_from(data, at + 8)[0]
+        size = FRAME_HEAD + _SIZE.unpack_from(data, at)[1]
         if size < OVERHEAD[0]:
             raise DecodeError(f"an inner message of {size} bytes", offset=at)
         if at + size > len(data):

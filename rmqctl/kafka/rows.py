@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from formats.kafka.internal_records import INTERNAL_TOPICS, decode_control, decode_record
 from formats.kafka.metadata_messages import CONTROL_NAMES
-from formats.kafka.record_batch import Attributes
+from formats.kafka.record_batch import Attributes, control_type
 from rmqctl.kafka.block import Block, Bytes8, Ints
 from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.directory import Partition
@@ -78,7 +78,7 @@ def text(data: bytes | None, show: Shown = shown_text) -> Text | None:
 
 def control_name(key: bytes | None) -> str:
     """Return what a control record is, by its key."""
-    number = int.from_bytes(key[2:4], "big", signed=True) if key and len(key) >= 4 else -1
+    number = control_type(key)
     return _MARKERS.get(number) or CONTROL_NAMES.get(number) or f"UNKNOWN_{number}"
 
 
@@ -107,7 +107,7 @@ def batch_rows(block: Block, partition: Partition | None) -> list[Row]:
         "last_offset": block["last_offset"].tolist(),
         "count": block["records_count"].tolist(),
         "compression": [codec_name(codec) for codec in block["codec"].tolist()],
-        "timestamp_type": np.where((attributes & 8) != 0, "LogAppendTime", "CreateTime").tolist(),
+        "timestamp_type": np.where(block.flag(Attributes.LOG_APPEND_TIME), "LogAppendTime", "CreateTime").tolist(),
         "base_timestamp": base_timestamp.tolist(),
         "max_timestamp": block["max_timestamp"].tolist(),
         "producer_id": block["producer_id"].tolist(),
@@ -230,8 +230,7 @@ def has_decoder(topic: str | None) -> bool:
 def decoded_row(topic: str | None, key: bytes | None, value: bytes | None, *, is_control: bool) -> Row | None:
     """Return a record of an internal topic or a control record taken apart; None for others."""
     if is_control:
-        number = int.from_bytes(key[2:4], "big", signed=True) if key and len(key) >= 4 else -1
-        found = decode_control(number, value)
+        found = decode_control(control_type(key), value)
     elif topic is not None and has_decoder(topic):
         found = decode_record(topic, key, value)
     else:

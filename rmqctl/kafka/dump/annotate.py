@@ -13,7 +13,7 @@ from typing import Any
 from formats.errors import DecodeError
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry
 from formats.kafka.message_set import head_plan
-from formats.kafka.producer_snapshot import ProducerEntry, SnapshotHead
+from formats.kafka.producer_snapshot import CRC_FROM, ProducerEntry, SnapshotHead
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec, header_plan
 from formats.layout import Run, plan_of
 from rmqctl.files.local import ByteSource
@@ -263,8 +263,11 @@ def _table(name: str, source: ByteSource, entry: str, schema: Any, *, base: int)
     for number, at in enumerate(range(0, min(used, len(data)), size)):
         raw = data[at : at + size]
         notes = _Notes(name, at, raw, (entry,), Group(entry, at, len(raw), f"number {number}", wrong=len(raw) < size))
-        offset = int.from_bytes(raw[-4:] if entry == "entry" and size == 12 else raw[:4], "big", signed=True) + base
-        yield from notes.run(run, 0, relative_offset=f"offset {offset}")
+        meanings = {}
+        if "relative_offset" in run.names:
+            (relative,) = run.only("relative_offset").unpack_from(raw.ljust(size, b"\0"))
+            meanings["relative_offset"] = f"offset {relative + base}"
+        yield from notes.run(run, 0, **meanings)
     if used < len(data):
         rest = data[used : used + RAW_LIMIT]
         yield Annotation(
@@ -277,7 +280,7 @@ def _producers(name: str, source: ByteSource) -> Iterator[Annotation]:
 
     data = source.read_at(0, source.size())
     head, entry = plan_of(SnapshotHead).runs[0], plan_of(ProducerEntry).runs[0]
-    crc_ok = int.from_bytes(data[2:6], "big") == crc32c(data[6:])
+    crc_ok = len(data) >= CRC_FROM and head.only("version", "crc").unpack_from(data)[1] == crc32c(data[CRC_FROM:])
     first = data[: head.packer.size]
     yield from _Notes(name, 0, first, ("snapshot",), Group("snapshot", 0, len(first)), crc_ok=crc_ok).run(head, 0)
     size = entry.packer.size

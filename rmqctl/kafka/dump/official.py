@@ -14,7 +14,7 @@ import numpy as np
 
 from formats.errors import DecodeError
 from formats.kafka.internal_records import decode_control
-from formats.kafka.record_batch import Attributes, Codec
+from formats.kafka.record_batch import MARKER_SIZE, Attributes, Codec, ControlType, control_type, coordinator_epoch
 from rmqctl.findings import Severity
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.codecs import codec_name
@@ -44,6 +44,8 @@ DUMPED = (
 
 _LONG_RECORDS, _LOWER_CODECS, _HORIZON = Release(2, 8, 0), Release(3, 0, 0), Release(3, 2, 0)
 _KRAFT = Release(3, 3, 0)
+_SHOWN = int(Attributes.TRANSACTIONAL), int(Attributes.CONTROL)
+_WITH_HORIZON = int(Attributes.DELETE_HORIZON)
 _CONTROL_WORDS = {3: "SnapshotHeader", 4: "SnapshotFooter", 5: "KRaftVersion", 6: "KRaftVoters"}
 _CONTROL_TYPES = (
     "ABORT",
@@ -203,13 +205,13 @@ class _LogText:
         for numbers, (position, size, magic, is_valid) in zip(zip(*columns, strict=True), places, strict=True):
             base, last, count, first, final, producer, epoch, leader, attributes, base_time, time, crc = numbers
             if magic >= 2:
-                horizon = (
-                    f" deleteHorizonMs: {_optional(base_time if attributes & 0x40 else -1)}" if with_horizon else ""
-                )
+                until = base_time if attributes & _WITH_HORIZON else -1
+                horizon = f" deleteHorizonMs: {_optional(until)}" if with_horizon else ""
+                transactional, control = (_bool(attributes & one) for one in _SHOWN)
                 head = (
                     f"baseOffset: {base} lastOffset: {last} count: {count} baseSequence: {first} lastSequence: {final} "
                     f"producerId: {producer} producerEpoch: {epoch} partitionLeaderEpoch: {leader} "
-                    f"isTransactional: {_bool(attributes & 0x10)} isControl: {_bool(attributes & 0x20)}{horizon}"
+                    f"isTransactional: {transactional} isControl: {control}{horizon}"
                 )
             else:
                 head = f"offset: {last}"
@@ -328,10 +330,9 @@ class _LogText:
         self.last_offset = offset
 
     def _control(self, key: bytes | None, value: bytes | None) -> str:
-        number = int.from_bytes(key[2:4], "big", signed=True) if key and len(key) >= 4 else -1
-        if number in {0, 1} and value is not None and len(value) >= 6:
-            epoch = int.from_bytes(value[2:6], "big", signed=True)
-            return f" endTxnMarker: {_CONTROL_TYPES[number]} coordinatorEpoch: {epoch}"
+        number = control_type(key)
+        if number in {ControlType.ABORT, ControlType.COMMIT} and value is not None and len(value) >= MARKER_SIZE:
+            return f" endTxnMarker: {_CONTROL_TYPES[number]} coordinatorEpoch: {coordinator_epoch(value)}"
         found = decode_control(number, value)
         if found is not None and found.value is not None and self.release >= _KRAFT:
             if number in _CONTROL_WORDS:

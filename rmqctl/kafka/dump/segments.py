@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from formats.kafka import message_set
+from formats.kafka.record_batch import CRC_FROM
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import Block, Gap, GapKind
 from rmqctl.kafka.directory import LogFile, Partition
@@ -201,7 +203,7 @@ def wrong_crc(block: Block, row: int, partition: Partition | None) -> Finding:
     from isal.isal_zlib import crc32
 
     raw, topic = block.raw(row), place_of(partition)
-    computed = crc32(raw[16:]) if block.magic[row] < 2 else crc32c(raw[21:])
+    computed = crc32(raw[message_set.CRC_FROM :]) if block.magic[row] < 2 else crc32c(raw[CRC_FROM:])
     message = f"stored CRC {int(block['crc'][row])}, computed {computed}"
     return Finding(
         BATCH_CRC, block.file, int(block.position[row]), len(raw), message, topic=topic[0], partition=topic[1]

@@ -6,7 +6,6 @@ Base offset, leader epoch and magic stand outside the CRC, so a batch is built o
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,16 +13,19 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from formats.kafka.record_batch import (
+    CRC_AT,
     CRC_FROM,
     FRAME_HEAD,
     HEADER_SIZE,
     Attributes,
+    BatchFrame,
     Codec,
     ControlRecordKey,
     ControlType,
     EndTransactionMarker,
     header_plan,
 )
+from formats.layout import plan_of
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.codecs import deflate
 from rmqctl.kafka.reference import Record
@@ -31,8 +33,7 @@ from rmqctl.kafka.reference import Record
 MAGIC = 2
 NO_TIMESTAMP = -1
 _PACK = header_plan().runs[0].packer
-_PLACE = struct.Struct(">q4xi")
-_STAMPED = struct.Struct(">qq")
+_FRAME = plan_of(BatchFrame).runs[0].packer
 _TABLE_FROM, _TABLE_TO = -64, 1 << 14
 
 
@@ -111,7 +112,7 @@ def _closed(
     )  # fmt: skip
     header = bytearray(_PACK.pack(*fields))
     crc = crc32c(payload, crc32c(memoryview(header)[CRC_FROM:]))
-    header[CRC_FROM - 4 : CRC_FROM] = crc.to_bytes(4, "big")
+    header[CRC_AT:CRC_FROM] = crc.to_bytes(4, "big")
     return bytes(header) + payload
 
 
@@ -163,8 +164,8 @@ _TABLE = [varint(value) for value in range(_TABLE_FROM, _TABLE_TO)]
 
 def placed(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
     """Return a batch at another place in a log: what stands outside its CRC is set, as a leader sets it."""
-    length = batch[8:12]
-    return struct.pack(">q", base_offset) + length + struct.pack(">i", leader_epoch) + batch[16:]
+    _, length, _, magic = _FRAME.unpack_from(batch)
+    return _FRAME.pack(base_offset, length, leader_epoch, magic) + batch[_FRAME.size :]
 
 
 def stamped(batch: bytes, time: int) -> bytes:
@@ -174,7 +175,7 @@ def stamped(batch: bytes, time: int) -> bytes:
     fields[8] = time
     header = _PACK.pack(*fields)
     crc = crc32c(memoryview(batch)[HEADER_SIZE:], crc32c(header[CRC_FROM:]))
-    return header[: CRC_FROM - 4] + crc.to_bytes(4, "big") + header[CRC_FROM:] + batch[HEADER_SIZE:]
+    return header[:CRC_AT] + crc.to_bytes(4, "big") + header[CRC_FROM:] + batch[HEADER_SIZE:]
 
 
 class Ending(NamedTuple):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, Attributes, header_plan
+from formats.kafka.record_batch import CRC_FROM, EPOCH_AT, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, Attributes, header_plan
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree
 from rmqctl.files.writing import Disk
@@ -249,7 +249,7 @@ class WritableLog:
             self._checked(rows[0].tobytes())
             epoch, size, now = self.place.leader_epoch, rows.shape[1], self.place.clock()
             done, times = 0, timestamps.tolist()
-            rows[:, 12:16] = np.frombuffer(struct.pack(">i", epoch), np.uint8)
+            rows[:, EPOCH_AT:MAGIC_AT] = np.frombuffer(struct.pack(">i", epoch), np.uint8)
             while done < len(rows):
                 self._roll_if_due(self.end, self.end + each - 1, size, times[done], now)
                 part = rows[done : done + self._fitting(size, each, times[done:])]

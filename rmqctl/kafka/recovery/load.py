@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from formats.kafka.record_batch import header_plan
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX, Block, Gap, GapKind
@@ -22,6 +23,7 @@ from rmqctl.kafka.segments import Extent, scan
 from rmqctl.release import Release
 
 T = TypeVar("T")
+_BASE = header_plan().runs[0].only("base_offset")
 INDEX_ENDINGS = (".index", ".timeindex", ".txnindex")
 
 
@@ -323,7 +325,7 @@ def _split(segment: BrokerSegment) -> list[BrokerSegment]:
     groups = list[tuple[int, list[Frame]]]()
     end = 0
     for frame in segment.frames(0):
-        first = int.from_bytes(data[frame.position : frame.position + 8], "big", signed=True)
+        (first,) = _BASE.unpack_from(data, frame.position)
         if not groups or not 0 <= frame.last_offset - groups[-1][0] <= INT_MAX:
             groups.append((first, []))
         groups[-1][1].append(frame)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 from crc32c import crc32c
 
-from formats.kafka.producer_snapshot import VERSION, producer_dtype
+from formats.kafka.producer_snapshot import CRC_FROM, VERSION, SnapshotHead, producer_dtype
+from formats.layout import plan_of
 from rmqctl.files.local import BytesSource
 from rmqctl.kafka.indexes import read_producer_snapshot
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
@@ -121,8 +120,9 @@ def snapshot_bytes(replay: ProducerReplay) -> bytes:
     found = np.zeros(len(rows), producer_dtype())
     for number, producer in enumerate(rows):
         found[number] = tuple(producer.row()[name] for name in found.dtype.names or ())
-    body = struct.pack(">i", len(rows)) + found.tobytes()
-    return struct.pack(">hI", VERSION, crc32c(body)) + body
+    head = plan_of(SnapshotHead).runs[0].packer
+    made = head.pack(VERSION, 0, len(rows)) + found.tobytes()
+    return head.pack(VERSION, crc32c(memoryview(made)[CRC_FROM:]), len(rows)) + made[head.size :]
 
 
 def _in_table_order(producers: list[Producer]) -> list[Producer]:

@@ -5,15 +5,14 @@ Recovering checks every batch, cuts at the first wrong one, and makes the indexe
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, entry_dtype
-from formats.kafka.record_batch import MIN_LEGACY_LENGTH, PEEK
+from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
+from formats.kafka.record_batch import MIN_LEGACY_LENGTH, PEEK, header_plan
 from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import Block
@@ -26,10 +25,10 @@ from rmqctl.kafka.recovery.producers import ProducerStates
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import EndedTransaction
 
-ENTRY_SIZES = {".index": 8, ".timeindex": 12}
+ENTRY_SIZES = {".index": OffsetIndexEntry.sizeof(), ".timeindex": TimeIndexEntry.sizeof()}
 """Bytes of an entry of the two indexes that have a fixed room."""
 _WARM_BYTES = 8192
-_HEAD = struct.Struct(">qi4xb6xi")  # base offset, size, magic, last offset delta: the first 27 bytes
+_HEAD = header_plan().runs[0].only("base_offset", "batch_length", "magic", "last_offset_delta")
 
 
 class Frame(NamedTuple):

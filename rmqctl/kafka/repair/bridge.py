@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from formats.kafka.messages import write_unsigned_varint
-from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, ControlRecordKey
+from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, Attributes, ControlRecordKey
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.engine.batch import BatchHead, build_batch, varint
 from rmqctl.kafka.reference import Record
@@ -47,7 +47,7 @@ def empty_batch(first: int, last: int, epoch: int, timestamp: int, producer: Bat
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
         base_sequence=(producer.base_sequence + shift) % (INT_MAX + 1) if producer.base_sequence >= 0 else -1,
-        transactional=bool(producer.attributes & 0x10),
+        transactional=bool(producer.attributes & Attributes.TRANSACTIONAL),
     )
     return build_batch(head, [])
 
@@ -72,13 +72,7 @@ def _lengthened(batch: bytes) -> bytes:
     payload = batch[HEADER_SIZE:at] + bytes([batch[at] | 0x80, 0]) + batch[at + 1 :]
     covered = batch[CRC_FROM:HEADER_SIZE] + payload
     length = (len(batch) + 1 - FRAME_HEAD).to_bytes(4, "big")
-    return (
-        batch[: FRAME_HEAD - 4]
-        + length
-        + batch[FRAME_HEAD : CRC_FROM - 4]
-        + crc32c(covered).to_bytes(4, "big")
-        + covered
-    )
+    return batch[: FRAME_HEAD - 4] + length + batch[FRAME_HEAD:CRC_AT] + crc32c(covered).to_bytes(4, "big") + covered
 
 
 def metadata_batch(first: int, epoch: int, timestamp: int, size: int, values: Sequence[bytes], count: int) -> bytes:
@@ -136,7 +130,8 @@ def bridge(first: int, beyond: int, epoch: int, timestamp: int, size: int, produ
         None where so few bytes do not do.
     """
     count = beyond - first
-    if producer is not None and producer.producer_id >= 0 and count >= 2 and not producer.attributes & 0x20:
+    is_data = producer is not None and not producer.attributes & Attributes.CONTROL
+    if producer is not None and is_data and producer.producer_id >= 0 and count >= 2:
         rest = filler(beyond - 1, beyond - 1, epoch, timestamp, size - HEADER_SIZE)
         if rest is not None:
             return empty_batch(first, beyond - 2, epoch, timestamp, producer) + rest

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from formats.kafka.internal_records import CLUSTER_METADATA, InternalRecord, decode_control, decode_record
 from formats.kafka.messages import Values
 from formats.kafka.metadata_messages import CONFIG_RESOURCES
-from formats.kafka.record_batch import Attributes
+from formats.kafka.record_batch import Attributes, control_type
 from rmqctl.kafka.block import Block, GapKind
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.file_names import FileKind
@@ -375,7 +375,7 @@ def _records(block: Block) -> Iterator[MetadataRecord]:
         for index, row in enumerate(rows):
             key, value = records.key(index), records.value(index)
             if control[row]:
-                kind = int.from_bytes((key or b"")[2:4], "big", signed=True) if key and len(key) >= 4 else -1
+                kind = control_type(key)
                 found = decode_control(kind, value)
                 found = found or InternalRecord(None, error=f"control record of type {kind} is not known")
             else:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from formats.errors import DecodeError
-from formats.kafka.record_batch import Attributes, ControlType
+from formats.kafka.record_batch import Attributes, ControlType, control_type, coordinator_epoch
 from rmqctl.kafka.block import Block, Flags, Ints
 from rmqctl.kafka.reference import records_of_batch
 
@@ -212,11 +212,7 @@ def marker_of(batch: bytes) -> Marker | None:
         record = next(records_of_batch(batch), None)
     except DecodeError:
         return None
-    if record is None or record.key is None or len(record.key) < 4:
+    kind = control_type(None if record is None else record.key)
+    if record is None or kind not in (ControlType.ABORT, ControlType.COMMIT):
         return None
-    kind = int.from_bytes(record.key[2:4], "big", signed=True)
-    if kind not in (ControlType.ABORT, ControlType.COMMIT):
-        return None
-    value = record.value or b""
-    epoch = int.from_bytes(value[2:6], "big", signed=True) if len(value) >= 6 else -1
-    return Marker(kind, epoch, record.timestamp)
+    return Marker(kind, coordinator_epoch(record.value), record.timestamp)
