@@ -49,6 +49,24 @@ class SysFlag(IntFlag):
     INNER_BATCH = 1 << 7
 
 
+TRANSACTION = 3 << 2
+"""Bits of ``sys_flag`` with the type of a transaction: one of the following, 0 for none."""
+PREPARED, COMMIT, ROLLBACK = 1 << 2, 2 << 2, 3 << 2
+HOSTS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+CODEC_SHIFT = 8
+CODEC = 7 << CODEC_SHIFT
+"""Bits of ``sys_flag`` with what compressed the body."""
+COMPRESSION = int(SysFlag.COMPRESSED) | CODEC
+"""All bits that say how the body is stored."""
+BODY_MAGIC = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
+"""How bodies begin, by what compressed them: 0 and 3 zlib, 1 LZ4, 2 Zstandard."""
+
+
+def codec_of(sys_flag: int) -> int:
+    """Return the number of what compressed a body."""
+    return sys_flag >> CODEC_SHIFT & 7
+
+
 MessageRecord = Struct(
     "total_size" / Int32sb * "whole record, this field included, bytes",
     "magic" / Int32sb * "Magic: V1 (one-byte topic length) or V2 (two bytes)",
@@ -97,7 +115,7 @@ def plan_at(buffer: bytes, offset: int = 0) -> Plan:
     if offset + _PEEK.size > len(buffer):
         raise DecodeError("no whole header left", field="total_size", offset=offset)
     magic, sys_flag = _PEEK.unpack_from(buffer, offset)
-    return record_plan(magic == Magic.MESSAGE_V2, sys_flag & (SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6))
+    return record_plan(magic == Magic.MESSAGE_V2, sys_flag & HOSTS)
 
 
 def decode_record(buffer: bytes, offset: int = 0) -> tuple[dict[str, Any], int]:

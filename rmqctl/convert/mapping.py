@@ -23,7 +23,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import COMPRESSION, SysFlag
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties, split_properties
 from rmqctl.kafka.reference import Record
 from rmqctl.release import Release
@@ -51,7 +51,6 @@ KEY, VALUE, ALL_HEADERS = b"kafka-key", b"kafka-value", b"kafka-headers"
 _OF_KAFKA = b"kafka-"
 _NULL, _EMPTY = b"null", b"empty"
 _RESERVED = frozenset({_KEYS, _CRC, MARK, SHORT_MARK})
-_COMPRESSION = int(SysFlag.COMPRESSED) | 0x700
 _GONE = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _BATCH = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 _MOST_PROPERTIES = 32767
@@ -69,7 +68,7 @@ def record_of(fields: dict[str, Any], offset: int) -> tuple[Record, bool]:
     flags = int(fields["sys_flag"]) & ~_GONE
     opened = open_body(fields["body"], flags, MOST_BODY)
     if opened.data is not None:
-        flags &= ~_COMPRESSION
+        flags &= ~COMPRESSION
     body = fields["body"] if opened.data is None else opened.data
     key: bytes | None = None
     headers: Headers = []
@@ -91,7 +90,7 @@ def record_of(fields: dict[str, Any], offset: int) -> tuple[Record, bool]:
 
 def inner_fields(batch: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of one message of an inner batch, as if it had been stored alone."""
-    flags = int(batch["sys_flag"]) & ~(_BATCH | _COMPRESSION)
+    flags = int(batch["sys_flag"]) & ~(_BATCH | COMPRESSION)
     return batch | {
         "sys_flag": flags, "body": item["body"], "flag": item["flag"], "properties": item["properties"],
     }  # fmt: skip

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import TRANSACTION, SysFlag
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import LOG_QUEUE_OFFSET
 from rmqctl.rocketmq.log.block import Block, Ints, head_offsets
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, pairs_of, properties_of, run_starts, signed

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
@@ -26,7 +27,6 @@ from formats.rocketmq.rocksdb_messages import (
 )
 from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.store.databases import Database, StoredRows, new_database
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -300,7 +300,6 @@ def oldest_half(rows: MessageRows, database: Database) -> bytes:
 
 
 _KEYS, _TAGS, _UNIQUE_KEY = b"KEYS", b"TAGS", b"UNIQ_KEY"
-_ROLLBACK = 0xC
 
 
 def index_row_keys(
@@ -308,7 +307,7 @@ def index_row_keys(
 ) -> list[bytes]:
     """Keys of the rows, each once: of KEYS, TAGS and UNIQ_KEY; none for records without a unique key."""
     unique = properties.get(_UNIQUE_KEY, b"")
-    if not unique or sys_flag & TRANSACTION == _ROLLBACK or store_timestamp <= 0:
+    if not unique or sys_flag & TRANSACTION == ROLLBACK or store_timestamp <= 0:
         return []
     hour = store_timestamp // HOUR_MS * HOUR_MS
     end = unique + MARK + physical.to_bytes(8, "big")

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.tags_code import delivery_time
 from rmqctl.rocketmq.dispatch.keys import KeyHashes, delayed, tags_codes
 from rmqctl.rocketmq.dispatch.rules import (
     INNER_BATCH,
-    TRANSACTION,
     UNQUEUED,
     DispatchRequest,
     DispatchRules,

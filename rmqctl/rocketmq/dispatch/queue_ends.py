@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from formats.rocketmq.message import TRANSACTION
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from formats.rocketmq.index import index_key, key_hash, tag_index_key
+from formats.rocketmq.message import PREPARED, ROLLBACK, SysFlag
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import (
     DEFAULT_DELAY_LEVELS,
@@ -219,7 +220,7 @@ def _has_extension(store: RocketMQStore) -> bool:
 # --- one record as its dispatchers see it --------------------------------------------------------------
 
 
-TRANSACTION, PREPARED, ROLLBACK, INNER_BATCH = 0xC, 0x4, 0xC, 0x80
+INNER_BATCH = int(SysFlag.INNER_BATCH)
 UNQUEUED = PREPARED, ROLLBACK
 """Of the transaction bits: records that get no queue unit."""
 _NUMBER = re.compile(rb"[+-]?[0-9]+")

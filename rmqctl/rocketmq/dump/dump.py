@@ -22,7 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import COMPRESSION, TRANSACTION, SysFlag
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Severity
 from rmqctl.rocketmq.dump.log import Flags, LogDump, MessageRows, Part, hosts_v4, id_bytes, merged
@@ -437,8 +437,8 @@ class MessageLines:
 
 def _tail(block: Block) -> Iterable[Column]:
     flags = block["sys_flag"]
-    yield from (b',"transaction":', _by_flag(flags, 0xC, transaction))
-    yield from (b',"compression":', _by_flag(flags, 0x701, compression))
+    yield from (b',"transaction":', _by_flag(flags, TRANSACTION, transaction))
+    yield from (b',"compression":', _by_flag(flags, COMPRESSION, compression))
     yield from (b',"body_size":', _ints(block.body_size))
     yield b"}\n"
 

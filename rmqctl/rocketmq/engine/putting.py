@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import TRANSACTION, SysFlag
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import Refused
 from rmqctl.files.writing import Disk
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED, DispatchRules
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRules
 from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig, dispatch_rules
 from rmqctl.rocketmq.engine.flush import Answer, GroupCommit

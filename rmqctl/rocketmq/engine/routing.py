@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, parse_delay_levels
 from rmqctl.release import Release
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 

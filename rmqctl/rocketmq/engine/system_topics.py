@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from formats.rocketmq.message import COMMIT, TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.rocketmq.timer import TimerMagic
 from rmqctl.files.writing import Disk
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-COMMIT = 0x8
-_TRANSACTION = 0xC
 _OPS_TOGETHER, _TEXT_CLEANED = Release(5, 1, 0), Release(5, 4, 0)
 _OP_BYTES = 4096
 """Largest body of an op message (transactionOpMsgMaxSize)."""
@@ -73,7 +72,7 @@ class Transactions:
         properties = {**message.properties, "TRAN_MSG": "true", "PGROUP": group}
         key = {"__transactionId__": properties["UNIQ_KEY"]} if config.is_5 and "UNIQ_KEY" in properties else {}
         half = moved(replace(message, properties=properties), HALF_TOPIC, 0, config, key)
-        half.sys_flag &= ~_TRANSACTION
+        half.sys_flag &= ~TRANSACTION
         return Half(replace(half, topic=message.topic, queue_id=message.queue_id), engine.put(half))
 
     def end(self, engine: StoreEngine, half: Half, *, commit: bool) -> PutResult | None:

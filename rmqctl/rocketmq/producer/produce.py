@@ -14,7 +14,7 @@ from itertools import groupby, islice
 from queue import Queue
 from time import monotonic, sleep
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import COMPRESSION, SysFlag
 from rmqctl.errors import RmqctlError
 from rmqctl.producing import Room
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
@@ -53,7 +53,6 @@ def room_for(path: str, template: Template, count: int, topic: str, config: Stor
 
 
 COMMIT, ROLLBACK, PENDING = "commit", "rollback", "pending"
-_COMPRESSION_BITS = 0x701
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _WAITING = 1024
 Answer = Future[PutResult] | Future[list[PutResult]]
@@ -218,7 +217,7 @@ class _Maker:
         if not draft.ordered and not options.inner:  # what was dumped is stored as it was
             check_served(topic, draft.sys_flag, self._engine.topics)
         body, flags = self._body(draft)
-        sys_flag = draft.sys_flag & ~_COMPRESSION_BITS | flags
+        sys_flag = draft.sys_flag & ~COMPRESSION | flags
         return Message(
             topic, body, queue, self._properties(number, draft), draft.flag, sys_flag,
             draft.born_timestamp if draft.stored else None, draft.born_host, self._store_timestamp(draft),

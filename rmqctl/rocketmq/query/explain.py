@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from formats.rocketmq.index import key_hash
+from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump.record import host_text, transaction
 from rmqctl.rocketmq.findings.log import LOG_GAP
@@ -93,7 +94,6 @@ def _matches(file: IndexFile, first: int, count: int, physical: int, key_hash: i
 # --- what kept a broker from an index entry that is there -------------------------------------------
 
 
-_ROLLBACK = 0xC
 _SECOND = 1000
 
 
@@ -202,7 +202,7 @@ class IndexCauses:
         lost: dict[str, object] = {"key": self.query.wanted, "physical_offset": record.physical_offset}
         first, last = self.files[0], self.files[-1]
         physical = record.physical_offset
-        if record.fields["sys_flag"] & _ROLLBACK == _ROLLBACK:
+        if record.fields["sys_flag"] & TRANSACTION == ROLLBACK:
             return steps.NEVER_INDEXED.conclude(**lost, reason="rollback records are not indexed")
         holder = next((f for f in self.files if covers(f, physical)), None)
         if holder is not None and not holder.is_whole:

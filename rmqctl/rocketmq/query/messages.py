@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from formats.rocketmq.message import TRANSACTION
 from rmqctl.files.local import BytesSource
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.dump.record import RecordRows, Show
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.scan import Extent, scan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from formats.rocketmq.message import TRANSACTION
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.messages import UnitMessages

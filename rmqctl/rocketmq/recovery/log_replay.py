@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from formats.rocketmq.message import Magic, SysFlag
+from formats.rocketmq.message import HOSTS, Magic, SysFlag
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.local import ByteSource
@@ -133,7 +133,7 @@ def _check(reader: _Reader, rules: RecoveryRules, *, body: bool) -> Checked:
 def _fields(reader: _Reader, rules: RecoveryRules, total: int, *, body: bool, wide: bool) -> Checked:
     stored_crc = reader.number(">i")
     reader.skip(4 + 4 + 8 + 8)
-    flags = reader.number(">i") if rules.known_v6 else reader.number(">i") & ~0x30
+    flags = reader.number(">i") if rules.known_v6 else reader.number(">i") & ~HOSTS
     reader.skip(8)
     reader.take(20 if flags & SysFlag.BORN_HOST_V6 else 8)
     reader.skip(8)

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from formats.rocketmq.message import TRANSACTION
 from rmqctl.findings import Finding
 from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED, DispatchRules
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRules
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BODY_CRC
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.columns import TextIds

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import TRANSACTION, SysFlag
 from rmqctl.findings import Finding
 from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.rocketmq.dispatch.continuity import messages_in
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import (
     LOG_BAD_RECORD,
     LOG_BLANK,

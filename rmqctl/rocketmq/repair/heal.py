@@ -20,10 +20,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from formats.rocketmq.message import Magic, SysFlag, decode_record
+from formats.rocketmq.message import BODY_MAGIC, COMMIT, TRANSACTION, Magic, SysFlag, codec_of, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, Crc, Diagnosis, diagnose, span_of
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
 from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
 from rmqctl.rocketmq.log.record import (
@@ -356,7 +356,6 @@ def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:
 
 _COMMIT = 0x8
 _YEARS = 10 * 365 * 86_400_000  # ms
-_CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
 _PLACE = {"QUEUEID", "QUEUEOFFSET", "TOPIC"}
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
 
@@ -497,17 +496,17 @@ def set_flags(record: bytearray, layout: Layout) -> None:
     if b"INNER_NUM" in names:
         flags |= int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
     if prepared > 0 and b"TRAN_MSG" in names:
-        flags |= _COMMIT
+        flags |= COMMIT
     record[FLAGS_SPAN] = flags.to_bytes(4, "big")
 
 
 def _compression(stated: int, body: bytes) -> int:
     """Return the bits of SYSFLAG about compression that go with a body."""
-    codec, compressed = stated >> 8 & 7, bool(stated & SysFlag.COMPRESSED)
-    if compressed and codec in _CODECS and body.startswith(_CODECS[codec]):
+    codec, compressed = codec_of(stated), bool(stated & SysFlag.COMPRESSED)
+    if compressed and codec in BODY_MAGIC and body.startswith(BODY_MAGIC[codec]):
         return codec << 8 | int(SysFlag.COMPRESSED)
     for number in (1, 2):  # their marks are four bytes long and no chance
-        if body.startswith(_CODECS[number]):
+        if body.startswith(BODY_MAGIC[number]):
             return number << 8 | int(SysFlag.COMPRESSED)
     if stated & ~KNOWN_FLAGS and not why_not_inflated(body, int(SysFlag.COMPRESSED)):
         return int(SysFlag.COMPRESSED)  # bits that nobody sets: the whole field is gone, and the body is a zlib stream

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from formats.rocketmq.message import BlankRecord, Magic, SysFlag, body_crc, encode_record, record_plan
+from formats.rocketmq.message import (
+    COMPRESSION,
+    HOSTS,
+    ROLLBACK,
+    BlankRecord,
+    Magic,
+    SysFlag,
+    body_crc,
+    encode_record,
+    record_plan,
+)
 from formats.rocketmq.properties import NAME_END, PAIR_END, join_properties
 from formats.text import java_hash
 from rmqctl.rocketmq.repair.queue_references import Claim
@@ -22,7 +32,6 @@ SHORT_MARK = b"RMQCTL"
 _UNNEEDED = (b"WAIT", b"TRACE_ON", b"MSG_REGION", b"CLUSTER")
 """Properties that a message may lose for the mark: brokers and clients set them again, or tell nobody of them."""
 FILLER_TOPIC = b"RMQCTL_FILLER"
-_ROLLBACK = 0xC
 _INNER = int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
 _ITEM = 22
 _FIRST_LETTER = ord("A")
@@ -79,7 +88,7 @@ def placeholder(claim: Claim, size: int, setting: Setting, light: Sequence[Claim
 def filler(physical: int, size: int, setting: Setting) -> bytes | None:
     """Return a record of ``size`` bytes that no queue and no index takes up; None if that is too small."""
     for topic, pairs in ((FILLER_TOPIC, [(MARK, b"filler")]), (FILLER_TOPIC, []), (b"R", [])):
-        fields = _fields(physical, setting) | {"topic": topic, "sys_flag": _ROLLBACK}
+        fields = _fields(physical, setting) | {"topic": topic, "sys_flag": ROLLBACK}
         record = _filled(fields, pairs, size, setting)
         if record is not None:
             return record
@@ -97,7 +106,7 @@ def bodiless(fields: dict[str, object], raw_size: int, properties: bytes, settin
 
     The new body has a byte or more: clients of old releases fail on a message without one, and go on no more.
     """
-    fields = {**fields, "sys_flag": int(fields["sys_flag"]) & ~_CODEC}  # type: ignore[call-overload]
+    fields = {**fields, "sys_flag": int(fields["sys_flag"]) & ~COMPRESSION}  # type: ignore[call-overload]
     for text in (properties, _without(properties, _UNNEEDED)):
         joint = b"" if not text or text.endswith(PAIR_END) else PAIR_END
         for mark in (MARK + b"\x01body destroyed", MARK + b"\x011", SHORT_MARK + b"\x011"):
@@ -112,9 +121,6 @@ def _without(properties: bytes, names: Collection[bytes]) -> bytes:
     """Return a properties text without the pairs of these names."""
     pieces = properties.split(PAIR_END)
     return PAIR_END.join(piece for piece in pieces if piece.partition(NAME_END)[0] not in names)
-
-
-_CODEC = 0x701
 
 
 def _fields(physical: int, setting: Setting) -> dict[str, object]:
@@ -186,7 +192,7 @@ def _sized(fields: dict[str, object], properties: bytes, size: int, setting: Set
 def _without_body(fields: dict[str, object]) -> int:
     """Bytes of a record without body and properties."""
     is_v2, flags = fields["magic"] == int(Magic.MESSAGE_V2), int(fields["sys_flag"])  # type: ignore[call-overload]
-    head: int = record_plan(is_v2, flags & 0x30).runs[0].packer.size
+    head: int = record_plan(is_v2, flags & HOSTS).runs[0].packer.size
     return head + 1 + is_v2 + len(fields["topic"]) + 2  # type: ignore[arg-type]
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.errors import DecodeError
+from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.properties import split_properties
 from rmqctl.findings import Finding, Severity
-from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import INNER_BATCH, UNQUEUED
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.engine.message import is_topic
 from rmqctl.rocketmq.findings.log import LOG_TORN_TAIL

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from formats.rocketmq.message import decode_record, encode_record
+from formats.rocketmq.message import COMMIT, TRANSACTION, decode_record, encode_record
 from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
@@ -331,7 +331,6 @@ _RUN = 1 << 20
 _DISPATCH_EVERY = 1 << 15
 _CRC_SIZE = 20
 _HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
-_COMMIT, _TYPE = 0x8, 0xC
 _ROOM = 256
 MOST_PLACEHOLDERS = 1 << 20
 
@@ -513,7 +512,7 @@ class Writer:
     def _mend_half(self, data: bytearray, source: int) -> None:
         """Let a committed message name the new place of its half message (spec 2.12)."""
         flags = flags_of(data)
-        if flags & _TYPE != _COMMIT:
+        if flags & TRANSACTION != COMMIT:
             return
         variant = variant_of(magic_of(data), flags)
         assert variant is not None

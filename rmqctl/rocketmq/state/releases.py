@@ -12,7 +12,7 @@ from typing import Any
 
 from formats.errors import DecodeError
 from formats.rocketmq.config_json import parse_config
-from formats.rocketmq.message import Magic, decode_record
+from formats.rocketmq.message import CODEC, Magic, SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
 from formats.rocketmq.rocksdb_messages import POP_FAMILY
 from rmqctl.errors import RmqctlError
@@ -62,7 +62,7 @@ def record_evidence(store: RocketMQStore) -> Iterator[Evidence]:
     records = list(_last_records(store))
     if any(r["magic"] == int(Magic.MESSAGE_V2) for r in records):
         yield Evidence("the log has records with a long topic (V2)", lowest=Release(5, 1, 0))
-    if any(r["sys_flag"] & 1 and r["sys_flag"] & 0x700 for r in records):
+    if any(r["sys_flag"] & SysFlag.COMPRESSED and r["sys_flag"] & CODEC for r in records):
         yield Evidence("bodies name their compression type", lowest=Release(4, 9, 4))
     yield from _property_evidence(store, records)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from formats.rocketmq.message import COMPRESSION, TRANSACTION
 from rmqctl.arrow import TIME, by_value, chosen, strings, times
 from rmqctl.rocketmq.dump.log import HostNames, crc_flags, host_column, hosts_v4, id_bytes, message_ids
 from rmqctl.rocketmq.dump.property_json import slices_of
@@ -111,8 +112,6 @@ def _slices(pairs: Pairs, at: Ints, size: Ints) -> Any:
 
 
 _V2_SHIFT, _IPV6_BITS = 2, 3  # of Block.variant
-_COMPRESSION_BITS = 0x701
-_TRANSACTION_BITS = 0xC
 
 MESSAGE_SCHEMA = pa.schema(
     [
@@ -249,8 +248,8 @@ _MAKERS: dict[str, Maker] = {
     "unique_key": lambda c: c.properties.unique_key,
     "message_id": _Columns.message_id,
     "properties": lambda c: c.properties.all,
-    "transaction": lambda c: by_value(c.block["sys_flag"] & _TRANSACTION_BITS, transaction),
-    "compression": lambda c: by_value(c.block["sys_flag"] & _COMPRESSION_BITS, compression),
+    "transaction": lambda c: by_value(c.block["sys_flag"] & TRANSACTION, transaction),
+    "compression": lambda c: by_value(c.block["sys_flag"] & COMPRESSION, compression),
     "body_size": lambda c: pa.array(c.block.body_size.astype(np.int32)),
     "body_size_decompressed": lambda c: open_sizes(c.block, c.opened),
     "inner": lambda c: inner_column(c.block, c.opened),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import BODY_MAGIC, CODEC, SysFlag, codec_of
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_COMPRESSION
 from rmqctl.rocketmq.log.block import Block, gather
@@ -18,8 +18,7 @@ from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.log.record import why_not_inflated
 from rmqctl.text import number_of
 
-_COMPRESSED, _TYPE = int(SysFlag.COMPRESSED), 0x700
-_CODECS = {0: b"\x78", 1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd", 3: b"\x78"}
+_COMPRESSED = int(SysFlag.COMPRESSED)
 _ZLIB, _ZLIB_LEAST, _ZLIB_CHECK = 0x78, 8, 31
 _UNFLAGGED_MOST = 64
 
@@ -32,7 +31,7 @@ def compression_findings(block: Block, limit: int) -> list[Finding]:
     """
     flags = block["sys_flag"]
     findings = []
-    for row in np.flatnonzero((flags & (_COMPRESSED | _TYPE)) != 0).tolist():
+    for row in np.flatnonzero((flags & (_COMPRESSED | CODEC)) != 0).tolist():
         flag = int(flags[row])
         why = _why_wrong(block, row, flag, limit) if flag & _COMPRESSED else _why_unflagged(block, row, flag, limit)
         if why:
@@ -78,7 +77,7 @@ def unflagged_bodies(block: Block, limit: int) -> dict[str, Unflagged]:
     starts = gather(block.data, block.body_at, ">u2")  # every record has two bytes after its body's length
     rows = np.flatnonzero(starts >> 8 == _ZLIB)
     rows = rows[starts[rows] % _ZLIB_CHECK == 0]
-    rows = rows[(block["sys_flag"][rows] & (_COMPRESSED | _TYPE) == 0) & (block.body_size[rows] >= _ZLIB_LEAST)]
+    rows = rows[(block["sys_flag"][rows] & (_COMPRESSED | CODEC) == 0) & (block.body_size[rows] >= _ZLIB_LEAST)]
     for row in rows.tolist():
         if not why_not_inflated(_body(block, row), _COMPRESSED, limit):
             message = "the body is a whole zlib stream, but sys_flag does not say so"
@@ -89,14 +88,14 @@ def unflagged_bodies(block: Block, limit: int) -> dict[str, Unflagged]:
 
 def compressing_topics(block: Block) -> set[str]:
     """Topics of records whose flag says zlib without a type, as clients before 4.9.4 set it."""
-    rows = np.flatnonzero((block["sys_flag"] & (_COMPRESSED | _TYPE)) == _COMPRESSED)
+    rows = np.flatnonzero((block["sys_flag"] & (_COMPRESSED | CODEC)) == _COMPRESSED)
     return {block.topic(row).decode("utf-8", "replace") for row in rows.tolist()}
 
 
 def _why_wrong(block: Block, row: int, flag: int, limit: int) -> str:
     """Why a body that should be compressed is not; "" where it is, or the body itself is damaged."""
-    codec, body = flag >> 8 & 7, _body(block, row)
-    magic = _CODECS.get(codec)
+    codec, body = codec_of(flag), _body(block, row)
+    magic = BODY_MAGIC.get(codec)
     if magic is None:
         return f"compressed, but compression type {codec} is unknown"
     if not body.startswith(magic):
@@ -106,8 +105,8 @@ def _why_wrong(block: Block, row: int, flag: int, limit: int) -> str:
 
 
 def _why_unflagged(block: Block, row: int, flag: int, limit: int) -> str:
-    codec, body = flag >> 8 & 7, _body(block, row)
-    magic = _CODECS.get(codec)
+    codec, body = codec_of(flag), _body(block, row)
+    magic = BODY_MAGIC.get(codec)
     if magic is None or not body.startswith(magic) or why_not_inflated(body, flag | _COMPRESSED, limit):
         return ""
     return f"compression type {codec} and not compressed, but the body is a whole stream of that type"

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from formats.rocketmq.message import TRANSACTION
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.continuity import Continuity, ContinuityJoin, ContinuityPartial, messages_in
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.log import (
     LOG_BODY_CRC,
     LOG_EMPTY_BODY,

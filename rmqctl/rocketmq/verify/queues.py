@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dispatch.keys import DelayLevels, delayed, tags_codes
-from rmqctl.rocketmq.dispatch.rules import TRANSACTION, UNQUEUED
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.findings.derived import QUEUE_DATABASE
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, run_starts, signed

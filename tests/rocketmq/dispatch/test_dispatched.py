@@ -14,18 +14,11 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from formats.rocketmq.index import key_hash
-from formats.rocketmq.message import decode_record
+from formats.rocketmq.message import ROLLBACK, TRANSACTION, decode_record
 from formats.rocketmq.tags_code import tags_code
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
-from rmqctl.rocketmq.dispatch.rules import (
-    ROLLBACK,
-    TRANSACTION,
-    UNQUEUED,
-    DispatchRequest,
-    DispatchRules,
-    request_of_fields,
-)
+from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRequest, DispatchRules, request_of_fields
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import RocketMQStore
