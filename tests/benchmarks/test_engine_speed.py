@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
@@ -200,15 +201,57 @@ def raw_rate(path: Path, found: Synced, messages: int) -> float:
     return turns * count / seconds
 
 
+def handed_over(messages: int, sync_us: float) -> float:
+    """Messages a second where 64 threads do nothing but wait, each for a lock of its own, without any store.
+
+    A thread that sleeps as long as a sync takes releases the first lock of a group, and each thread that of the next one.
+    """
+    waiting, answered, begun = deque[threading.Lock](), deque[threading.Lock](), threading.Semaphore(0)
+
+    def next_one() -> None:
+        with suppress(IndexError):
+            answered.popleft().release()
+
+    def wait() -> None:
+        for _ in range(messages // IN_FLIGHT):
+            own = threading.Lock()
+            own.acquire()
+            waiting.append(own)
+            begun.release()
+            own.acquire()
+            next_one()
+
+    def answer() -> None:
+        done = 0
+        while done < messages:
+            begun.acquire()
+            time.sleep(sync_us / 1e6)
+            group = len(waiting)
+            answered.extend(waiting.popleft() for _ in range(group))
+            for _ in range(group - 1):
+                begun.acquire()
+            done += group
+            next_one()
+
+    workers = [threading.Thread(target=work) for work in (answer, *[wait] * IN_FLIGHT)]
+    begin = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return messages / (time.perf_counter() - begin)
+
+
 def test_group_commit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds: dict[str, Writers] = {"64 threads": threads, "64 in flight": asynchronous}
     rounds: dict[str, list[tuple[Synced, float]]] = {name: [] for name in kinds}
-    one = sync_rate(root / "one", 200, one_writer)
+    one, floor = sync_rate(root / "one", 200, one_writer), list[float]()
     for _ in range(TURNS):  # many short ones, because a disk is now fast, now slow
         for name, write in kinds.items():
             found = sync_rate(root / "many", SYNCED, write)
             rounds[name].append((found, found.rate / raw_rate(root / "raw", found, SYNCED)))
             shutil.rmtree(root)
+        floor.append(handed_over(SYNCED, rounds["64 threads"][-1][0].sync_us))
     with capsys.disabled():
         print(f"\none writer: {one.rate:,.0f}/s, a sync takes {one.sync_us:.0f} us")
         for name, rows in rounds.items():
@@ -219,4 +262,5 @@ def test_group_commit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
             print(f"{name}: {rate:,.0f}/s in groups of {group:.0f}, a sync takes {sync_us:.0f} us:", end=" ")
             print(f"{of_raw:.2f} of raw (quartiles {low:.2f} and {high:.2f}; wanted 0.70),", end=" ")
             print(f"{rate / one.rate:.1f} times one writer (wanted 8 where a sync takes 1 ms or more)")
+        print(f"64 threads that only wait for such a sync, each with a lock, without a store: {median(floor):,.0f}/s")
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")

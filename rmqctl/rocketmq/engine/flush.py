@@ -2,7 +2,8 @@
 
 A writer that finds no sync running does it itself, so a single writer needs no other thread. Who comes meanwhile is
 the next group, and a thread of its own goes on syncing as long as such groups form: it answers one group and starts
-the next sync before the answered writers have run, so the disk does not wait for them.
+the next sync before the answered writers have run, so the disk does not wait for them. It wakes one of a group, and
+each wakes the next: woken all at once they would only stop again, each until its turn with the interpreter comes.
 
 Asynchronous writers (:meth:`GroupCommit.submit`) leave all syncs to that thread. A thread of Python that never blocks
 would keep it from the interpreter for 5 ms at the end of each sync. So a writer that comes when a sync should have
@@ -16,6 +17,7 @@ CommitLog.GroupCommitRequest, whose future the flush completes; FlushDiskWatcher
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -37,28 +39,27 @@ class Waiter:
     """A thread that waits until the log is flushed to ``end``.
 
     Attributes:
-        deadline: when somebody else has to say that it took too long, in seconds of `time.monotonic`; never here.
         error: why the flush failed.
+        is_gone: it waits no longer.
     """
 
-    __slots__ = ("_answered", "end", "error")
-    deadline = inf
+    __slots__ = ("_lock", "end", "error", "is_gone")
 
     def __init__(self, end: int) -> None:
         self.end = end
         self.error: RmqctlError | None = None
-        self._answered = threading.Lock()
-        self._answered.acquire()
+        self.is_gone = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for the answer; False when that took longer."""
-        return self._answered.acquire(timeout=seconds)
+    def wait(self, seconds: float) -> None:
+        """Wait until it may go on, but not longer."""
+        self._lock.acquire(timeout=seconds)
 
-    def answer(self, failure: RmqctlError | None, *, in_time: bool = True) -> None:
+    def go(self) -> None:
         """Let the thread go on."""
-        self.error = failure
-        with suppress(RuntimeError):  # it was, by somebody who was interrupted
-            self._answered.release()
+        with suppress(RuntimeError):  # it does already
+            self._lock.release()
 
 
 class Answer(Future[T]):
@@ -155,7 +156,7 @@ class GroupCommit:
         """
         self._log, self._timeout = log, max(timeout_ms, 1) / 1000
         self._lock = threading.Lock()
-        self._waiters: list[Waiter | Answer[Any]] = []
+        self._waiters, self._futures, self._answered = list[Waiter](), list[Answer[Any]](), deque[Waiter]()
         self._syncing = self._leading = False
         self._refusal: Refused | None = None
         self._threads: list[threading.Thread] = []
@@ -191,8 +192,14 @@ class GroupCommit:
                 self._leading = False
                 if self._answer(failure):
                     self._wake()
-        if waiter is not None and waiter.wait(self._timeout) and waiter.error is not None:
-            raise waiter.error
+        if waiter is not None:
+            try:
+                waiter.wait(self._timeout)
+            finally:
+                waiter.is_gone = True
+                self._wake_writer()
+            if waiter.error is not None:
+                raise waiter.error
         return self._log.flushed >= end
 
     def submit(self, end: int, result: T, late: Callable[[T], T]) -> Answer[T]:
@@ -211,7 +218,7 @@ class GroupCommit:
         with self._lock:
             if self._is_flushed(end):
                 return answer
-            self._waiters.append(answer)
+            self._futures.append(answer)
             syncing, self._syncing = self._syncing, True
             if syncing and now >= self._ends_at and threading.get_ident() not in self._own:
                 turn = threading.Lock()
@@ -252,29 +259,41 @@ class GroupCommit:
     def _answer(self, failure: RmqctlError | None) -> bool:
         """Answer the writers whose bytes are down, or all where the disk failed; whether others wait."""
         with self._lock:
-            flushed, waiters = self._log.flushed, self._waiters
-            self._waiters = [] if failure is not None else [w for w in waiters if w.end > flushed]
-            left = self._syncing = bool(self._waiters)
-        pending = waiters[::-1]
-        try:
-            while pending:
-                waiter = pending[-1]
+            flushed = inf if failure is not None else self._log.flushed
+            for waiter in self._waiters:
                 if waiter.end <= flushed:
-                    waiter.answer(None)
-                elif failure is not None:
-                    waiter.answer(failure)
-                pending.pop()
+                    waiter.error = failure if waiter.end > self._log.flushed else None
+                    self._answered.append(waiter)
+            self._waiters = [waiter for waiter in self._waiters if waiter.end > flushed]
+            futures = [future for future in reversed(self._futures) if future.end <= flushed]
+            self._futures = [future for future in self._futures if future.end > flushed]
+            left = self._syncing = bool(self._waiters or self._futures)
+        self._wake_writer()
+        try:
+            while futures:
+                futures[-1].answer(failure if futures[-1].end > self._log.flushed else None)
+                futures.pop()
         except BaseException:  # an interrupt, or the end that a callback wanted for its thread
-            self._put_back(pending[::-1])
+            self._put_back(futures[::-1])
             raise
         if not left:
             self._let_go()
         return left
 
-    def _put_back(self, waiters: list[Waiter | Answer[Any]]) -> None:
+    def _wake_writer(self) -> None:
+        """Let one of the answered writers go on; it lets the next one go before it does anything else."""
+        while self._answered:
+            with suppress(IndexError, ValueError):  # another one took it
+                waiter = self._answered[0]
+                waiter.go()
+                self._answered.remove(waiter)  # only now: an interrupt loses nobody
+                if not waiter.is_gone:
+                    return
+
+    def _put_back(self, futures: list[Answer[Any]]) -> None:
         """Those that are not answered yet, or perhaps not, wait for the thread."""
         with self._lock:
-            self._waiters += [waiter for waiter in waiters if waiter not in self._waiters]
+            self._futures += [future for future in futures if future not in self._futures]
             self._syncing = True
         self._wake()
 
@@ -309,11 +328,11 @@ class GroupCommit:
         while not self._closed.wait(pause):
             now = monotonic()
             with self._lock:
-                late = [w for w in self._waiters if w.deadline <= now]
-                self._waiters = [w for w in self._waiters if w.deadline > now]
-                pause = max(min((w.deadline for w in self._waiters), default=inf) - now, 0.001)
-            for waiter in late:
-                waiter.answer(None, in_time=False)
+                late = [future for future in self._futures if future.deadline <= now]
+                self._futures = [future for future in self._futures if future.deadline > now]
+                pause = max(min((future.deadline for future in self._futures), default=inf) - now, 0.001)
+            for future in late:
+                future.answer(None, in_time=False)
             pause = min(pause, self._timeout)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
@@ -379,6 +380,47 @@ def test_a_timeout_of_nothing(tmp_path: Path) -> None:
         assert {future.result(20).status for future in futures} <= {PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.PUT_OK}
         sleep(0.5)
         assert process_time() - before < 0.4
+
+
+def test_writers_that_wake_each_other_pass_over_those_that_are_gone(tmp_path: Path) -> None:
+    disk, gate, begun = Hooked(), threading.Event(), threading.Event()
+
+    def hook() -> None:
+        begun.set()
+        assert gate.wait(20)
+
+    with StoreEngine.open(tmp_path, config(sync_flush_timeout_ms=1), disk=disk) as engine:
+        engine.make_topic("T", 9)
+        disk.through_hook, answered = hook, dict[int, PutStatus | str]()
+
+        def write(number: int) -> None:
+            try:
+                answered[number] = engine.put(Message("T", b"x", number)).status
+            except KeyboardInterrupt:
+                answered[number] = "interrupted"
+
+        threads = [threading.Thread(target=write, args=(number,), daemon=True) for number in range(9)]
+        threads[0].start()  # it syncs for those that come before
+        assert begun.wait(20)
+        for number in (1, 2):
+            threads[number].start()
+            threads[number].join(20)
+        engine.group_commit._timeout = 600
+        for thread in threads[3:]:
+            thread.start()
+        while len(engine.group_commit._waiters) < 8:
+            sleep(0.001)
+        for thread in (threads[4], threads[7]):  # it comes when they wake
+            ident = ctypes.c_ulong(thread.ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
+        gate.set()
+        end = monotonic() + 20
+        for thread in threads:
+            thread.join(max(end - monotonic(), 0))
+        late, stopped = {1, 2}, {4, 7}
+        assert {n for n, status in answered.items() if status is PutStatus.FLUSH_DISK_TIMEOUT} == late
+        assert {n for n, status in answered.items() if status == "interrupted"} == stopped
+        assert {n for n, status in answered.items() if status is PutStatus.PUT_OK} == set(range(9)) - late - stopped
 
 
 def test_an_end_that_cannot_be_read_to_be_mended(tmp_path: Path) -> None:
