@@ -114,8 +114,9 @@ class FileLock:
 def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
     """Hold the lock that a running broker would hold, for as long as the block runs.
 
-    The lock file is made where it is missing, and gone again afterwards; its bytes and its
-    modification time are never touched. A broker that starts meanwhile fails to get the lock and stops.
+    The lock file is made where it is missing, and gone again afterwards, without a trace in the times of its
+    directory; its bytes and its modification time are never touched. A broker that starts meanwhile fails to get
+    the lock and stops.
 
     Args:
         is_left_over: an empty lock file was made by an earlier run that was killed; it goes too.
@@ -127,11 +128,24 @@ def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
         LockHeldError: another process holds it, or this one does.
         OSError: the file cannot be opened for writing, which a lock needs.
     """
+    directory = os.path.dirname(path)
+    before = os.stat(directory or ".")
     lock = FileLock(path)
     try:
+        if lock.is_new:
+            _set_times(directory, before)
         yield lock.is_new
     finally:
+        before = os.stat(directory or ".")
         lock.release(remove=lock.is_new or (is_left_over and lock.is_empty()))
+        if not os.path.lexists(path):
+            _set_times(directory, before)
+
+
+def _set_times(directory: str, found: os.stat_result) -> None:
+    """Give a directory the times that it had; one of another user keeps those that it has."""
+    with suppress(PermissionError):
+        os.utime(directory or ".", ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def _open(path: str) -> tuple[int, bool]:

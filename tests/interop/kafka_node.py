@@ -21,6 +21,8 @@ SHARES = Release(4, 2, 0)
 """The first release whose share groups are meant for use."""
 _PATIENCE = 120
 _STARTED = "Kafka Server started"
+_QUICK: dict[str, object] = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 150}
+"""A broker that was killed is registered still: the controller lets it in again only when that session is over."""
 
 
 @cache
@@ -146,7 +148,7 @@ class Brokers:
     def __init__(self, release: str, work: Path, *, for_speed: bool = False, **settings: object) -> None:
         self.home = work / f"brokers-{time.monotonic_ns()}"
         self.home.mkdir()
-        self._settings, self._number = settings, 0
+        self._settings, self._number = {**_QUICK, **settings}, 0
         self.classes = class_path(release, work)
         self._partner = partner(self.classes, self.home, "Brokers", memory="768m", for_speed=for_speed)
 

@@ -13,6 +13,7 @@ from click.testing import Result
 
 from rmqctl.filters import Filters
 from rmqctl.opening import open_store
+from rmqctl.store import Store
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Node
 
@@ -48,13 +49,19 @@ def raw(value: Any) -> str | None:
 
 
 def expected(logs: Path, topic: str, *, committed: bool) -> list[Any]:
-    """The records that a consumer should get."""
-    store, found = open_store(str(logs)), []
-    for number, first in sorted((row["partition"], row["log_start_offset"]) for row in store.topics(topic=topic)):
-        for row in store.query_offset(topic, number, first, Filters(limit=1 << 30), read_committed=committed):
-            if row["kind"] == "record":
-                headers = [[raw(name), raw(value)] for name, value in row["headers"]]
-                found.append([number, row["offset"], row["timestamp"], raw(row["key"]), raw(row["value"]), headers])
+    """The records of a topic that a consumer should get."""
+    store = open_store(str(logs))
+    firsts = sorted((row["partition"], row["log_start_offset"]) for row in store.topics(topic=topic))
+    return [row for number, first in firsts for row in served(store, topic, number, first, committed=committed)]
+
+
+def served(store: Store, topic: str, number: int, first: int, *, committed: bool) -> list[Any]:
+    """The records of a partition that a consumer should get from an offset on."""
+    found = []
+    for row in store.query_offset(topic, number, first, Filters(limit=1 << 30), read_committed=committed):
+        if row["kind"] == "record":
+            headers = [[raw(name), raw(value)] for name, value in row["headers"]]
+            found.append([number, row["offset"], row["timestamp"], raw(row["key"]), raw(row["value"]), headers])
     return found
 
 

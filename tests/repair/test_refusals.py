@@ -108,10 +108,18 @@ def test_the_lock_file_that_a_kill_left_goes_too(shop: Workshop) -> None:
     journal = pending(shop.root)
     assert journal is not None
     undo(journal, layer=QuickLayer())
-    found = shop.state()
-    assert "./lock" not in found
-    found.pop("./"), before.pop("./")
-    assert found == before
+    assert shop.state() == before
+
+
+def test_a_lock_file_that_was_missing_leaves_no_trace_in_the_time_of_the_store(shop: Workshop) -> None:
+    (shop.root / "lock").unlink()
+    os.utime(shop.root, ns=(OLD, OLD))
+    before = shop.state()
+    applied = apply(rich_plan(shop.root), layer=QuickLayer())
+    assert shop.root.stat().st_mtime_ns == OLD
+    assert applied.journal is not None
+    undo(applied.journal, layer=QuickLayer())
+    assert shop.state() == before
 
 
 WRONG = {

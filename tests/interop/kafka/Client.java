@@ -227,7 +227,7 @@ public final class Client {
         producer.close(Duration.ZERO);
     }
 
-    /** Some records; with a transactional id as one transaction. */
+    /** Some records, to all partitions in turn; with a transactional id as one transaction. */
     private static void write(String server, String topic, int count, String id) throws Exception {
         Properties given = new Properties();
         given.put("bootstrap.servers", server);
@@ -240,10 +240,11 @@ public final class Client {
                 producer.initTransactions();
                 producer.beginTransaction();
             }
+            int partitions = producer.partitionsFor(topic).size();
             List<Future<RecordMetadata>> sent = new ArrayList<>();
             for (int number = 0; number < count; number++) {
                 byte[] text = ("java-" + number).getBytes(StandardCharsets.UTF_8);
-                sent.add(producer.send(new ProducerRecord<>(topic, text, text)));
+                sent.add(producer.send(new ProducerRecord<>(topic, number % partitions, text, text)));
             }
             if (!id.isEmpty()) {
                 producer.commitTransaction();

@@ -28,7 +28,12 @@ from rmqctl.release import Release
 RELEASES = ("3.9.2", "4.3.1")
 Batch = tuple[str, int, bytes]
 """Partition, base offset, and the bytes under the CRC with the CRC itself."""
+Row = tuple[str, str, str]
+"""Records destroyed by a variant, given up by the start of a broker, and lost after a repair."""
+NOTHING: Row = ("0", "0", "0")
 _CRC_AT = 17
+_PAGE = Path(__file__).parents[3] / "docs" / "repair.md"
+_HEADING = "### Losses in Kafka log directories"
 
 
 @dataclass
@@ -49,6 +54,15 @@ class Verdict:
     given_up: int = 0
     errors: list[str] = field(default_factory=list)
     by_broker: int | None = 0
+
+    @property
+    def row(self) -> Row:
+        """What the table says of it."""
+        return (
+            str(self.destroyed),
+            "does not start" if self.by_broker is None else str(self.by_broker),
+            str(self.given_up),
+        )
 
 
 def opened(root: Path) -> LogDirectory:
@@ -112,8 +126,16 @@ def _lost_by_broker(root: Path, release: str) -> int | None:
     return start.lost_records if start.starts and not start.offline else None
 
 
-def row(release: str, variant: str) -> tuple[int, int | None, int]:
-    """Records destroyed by a variant, given up by the start of a broker, and lost after a repair.
+def documented(release: str) -> dict[str, Row]:
+    """The rows of the table for a release; variants that lose nothing either way have none."""
+    first = 1 + 3 * RELEASES.index(release)
+    lines = _PAGE.read_text("utf-8").partition(_HEADING)[2].splitlines()
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| c"))
+    return {name: (cells[first - 1], cells[first], cells[first + 1]) for name, *cells in rows}
+
+
+def row(release: str, variant: str) -> Row:
+    """The row of a variant for a release.
 
     Raises:
         AssertionError: the repair is not good.
@@ -121,16 +143,15 @@ def row(release: str, variant: str) -> tuple[int, int | None, int]:
     with tempfile.TemporaryDirectory() as room:
         found = judge(release, variant, Path(room))
     assert not (found.errors or found.repair.refusal or found.lost), (release, variant, found)
-    return found.destroyed, found.by_broker, found.given_up
+    return found.row
 
 
 def main(releases: Sequence[str]) -> None:
     """Print the table, a line as soon as it is known; variants that lose nothing either way are left out."""
     for variant in variants(releases[0]):
-        cells = [row(release, variant) if variant in variants(release) else (0, 0, 0) for release in releases]
-        if any(cell != (0, 0, 0) for cell in cells):
-            shown = (f"{d} | {'does not start' if b is None else b} | {a}" for d, b, a in cells)
-            print(f"| {variant} | {' | '.join(shown)} |", flush=True)
+        rows = [row(release, variant) if variant in variants(release) else NOTHING for release in releases]
+        if any(found != NOTHING for found in rows):
+            print(f"| {variant} | {' | '.join(cell for found in rows for cell in found)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,17 @@ from rmqctl.release import Release
 from rmqctl.repair import apply, undo
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, record
-from tests.kafka.repair.judged import RELEASES, batches, damaged, judge, opened, undamaged, variants
+from tests.kafka.repair.judged import (
+    NOTHING,
+    RELEASES,
+    batches,
+    damaged,
+    documented,
+    judge,
+    opened,
+    undamaged,
+    variants,
+)
 from tests.repair.stores import state_of
 
 FEW = ("crash/zero-hole-64", "crash/middle-log-deleted", "crash/only-swap-of-older")
@@ -29,7 +39,7 @@ RELEASE = Release(3, 9, 2)
 
 
 def cases() -> list[object]:
-    found = []
+    found = list[object]()
     for release in RELEASES:
         for variant in variants(release):
             is_slow = release != "3.9.2" or variant not in FEW
@@ -43,6 +53,14 @@ def test_what_brokers_were_started_on_is_mended(release: str, variant: str, tmp_
     assert not found.errors
     assert not found.repair.refusal, "a broker starts and cuts nothing"
     assert found.lost == 0, "every batch whose own bytes were not destroyed is there"
+    assert found.row == documented(release).get(variant, NOTHING), "the table of docs/repair.md says otherwise"
+
+
+def test_the_table_of_losses_is_that_of_the_variants() -> None:
+    for release in RELEASES:
+        table = documented(release)
+        assert len(table) == 62
+        assert table.keys() <= variants(release).keys()
 
 
 def _overwrite(path: Path, at: int, data: bytes) -> None:
