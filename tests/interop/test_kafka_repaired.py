@@ -263,14 +263,15 @@ def recover_and_start(brokers: Brokers, root: Path, name: str, rmqctl: Rmqctl, *
     if not starts:
         return [] if made.exit_code and state_of(root) == before else [f"recover --apply: {made.output[-1000:]}"]
     applied = taken_back(root, before, rmqctl)
-    loaded, wanted = applied.with_name(f"{root.name}-loaded"), contents(applied)
+    loaded, was_clean = applied.with_name(f"{root.name}-loaded"), (applied / ".kafka_cleanshutdown").exists()
+    wanted = contents(applied, was_clean=was_clean)
     try:
         outcome = brokers.load(applied, loaded)
         if outcome != "loaded":
             return [
                 f"{outcome}: {[line for line in brokers.log.splitlines() if 'ERROR' in line][:3]}; {made.output[-500:]}"
             ]
-        found = contents(loaded)
+        found = contents(loaded, was_clean=was_clean)
         strays = {directory for name in found if (directory := name.partition("/")[0]).endswith("-stray")}
         strays |= {directory.rpartition(".")[0] for directory in strays}  # the broker names them itself
         differing = sorted(
@@ -284,14 +285,20 @@ def recover_and_start(brokers: Brokers, root: Path, name: str, rmqctl: Rmqctl, *
         shutil.rmtree(loaded, ignore_errors=True)
 
 
-def contents(root: Path) -> dict[str, object]:
-    """Size and hash of the files, but for what the controller writes meanwhile."""
-    paths = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
-    return {
-        name: content(path.read_bytes())
-        for name, path in paths.items()
-        if not name.startswith(("__cluster_metadata-0/", ".lock")) and is_lasting(name)
-    }
+def contents(root: Path, *, was_clean: bool) -> dict[str, object]:
+    """Size and hash of the files.
+
+    Left out are directories that wait to be deleted, what the controller writes meanwhile, and the marker of an orderly
+    stop, after which a start only gives the active indexes their room.
+    """
+    found = dict[str, object]()
+    for path in root.rglob("*"):
+        place, name = str(path.relative_to(root)), path.name
+        passing = place.startswith("__cluster_metadata-0/") or path.parent.name.endswith("-delete")
+        if path.is_file() and is_lasting(name) and not passing and name not in {".lock", ".kafka_cleanshutdown"}:
+            has_room = was_clean and path.suffix in {".index", ".timeindex"}
+            found[place] = content(path.read_bytes().rstrip(b"\0") if has_room else path.read_bytes())
+    return found
 
 
 def groups(release: str) -> list[tuple[str, ...]]:
