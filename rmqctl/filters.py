@@ -6,7 +6,8 @@ A family decides how it applies them; what has no meaning in it is refused there
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from formats.dataclass import dataclass
 
 DEFAULT_MAX_BODY = 4 << 20
 """Bytes a body may grow to where nobody says more: clients refuse longer ones by default before they compress them."""

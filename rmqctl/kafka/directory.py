@@ -6,9 +6,10 @@ Discovery goes by names alone and never fails on one. It reads no content but wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
 from rmqctl.files.tree import Entry, Tree, local_path

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
 import orjson
 
+from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.tables import Places
 

@@ -11,7 +11,7 @@ no cluster :func:`collect_here` makes the same figures in this process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from formats.dataclass import dataclass
 from rmqctl.arrow import group_codes
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import Figures, Tables, taken

@@ -7,8 +7,9 @@ batches that are not sound leave no trace in what is derived.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from formats.dataclass import dataclass
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.file_names import FileKind, meaning_of

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.kafka.directory import LogFile, Partition
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
+from formats.dataclass import dataclass
 from formats.kafka.record_batch import header_plan
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from formats.dataclass import dataclass
 from formats.kafka.internal_records import INTERNAL_TOPICS
 from rmqctl.answer import Row
 from rmqctl.errors import Refused, WrongUsage

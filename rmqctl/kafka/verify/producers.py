@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding
 from rmqctl.kafka.block import INT_MAX, Ints

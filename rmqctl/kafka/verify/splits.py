@@ -7,11 +7,12 @@ batches is judged from the headers, in the order of the log, by one process.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, Codec, ControlRecordKey
 from formats.layout import plan_of

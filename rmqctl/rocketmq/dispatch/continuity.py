@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION, SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED

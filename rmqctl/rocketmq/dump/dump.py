@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from formats.dataclass import dataclass
 from formats.rocketmq.message import COMPRESSION, TRANSACTION, SysFlag
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Severity

@@ -7,13 +7,13 @@ slice of the result. The others are named in ``odd`` and left to the record-by-r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from formats.dataclass import dataclass
 from rmqctl.rocketmq.log.block import Bytes8, Ints
 from rmqctl.rocketmq.log.columns import Texts
 

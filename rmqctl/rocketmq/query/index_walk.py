@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 
+from formats.dataclass import dataclass
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
 from rmqctl.rocketmq.index.files import IndexEntry, IndexFile

@@ -11,10 +11,11 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from formats.dataclass import dataclass
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.parallel import Ordered

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from formats.dataclass import dataclass
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:

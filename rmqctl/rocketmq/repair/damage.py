@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION, SysFlag
 from rmqctl.findings import Finding
 from rmqctl.repair.crc_correction import LONGEST_BURST, span_of

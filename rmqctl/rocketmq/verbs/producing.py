@@ -7,10 +7,11 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from formats.dataclass import dataclass
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
 from rmqctl.producing import Produced, ProduceRequest
