@@ -35,14 +35,25 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> list[Queue]:
     return found
 
 
+def stretch(queue: int, first: int, count: int) -> list[tuple[int, int]]:
+    """Units that follow each other in their queue, as those of a block do."""
+    return [(queue, number) for number in range(first, first + count)]
+
+
+STRETCHES = st.lists(
+    st.builds(stretch, st.integers(0, QUEUES), st.integers(0, UNITS), st.integers(1, 2 * FILE_UNITS)), min_size=1
+).map(lambda runs: [row for run in runs for row in run])
+
+
 @settings(max_examples=60, deadline=None)
-@given(lookups=st.lists(LOOKUP, max_size=8), pool=st.integers(1, 8))
+@given(lookups=st.lists(LOOKUP | STRETCHES, max_size=6), pool=st.integers(1, 8), few=st.sampled_from([1, 2, 8]))
 def test_lookups_give_the_units_of_the_files(
-    queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int
+    queues: list[Queue], lookups: list[list[tuple[int, int]]], pool: int, few: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "PAGE", PAGE)
         patch.setattr(files, "_POOL_PAGES", pool)
+        patch.setattr(files, "_FEW", few)
         pages = files.UnitPages(lambda number: queues[number] if number < QUEUES else None)
         for rows in lookups:
             rows.sort(key=lambda row: row[0])
@@ -51,6 +62,10 @@ def test_lookups_give_the_units_of_the_files(
             there = [(q, n) for q, n in rows if q < QUEUES and n < UNITS]
             wanted = [(q * 1000 + n, 1, 0) if (q, n) in there else (0, 0, 0) for q, n in rows]
             assert units.tolist() == wanted
+            assert pages.holds(queue, offset, np.array(wanted, UNIT))
+            other = np.array(wanted, UNIT)
+            other["tags_code"][len(wanted) // 2] = 7
+            assert not pages.holds(queue, offset, other)
         pages.close()
 
 

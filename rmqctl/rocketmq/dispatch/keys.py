@@ -1,8 +1,8 @@
 """What the keys and tags of a block's records come to: hashes for the index, and tags codes for queue units (spec 3.2,
 4.2, 4.3).
 
-``String.hashCode`` is made of many strings at once: a product of each length's bytes with powers of 31. Delay levels
-that only data shows are found on the way.
+``String.hashCode`` is made of many strings of one length at once, eight bytes of each in one number. Delay levels that
+only data shows are found on the way.
 """
 
 from __future__ import annotations
@@ -19,34 +19,95 @@ from formats.dataclass import dataclass
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, delivery_time, parse_delay_levels
 from formats.text import java_hash
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
-from rmqctl.rocketmq.log.columns import Pairs, rows_of
+from rmqctl.rocketmq.log.columns import Pairs
 
 Hashes = npt.NDArray[np.uint32]
 
 
+_WORD, _STORED = np.uint64, np.dtype("<u8")
+_WIDTH = _STORED.itemsize
+_BYTES, _PAIRS, _HIGH = _WORD(0x00FF00FF00FF00FF), _WORD(0x0000FFFF0000FFFF), _WORD(0x8080808080808080)
+_FOURS = _WORD((pow(31, 4) << 32) + 1)
+_EIGHT = _WORD(pow(31, 8))
+Words = npt.NDArray[np.uint64]
+
+
 def hash_codes(data: Bytes8, at: Ints, size: Ints) -> Hashes:
     """Java hashes (as unsigned 32-bit patterns) of the UTF-8 strings ``data[at:at+size]``, shape (n,)."""
-    lengths = np.flatnonzero(np.bincount(size)).tolist() if len(at) else []
-    if len(lengths) == 1 and lengths[0]:
-        return _of_length(rows_of(data, at, lengths[0]))
+    if not len(at):
+        return np.zeros(0, np.uint32)
+    first = int(size[0])
+    if (size == first).all():
+        return _of_length(data, at, first)
     result = np.zeros(len(at), np.uint32)
-    for length in filter(None, lengths):
+    for length in np.flatnonzero(np.bincount(size)).tolist():
         rows = np.flatnonzero(size == length)
-        result[rows] = _of_length(rows_of(data, at[rows], length))
+        result[rows] = _of_length(data, at[rows], length)
     return result
 
 
-def _of_length(texts: npt.NDArray[np.uint8]) -> Hashes:
-    value: Hashes = np.einsum("ij,j->i", texts.astype(np.uint32), _powers(texts.shape[1])[-2::-1])
-    if texts.max(initial=0) >= 0x80:
-        for row in np.flatnonzero((texts >= 0x80).any(axis=1)):  # the hash is over UTF-16 units, not bytes
-            value[row] = java_hash(texts[row].tobytes().decode("utf-8", "replace")) & 0xFFFFFFFF
+def _of_length(data: Bytes8, at: Ints, length: int) -> Hashes:
+    """Hashes of strings of one length, eight bytes at a time."""
+    if not length:
+        return np.zeros(len(at), np.uint32)
+    words = _words(data, at, length)
+    is_ascii = not np.bitwise_or.reduce(words, axis=None) & _HIGH
+    first, *rest = _folded(words)
+    for word in rest:
+        first *= _EIGHT
+        first += word
+    value: Hashes = first.astype(np.uint32)
+    if is_ascii:
+        return value
+    for row in np.flatnonzero((_words(data, at, length) & _HIGH).any(axis=0)):  # hashes are of UTF-16 units
+        text = data[at[row] : at[row] + length].tobytes()
+        value[row] = java_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF
     return value
 
 
+def _words(data: Bytes8, at: Ints, length: int) -> Words:
+    """Strings of one length as words, shape (words, n): the first of them begins with zeros where bytes lack."""
+    count, odd = -(-length // _WIDTH), length % _WIDTH
+    first = odd - _WIDTH if odd else 0
+    start, step = int(at[0]), int(at[1] - at[0]) if len(at) > 1 else 1
+    even = step > 0 and bool((at[1:] - at[:-1] == step).all())
+    if odd and (start if even else int(at.min())) + first < 0:
+        data, at, start = np.concatenate([np.zeros(_WIDTH, np.uint8), data]), at + _WIDTH, start + _WIDTH
+    words = np.empty((count, len(at)), _WORD)
+    windows: Words = np.ndarray((len(data) - _WIDTH + 1,), _STORED, data, 0, (1,))
+    for number in range(count):
+        shift = first + number * _WIDTH
+        words[number] = windows[start + shift :: step][: len(at)] if even else windows[at + shift]
+    if odd:
+        lacking = _WORD(8 * (_WIDTH - odd))
+        words[0] >>= lacking
+        words[0] <<= lacking
+    return words
+
+
+def _folded(words: Words) -> Words:
+    """Hash of the eight bytes of each word: of neighbours, then of pairs of them, then of both halves; in place."""
+    odd = words >> _WORD(8)
+    odd &= _BYTES
+    words &= _BYTES
+    words *= _WORD(31)
+    words += odd
+    odd = words >> _WORD(16)
+    odd &= _PAIRS
+    words &= _PAIRS
+    words *= _WORD(31 * 31)
+    words += odd
+    words *= _FOURS
+    words >>= _WORD(32)
+    return words
+
+
 def power(size: Ints) -> Hashes:
-    """31 to the power of each length: what a prefix's hash is multiplied by, modulo 2^32."""
-    return _powers(int(size.max(initial=0)))[size]
+    """What a prefix's hash is multiplied by: 31 to the power of each length, modulo 2^32; of one length one item."""
+    first = int(size[0])
+    if (size == first).all():
+        return _powers(first)[first:]
+    return _powers(int(size.max()))[size]
 
 
 @lru_cache(maxsize=64)
@@ -74,11 +135,10 @@ def signed(values: Hashes) -> Ints:
     return values.view(np.int32).astype(np.int64)
 
 
-def index_hashes(values: Hashes) -> Ints:
+def index_hashes(values: Hashes) -> npt.NDArray[np.int32]:
     """Absolute values as an index file stores them; the smallest int becomes 0."""
-    found = np.abs(signed(values))
-    found[found == 1 << 31] = 0
-    return found
+    found = np.abs(values.view(np.int32))
+    return np.maximum(found, 0, out=found)
 
 
 # --- the tags code that each record's queue unit must carry -----------------------------------------
@@ -173,7 +233,7 @@ class KeyColumns:
     """
 
     owner: Ints
-    hash: Ints
+    hash: npt.NDArray[np.int32]
     tag: npt.NDArray[np.bool_]
 
     def without_tags(self) -> KeyColumns:
@@ -205,12 +265,12 @@ class KeyHashes:
             labels = pairs.named(b"TAGS")
             columns.append(_joined(labels, topics, np.array(self._tag_prefix, np.uint32)))
             owners.append(labels.owner)
-        source, owner, hashes = _in_turn(owners, columns)
+        owner, hashes, tag = _in_turn(owners, columns)
         rolled_back = (block["sys_flag"] & _ROLLBACK) == _ROLLBACK
         if rolled_back.any():
             kept = ~rolled_back[owner]
-            source, owner, hashes = source[kept], owner[kept], hashes[kept]
-        return KeyColumns(owner, index_hashes(hashes), source == _TAGS)
+            owner, hashes, tag = owner[kept], hashes[kept], tag[kept]
+        return KeyColumns(owner, index_hashes(hashes), tag)
 
     def counts(self, block: Block, pairs: Pairs, *, tags: bool = True) -> npt.NDArray[np.int32]:
         """How many entries each record has, shape (n,): the same without the work of hashing."""
@@ -227,16 +287,17 @@ class KeyHashes:
             self._tag_prefix.append(java_hash(topic + "#T#") & 0xFFFFFFFF)
 
 
-def _in_turn(owners: list[Ints], hashes: list[Hashes]) -> tuple[Ints, Ints, Hashes]:
-    """Several columns as one, ordered by owner and then as given: number of the column, owner, hash."""
-    if all(np.array_equal(owners[0], other) for other in owners[1:]):  # one of each, as most records have
-        count = len(owners)
-        source = np.tile(np.arange(count), len(owners[0]))
-        return source, np.repeat(owners[0], count), np.stack(hashes, axis=1).reshape(-1)
+def _in_turn(owners: list[Ints], hashes: list[Hashes]) -> tuple[Ints, Hashes, npt.NDArray[np.bool_]]:
+    """Several columns as one, ordered by owner and then as given: owner, hash, and whether it is the third's."""
+    count, first = len(owners), owners[0]
+    if all(other is first or np.array_equal(first, other) for other in owners[1:]):  # one of each, as most records have
+        rows, tags = np.empty((len(first), count), np.int64), np.zeros((len(first), count), bool)
+        rows[:], tags[:, _TAGS:] = first[:, None], True
+        return rows.reshape(-1), np.stack(hashes, axis=1).reshape(-1), tags.reshape(-1)
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
-    source = np.repeat(np.arange(len(owners)), [len(o) for o in owners])
-    return source[order], owner[order], np.concatenate(hashes)[order]
+    source = np.repeat(np.arange(count), [len(o) for o in owners])
+    return owner[order], np.concatenate(hashes)[order], source[order] == _TAGS
 
 
 def _joined(pairs: Pairs, topics: Ints, prefix: Hashes) -> Hashes:

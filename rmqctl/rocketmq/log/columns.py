@@ -312,15 +312,17 @@ def _pairs_alike(texts: Texts) -> Pairs | None:
     count, size = len(texts.start) - 1, int(texts.start[1]) if len(texts.start) > 1 else 0
     if count < _MANY or size < 1 or len(texts.data) != count * size or (np.diff(texts.start) != size).any():
         return None
-    rows = texts.data.reshape(count, size)
-    first = rows[0].tobytes()
-    fixed = [at for at, byte in enumerate(first) if byte in (_PAIR, _END)]
-    if np.count_nonzero(texts.data - np.uint8(_PAIR) <= _END - _PAIR) != count * len(fixed):
+    first = texts.data[:size].tobytes()
+    marks = {at for at, byte in enumerate(first) if byte <= _END}
+    if np.count_nonzero(texts.data <= _END) != count * len(marks):
         return None
     pieces = _pieces_of(first)
-    fixed += [at for begin, mark, _ in pieces for at in range(begin, mark)]
-    if not (rows[:, fixed] == rows[0, fixed]).all():
-        return None
+    fixed = sorted(marks.union(*(range(begin, mark) for begin, mark, _ in pieces)))
+    begins = [at for at, before in zip(fixed, [-2, *fixed], strict=False) if at != before + 1]
+    ends = [at + 1 for at, after in zip(fixed, [*fixed[1:], size + 1], strict=False) if at != after - 1]
+    for begin, end in zip(begins, ends, strict=True):
+        if np.ndarray((count,), f"V{end - begin}", texts.data, begin, (size,)).tobytes() != first[begin:end] * count:
+            return None
     return _repeated(texts.data, count, size, pieces)
 
 
@@ -435,6 +437,10 @@ def signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-def run_starts(values: npt.NDArray[Any]) -> Ints:
-    """Where each run of equal values begins; ``values`` is not empty."""
-    return np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
+def run_starts(*columns: npt.NDArray[Any]) -> Ints:
+    """Where each run of rows begins that are equal in all columns, which are not empty."""
+    first, *rest = columns
+    new = first[1:] != first[:-1]
+    for column in rest:
+        new |= column[1:] != column[:-1]
+    return np.concatenate([[0], np.flatnonzero(new) + 1])

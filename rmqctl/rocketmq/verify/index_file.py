@@ -85,6 +85,12 @@ class FileTimes:
                 self.runs.append(run)
 
 
+def expected_seconds(file: IndexFile, stored: Ints) -> Ints:
+    """Return what the entries of records with these store times must keep, shape (n,)."""
+    begin = file.header["begin_timestamp"]
+    return np.clip((stored - begin) // 1000, 0, _MAX_SECONDS) if begin > 0 else np.zeros(len(stored), np.int64)
+
+
 def compare_times(file: IndexFile, offset: Ints, difference: Ints, physical: Ints, stored: Ints) -> FileTimes:
     """Compare entries of one file, in order, with the store times of their records.
 
@@ -94,8 +100,7 @@ def compare_times(file: IndexFile, offset: Ints, difference: Ints, physical: Int
         offset: of each entry in the file; difference: as it keeps it, in seconds.
         physical, stored: physical offset and store time of its record.
     """
-    begin = file.header["begin_timestamp"]
-    expected = np.clip((stored - begin) // 1000, 0, _MAX_SECONDS) if begin > 0 else np.zeros(len(stored), np.int64)
+    expected = expected_seconds(file, stored)
     wrong = difference != expected
     wrong &= (offset != file.geometry.entry_at(1)) | (difference < 0)
     rows = np.flatnonzero(wrong)
@@ -171,7 +176,7 @@ def _runs(file: IndexFile, context: LogContext, times: FileTimes) -> Iterator[Fi
 
 
 Numbers = npt.NDArray[np.int32]
-_CHUNK = 1 << 17
+_CHUNK, _QUICK_CHUNK = 1 << 17, 1 << 15
 
 
 def check_file(
@@ -247,7 +252,40 @@ def header_problem(file: IndexFile, *, unsettled: bool = False) -> str | None:  
 
 def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
     """Compare every `previous` and every slot with what putting the entries in order gives."""
-    newest = np.zeros(file.geometry.slots, np.int32)
+    newest = _newest(file)
+    if newest is None:
+        newest = np.zeros(file.geometry.slots, np.int32)
+        yield from _wrong_entries(file, newest)
+    yield from _slots(file, newest, unsettled)
+
+
+def _newest(file: IndexFile) -> Numbers | None:
+    """Return the newest entry of each slot where every `previous` is right; None where one is wrong.
+
+    Each must name an earlier entry of its slot that no other names, and each slot must have one entry that names none:
+    then those of a slot are one chain. That costs less than putting them in order.
+    """
+    slots, named = np.zeros(file.count + 1, np.int32), np.zeros(file.count + 1, bool)
+    chains = 0
+    for first in range(1, file.count + 1, _QUICK_CHUNK):
+        entries = file.entries(first, min(_QUICK_CHUNK, file.count + 1 - first))
+        hashes, previous = entries["key_hash"].astype(np.int32), entries["previous"].astype(np.int32)
+        own = slots[first : first + len(hashes)] = hashes % file.geometry.slots
+        if not len(own) or min(hashes.min(), previous.min()) < 0:
+            return None
+        rows = np.flatnonzero(previous)
+        front = previous[rows]
+        if (front >= rows + first).any() or (slots[front] != own[rows]).any():
+            return None
+        named[front] = True
+        chains += len(own) - len(rows)
+    last, newest = np.flatnonzero(~named[1:]) + 1, np.zeros(file.geometry.slots, np.int32)
+    newest[slots[last]] = last
+    return newest if len(last) == chains == np.count_nonzero(newest) else None
+
+
+def _wrong_entries(file: IndexFile, newest: Numbers) -> Iterator[Finding]:
+    """Yield the first entries that name another one before them than they should; ``newest`` is filled."""
     found = 0
     for first in range(1, file.count + 1, _CHUNK):
         entries = file.entries(first, min(_CHUNK, file.count + 1 - first))
@@ -261,7 +299,6 @@ def _chains(file: IndexFile, unsettled: bool) -> Iterator[Finding]:
             )
             yield Finding(INDEX_CHAIN, file.path, at, ENTRY.packer.size, message)
         found += len(wrong)
-    yield from _slots(file, newest, unsettled)
 
 
 def _previous(slots: Numbers, first: int, newest: Numbers) -> Numbers:

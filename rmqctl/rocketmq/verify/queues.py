@@ -22,6 +22,7 @@ from rmqctl.files.tree import Listing
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dispatch.keys import DelayLevels, delayed, tags_codes
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
+from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.findings.derived import QUEUE_DATABASE
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, Pairs, TextIds, run_starts, signed
@@ -169,20 +170,23 @@ class QueueChecker:
 
     def _compare(self, block: Block, queue: Ints, row: Ints, pairs: Pairs, topics: Ints) -> None:
         """Compare records, sorted by queue, with their units."""
-        offset, physical = block["queue_offset"][row], block["physical_offset"][row]
-        units = self._pages.lookup(queue, offset)
-        placed = (units["physical_offset"] == physical) & (units["size"] == block.total_size[row])
-        codes = tags_codes(block, pairs)[row]
-        stored = units["tags_code"].astype(np.int64)
-        right = placed & (stored == codes)
+        offset, physical, size = block["queue_offset"][row], block["physical_offset"][row], block.total_size[row]
+        codes, end = tags_codes(block, pairs)[row], block.physical[row] + size
         levels = delayed(pairs, topics, self._ids.texts)
         if levels:
             codes = self._due(block, row, levels, codes)
-            right = placed & (stored == codes)
+        if self._pages.holds(queue, offset, units_of(physical, size, codes)):
+            self._claim(queue, offset, end)
+            return
+        units = self._pages.lookup(queue, offset)
+        placed = (units["physical_offset"] == physical) & (units["size"] == size)
+        stored = units["tags_code"].astype(np.int64)
+        right = placed & (stored == codes)
         odd = np.flatnonzero(placed & ~right)
         if len(odd):
             right[odd[self._extended(block, row[odd], stored[odd], codes[odd])]] = True
-        self._claim(queue, offset, block.physical[row] + block.total_size[row], right)
+        if right.any():
+            self._claim(queue[right], offset[right], end[right])
         wrong = np.flatnonzero(~right)
         self._note_missing(block, row[wrong], queue[wrong], units[wrong], codes[wrong])
 
@@ -221,12 +225,8 @@ class QueueChecker:
         wanted = code, int(block["store_timestamp"][row])
         return self._extensions.names(topic, queue_id, address, wanted, int(block.physical[row]))
 
-    def _claim(self, queue: Ints, offset: Ints, end: Ints, right: Ints) -> None:
-        """Note, for each queue of the block, how many right units it has and where they lie."""
-        if not right.all():
-            queue, offset, end = queue[right], offset[right], end[right]
-        if not len(queue):
-            return
+    def _claim(self, queue: Ints, offset: Ints, end: Ints) -> None:
+        """Note, for each queue of the block, how many right units it has, at least one, and where they lie."""
         first = run_starts(queue)
         counts = np.diff(np.append(first, len(queue)))
         numbers, missing = queue[first], int(queue[-1]) + 1 - self._claimed.shape[1]

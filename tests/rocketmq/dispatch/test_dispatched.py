@@ -16,8 +16,10 @@ from fixtures import golden
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.message import ROLLBACK, TRANSACTION, decode_record
 from formats.rocketmq.tags_code import tags_code
+from formats.text import java_hash
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
+from rmqctl.rocketmq.dispatch.keys import hash_codes
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED, DispatchRequest, DispatchRules, request_of_fields
 from rmqctl.rocketmq.dispatch.units import units_of
 from rmqctl.rocketmq.log.commitlog import CommitLog
@@ -185,3 +187,20 @@ def test_stated_offsets_are_taken_when_wanted(tmp_path: Path) -> None:
         for p in dispatched(store, OLD, Wanted(stated=stated)).pieces
     ]
     assert places == [[0, at], [0, 77]]
+
+
+@given(
+    texts=st.lists(st.text(st.sampled_from("aZ0%é中\U0001f600"), max_size=20), min_size=1, max_size=8),
+    between=st.sampled_from([b"", b"\xff", b"#########"]),
+    repeat=st.sampled_from([1, 3]),
+)
+def test_hashes_of_many_texts_are_those_of_java(texts: list[str], between: bytes, repeat: int) -> None:
+    """Texts of any sizes, in one row or apart; of one size and at even distances where there is one of them."""
+    raw = [text.encode() for text in texts for _ in range(repeat)]
+    data = np.frombuffer(between + between.join(raw) + between, np.uint8)
+    size = np.array([len(one) for one in raw], np.int64)
+    at = np.cumsum(size + len(between)) - size
+    wanted = [java_hash(one.decode()) & 0xFFFFFFFF for one in raw]
+    assert hash_codes(data, at, size).tolist() == wanted
+    assert hash_codes(data, at[::-1], size[::-1]).tolist() == wanted[::-1]
+    assert hash_codes(data, at[:1].repeat(3), size[:1].repeat(3)).tolist() == wanted[:1] * 3
