@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,12 +16,15 @@ from formats.kafka.directory_files import (
     is_id,
     parse_meta_properties,
 )
+from rmqctl.files.tree import local_path
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.directory import (
     DIRECTORY_FOREIGN,
     DIRECTORY_IDENTITY,
+    DIRECTORY_LOST,
+    DIRECTORY_LOST_LOG,
     DIRECTORY_NAME,
     DIRECTORY_STRAY,
     DIRECTORY_SWAP,
@@ -31,7 +35,8 @@ from rmqctl.kafka.repair.survey import Survey
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import read_text
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, Step
+from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step
+from rmqctl.text import number_of
 
 _PIECE = 8 << 20
 _SWAP = ".swap"
@@ -74,6 +79,49 @@ def waiting_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Itera
             seen.add(finding.file)
             why = f"{finding.message}; its partition waits to be deleted, and a broker does without the file"
             yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(finding.file),))
+
+
+# --- partitions that are gone -------------------------------------------------------------------------
+
+
+def lost_steps(
+    findings: Iterable[Finding], own: Replicas, others: Sequence[Replicas], room: Callable[[], Path]
+) -> Iterator[Step]:
+    """Take the logs of partitions that are gone as a whole from the replica that has most of them.
+
+    Damage that a log has there is mended later as any other.
+
+    Raises:
+        OSError: a file cannot be read or built.
+    """
+    for finding in findings:
+        if finding.kind not in {DIRECTORY_LOST, DIRECTORY_LOST_LOG} or finding.topic is None:
+            continue
+        label, number = f"{finding.topic}-{finding.partition}", finding.partition or 0
+        topic_id = None if own.image is None else own.image.topics.get(finding.topic)
+        found = [
+            (len(survey), log.directory.root, log.partition)
+            for replica in others
+            if (log := replica.find(finding.topic, number)) is not None
+            and log.topic_id in {None, topic_id or log.topic_id}
+            and len(survey := Survey(log.partition))
+        ]
+        if not found:
+            none = "no replica that was given has it" if others else "restore it with --from REPLICA"
+            why = f"{none}; without one, rmqctl salvage makes a new log directory of what other copies or files have"
+            yield Step(finding.kind.id, f"{label}/", f"left as it is: {finding.message}", why)
+            continue
+        _, root, partition = max(found, key=lambda one: one[0])
+        edits = list[Edit]()
+        for file in partition.logs:
+            here = local_path(file.tree, file.name)
+            if here is None:
+                _copy_file(file, path := room())
+                here = str(path)
+            name = f"{label}/{file.name.rpartition('/')[2]}"
+            edits += [Create(name, source=Path(here)), SetTimes(name, os.stat(here).st_mtime_ns)]
+        what = f"restore {number_of(len(partition.logs), 'segment')} from {root}"
+        yield Step(finding.kind.id, f"{label}/", what, finding.message, tuple(edits))
 
 
 # --- swaps --------------------------------------------------------------------------------------------

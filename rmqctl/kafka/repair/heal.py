@@ -2,15 +2,19 @@
 
 Base offset, length, leader epoch and magic stand outside the CRC-32C. A length or magic is right if the CRC then
 matches; an offset or epoch if it is the only one that fits between the batches around it. Nothing else is accepted.
+Batches are also looked for whose bytes before the CRC are gone or are others: the CRC proves the rest of them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from zlib import crc32
 
+import numpy as np
 from crc32c import crc32c
 
 from formats.dataclass import dataclass
@@ -18,12 +22,14 @@ from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
+from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
 from rmqctl.kafka.reference import records_of_batch
-from rmqctl.kafka.repair.survey import Damage, Survey
+from rmqctl.kafka.repair.log import Filling, LogMender
+from rmqctl.kafka.repair.survey import Damage, Range, Survey
 from rmqctl.repair.crc_correction import CRC32, CRC32C, Crc, diagnose
-from rmqctl.repair.edits import Edit, Step, changes
+from rmqctl.repair.edits import Step, changes
 
 MAGIC = 2
 _BATCH_CRC = Crc(CRC32C, crc32c)
@@ -31,6 +37,11 @@ _MESSAGE_CRC = Crc(CRC32, crc32)
 _FRAME = struct.Struct(">qiib")
 _MOST = 128 << 20
 """Bytes of a batch that is looked at whole."""
+_MOST_SEARCHED, _MOST_ENDS, _MOST_CHECKED = 32 << 20, 8, 64
+"""Of a range in which bodies are looked for: its bytes; the ends that are tried for each; how often a byte is read."""
+_CRC_AT = CRC_FROM - 4
+_WRONG_BITS = 4
+"""Bits of length and magic that may be wrong where base offset and epoch are still believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +58,41 @@ class Healer:
 
     Args:
         epochs: of the leader-epoch-checkpoint, empty where it cannot be trusted.
-        compacted: offsets may be missing between batches.
+        compacted: offsets may be missing between batches, whatever the log looks like.
     """
 
     def __init__(self, survey: Survey, epochs: tuple[LeaderEpoch, ...], *, compacted: bool) -> None:
-        self.survey, self.epochs, self.compacted = survey, epochs, compacted
+        self.survey, self.epochs, self.compacted = survey, epochs, compacted or survey.misses_offsets
 
-    def steps(self, edits: Callable[[str, list[Edit]], tuple[Edit, ...]]) -> Iterator[Step]:
+    def steps(self, mender: LogMender) -> Iterator[Step]:
         """One step for each batch that can be healed.
 
+        Batches without their first bytes wait until nothing else in their file is healed: what makes room for those
+        bytes writes the file again.
+
         Args:
-            edits: completes the edits of a log file.
+            mender: of the same survey, which puts bytes in place.
 
         Raises:
             OSError: a file cannot be read.
         """
+        busy = set[int]()
         for damage in self.survey.damages:
             if damage.is_room or damage.end - damage.begin > _MOST:
                 continue
             raw = self.survey.raw(damage.segment, damage.begin, damage.end)
             healed = self.heal(damage, raw)
             if healed is not None and healed.data != raw:
+                busy.add(damage.segment)
                 name = self.survey.files[damage.segment].name
-                made = edits(name, list(changes(name, damage.begin, raw, healed.data)))
+                made = mender.timed(name, changes(name, damage.begin, raw, healed.data))
                 yield Step(damage.kind.id, name, f"heal the batch at {damage.begin}: {healed.what}", healed.why, made)
+        fillings = defaultdict[int, list[Filling]](list)
+        for lost in self.survey.ranges():
+            if lost.segment not in busy and lost.size <= _MOST_SEARCHED and not any(p.frame_ok for p in lost.parts):
+                fillings[lost.segment] += self._heads(lost)
+        for segment, found in fillings.items():
+            yield from mender.placed(segment, found)
 
     def heal(self, damage: Damage, raw: bytes) -> Healed | None:
         """Return the batch that stood in the place of some damage, where that can be proven."""
@@ -94,14 +116,21 @@ class Healer:
             return None
         return self._frame(raw, damage)
 
-    def _frame(self, raw: bytes, damage: Damage) -> Healed | None:
-        """Return a batch whose CRC matches, with a frame that fits between its neighbours."""
+    def _frame(self, raw: bytes, damage: Damage, lacks: int = 0) -> Healed | None:
+        """Return a batch whose CRC matches, with a frame that fits between its neighbours.
+
+        Args:
+            lacks: bytes that are gone before it, and other batches perhaps with them.
+        """
         offset, length, epoch, magic = _FRAME.unpack_from(raw)
         delta = int(header_plan().unpack_from(raw)[0]["last_offset_delta"])
-        right = self._offset(offset, delta, damage)
+        size = len(raw) - FRAME_HEAD
+        wrong = ((length ^ size) & 0xFFFFFFFF).bit_count() + ((magic ^ MAGIC) & 0xFF).bit_count()
+        is_believed = wrong <= _WRONG_BITS
+        right = self._offset(offset if is_believed else None, delta, damage, lacks)
         if right is None or delta < 0:
             return None
-        fields = (right, len(raw) - FRAME_HEAD, self._epoch(epoch, right, damage), MAGIC)
+        fields = (right, size, self._epoch(epoch if is_believed else None, right, damage), MAGIC)
         healed = _FRAME.pack(*fields) + raw[FRAME_HEAD + 5 :]
         if not _is_readable(healed):
             return None
@@ -114,38 +143,71 @@ class Healer:
         why = "the CRC matches, its records can be read, and the batches around it leave room for nothing else"
         return Healed(healed, ", ".join(found), why)
 
-    def _offset(self, stated: int, delta: int, damage: Damage) -> int | None:
-        """Return the base offset: as stated where that fits and nothing is against it, else the only one that does."""
+    def _offset(self, stated: int | None, delta: int, damage: Damage, lacks: int) -> int | None:
+        """Return the base offset: as stated where that fits and nothing is against it, else the only one that does.
+
+        Args:
+            stated: None where what stands there is not believed.
+        """
         base = self.survey.files[damage.segment].base
         before, after = self.survey.around(damage.segment, damage.begin)
         low = max(base, before.last_offset + 1) if before is not None else base
         high = after.base_offset - 1 - delta if after is not None else None
         is_blamed = damage.kind in {BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET}
-        if not is_blamed and stated >= low and (high is None or stated <= high):
+        if stated is not None and not is_blamed and stated >= low and (high is None or stated <= high):
             return stated
         if high is not None and high < low:
             return None
-        if low == high or (high is None and not self.compacted):
+        is_first = before is None or before.segment != damage.segment
+        follows = not lacks and damage.begin == (0 if is_first or before is None else before.end)
+        if low == high or (high is None and follows and not self.compacted):
             return low
-        near = [c for c in _flips(stated) if c >= low and (high is None or c <= high)]
+        flips = _flips(stated) if stated is not None else ()
+        near = [c for c in flips if c >= low and (high is None or c <= high)]
         if len(near) == 1:
             return near[0]
-        follows = before is not None and before.segment == damage.segment and before.end == damage.begin
         precedes = after is not None and after.segment == damage.segment and after.position == damage.end
         if self.compacted or follows == precedes:
             return None
         return low if follows else high
 
-    def _epoch(self, stated: int, offset: int, damage: Damage) -> int:
+    def _epoch(self, stated: int | None, offset: int, damage: Damage) -> int:
         """Return the leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""
         before, after = self.survey.around(damage.segment, damage.begin)
         low = before.epoch if before is not None and before.magic >= MAGIC else -1
         high = after.epoch if after is not None and after.magic >= MAGIC else None
-        if damage.kind is not BATCH_LEADER_EPOCH and low <= stated and (high is None or stated <= high):
+        is_blamed = stated is None or damage.kind is BATCH_LEADER_EPOCH
+        if stated is not None and not is_blamed and low <= stated and (high is None or stated <= high):
             return stated
         known = max((entry.epoch for entry in self.epochs if entry.start_offset <= offset), default=-1)
         fitting = [c for c in (known, low, high) if c is not None and 0 <= low <= c and (high is None or c <= high)]
         return fitting[0] if fitting else max(low, -1)
+
+    def _heads(self, lost: Range) -> Iterator[Filling]:
+        """Yield first bytes for the batches of a range that have all others, in order."""
+        raw = self.survey.raw(lost.segment, lost.begin, lost.end)
+        done = 0
+        for at, end in bodies(raw, lost.count or INT_MAX):
+            if at < done:
+                continue
+            begin = max(at - _CRC_AT, done)
+            part = replace(lost.parts[0], begin=lost.begin + begin, end=lost.begin + end, stated=None)
+            head, body = raw[begin:at].rjust(_CRC_AT, b"\0"), raw[at:end]
+            healed = self._frame(head + body, part, lacks=_CRC_AT - (at - begin))
+            if healed is None or self._has(body):
+                continue
+            done = end
+            head = healed.data[:_CRC_AT]
+            offset = int.from_bytes(head[:8], "big")
+            what = f"write the first {_CRC_AT} bytes of the batch at {part.begin} again, offset {offset}"
+            if head != raw[begin:at]:
+                place = replace(lost, begin=part.begin, end=lost.begin + at, parts=(part,))
+                yield Filling(place, head, what, healed.why)
+
+    def _has(self, body: bytes) -> bool:
+        """Whether a sound batch has these bytes from its CRC on: then they stand in the log twice."""
+        rows = np.flatnonzero(self.survey.columns["size"] == _CRC_AT + len(body)).tolist()
+        return any(self.survey.bytes_of(self.survey.batch(row))[_CRC_AT:] == body for row in rows)
 
     # --- under the CRC --------------------------------------------------------------------------------
 
@@ -171,6 +233,51 @@ class Healer:
         if framed is None or framed.data != data:
             return None
         return Healed(data, _spans(found.correction.span, at), found.odds)
+
+
+def bodies(raw: bytes, most: int) -> Iterator[tuple[int, int]]:
+    """Yield what proves to be a batch from its CRC on, whatever stands before: the place of the CRC, and the end.
+
+    Args:
+        most: offsets that one may have.
+    """
+    size = HEADER_SIZE - _CRC_AT
+    data = np.frombuffer(raw, np.uint8)
+    count = len(data) - size + 1
+    if count <= 0:
+        return
+    bytes_ = [data[n : n + count] for n in range(7)]
+    may = (bytes_[4] == 0) & (bytes_[5] < 0x80) & (bytes_[6] < 0x80)
+    may &= (bytes_[0] | bytes_[1] | bytes_[2] | bytes_[3]) != 0
+    places = np.flatnonzero(may)
+    delta, records = (_ints(data, places + at) for at in (6, size - 4))
+    fits = (delta < most) & (records >= 0) & (records <= delta + 1)
+    for at in (10, 18, 26):  # times and producer: neither is near 2**63
+        fits &= (data[places + at] == 0) | (data[places + at] == 0xFF)
+    places, records = places[fits], records[fits]
+    view, left = memoryview(raw), _MOST_CHECKED * len(raw)
+    for number, (at, held) in enumerate(zip(places.tolist(), records.tolist(), strict=True)):
+        near = (places[number + 1 : number + 1 + 4 * _MOST_ENDS] - _CRC_AT).tolist()
+        ends = [end for end in near if end > at + size][:_MOST_ENDS] if held else [at + size]
+        stored = int.from_bytes(raw[at : at + 4], "big")
+        computed, done = 0, at + 4
+        for end in sorted({*ends, len(raw)}) if held else ends:
+            computed = crc32c(view[done:end], computed)
+            left -= end - done
+            done = end
+            if computed == stored:
+                yield at, end
+                break
+        if left < 0:
+            return
+
+
+def _ints(data: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Big-endian int32 at some places."""
+    found = np.zeros(len(at), np.int64)
+    for number in range(4):
+        found = found << 8 | data[at + number]
+    return found - (found >> 31 << 32)
 
 
 def _spans(span: int, at: int) -> str:

@@ -137,7 +137,7 @@ class LogMender:
         for segment, fillings in sorted(by_segment.items()):
             if cut_from is not None and segment > cut_from:
                 continue
-            yield from self._placed(segment, fillings)
+            yield from self.placed(segment, fillings)
         if cut_from is not None:
             yield from self._dropped(cut_from)
         yield from whole
@@ -286,9 +286,10 @@ class LogMender:
     def timed(self, name: str, edits: Iterable[Edit]) -> tuple[Edit, ...]:
         """Edits of a log after which it has its time again: brokers go by it where no record has a timestamp."""
         made = tuple(edits)
-        return (*made, SetTimes(name, os.stat(self.root / name).st_mtime_ns)) if made else ()
+        is_there = (self.root / name).exists()  # else a step before makes it
+        return (*made, SetTimes(name, os.stat(self.root / name).st_mtime_ns)) if made and is_there else made
 
-    def _placed(self, segment: int, fillings: Sequence[Filling]) -> Iterator[Step]:
+    def placed(self, segment: int, fillings: Sequence[Filling]) -> Iterator[Step]:
         """Yield the steps for the ranges of one segment; where bytes move, one that writes the file again."""
         file = self.survey.files[segment]
         moves = any(len(f.data) != f.range.size and f.range.end != file.size for f in fillings)

@@ -20,13 +20,26 @@ from rmqctl.kafka.cluster_files import Cluster, ClusterTopic, cluster_records, f
 from rmqctl.kafka.directory import LogDirectories, LogDirectory, Partition, read_directory
 from rmqctl.kafka.engine.batch import Ending, end_marker
 from rmqctl.kafka.file_names import METADATA_TOPIC, DirectoryState, FileKind, meaning_of
-from rmqctl.kafka.findings.directory import CHECKPOINT_BEYOND_END, METADATA_REPLAY
+from rmqctl.kafka.findings.directory import (
+    CHECKPOINT_BEYOND_END,
+    DIRECTORY_LOST,
+    DIRECTORY_LOST_LOG,
+    METADATA_REPLAY,
+)
 from rmqctl.kafka.findings.log import BATCH_ZERO_END
 from rmqctl.kafka.rebuild.build import INTERVAL, build
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, rebuild
 from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.bridge import empty_batch
-from rmqctl.kafka.repair.files import appended, identity_steps, name_steps, swap_steps, vote_steps, waiting_steps
+from rmqctl.kafka.repair.files import (
+    appended,
+    identity_steps,
+    lost_steps,
+    name_steps,
+    swap_steps,
+    vote_steps,
+    waiting_steps,
+)
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
 from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
@@ -44,6 +57,7 @@ from rmqctl.text import number_of
 _ROUNDS = 3
 _RESTORE = "restore it with --from another controller"
 _READ_AT_START = FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS
+_LOST = DIRECTORY_LOST.id, DIRECTORY_LOST_LOG.id
 _LEAST_RECORD = 7
 """Bytes of a record without key and value."""
 ABORT = "transaction.open"
@@ -182,6 +196,7 @@ class _Planner:
             if not self._take(self._without_snapshot()):
                 break
         self._take(name_steps(findings, self.replicas.image))
+        self._take(lost_steps(findings, self.replicas, self.options.replicas, self._room))
         for partition in self.directory.partitions:
             lost = [file for file in partition.leftovers if file.meaning.leftover == ".swap"]
             if lost and partition.is_plain:
@@ -207,6 +222,7 @@ class _Planner:
     def _logs(self, findings: Sequence[Finding]) -> None:
         """Mend the logs that something is wrong with: heal first, then fill what is left."""
         wanted = {f.file.partition("/")[0] for f in findings if f.kind in LOG_KINDS}
+        wanted |= {step.file.rstrip("/") for step in self.steps if step.id in _LOST}
         for name in sorted(wanted, key=lambda name: (not name.startswith(METADATA_TOPIC), name)):
             self.advance(name)
             self._image = None if name.startswith(METADATA_TOPIC) else self._image or self.replicas.image
@@ -238,7 +254,7 @@ class _Planner:
         survey = Survey(partition, findings)
         epochs = stored_epochs(partition, log.leader_epochs.entries if not log.leader_epochs.problems else ())
         mender = LogMender(survey, (), Path(self.below.root), self._room, compacted=compacted)
-        yield from Healer(survey, epochs, compacted=compacted).steps(mender.timed)
+        yield from Healer(survey, epochs, compacted=compacted).steps(mender)
 
     def _filled(self, name: str) -> Iterator[Step]:
         found = self._partition(name)

@@ -222,6 +222,15 @@ class Survey:
         places: Ints = (self.columns["segment"] << 32) | self.columns["position"]
         return places
 
+    @cached_property
+    def misses_offsets(self) -> bool:
+        """Whether offsets are missing in or between batches that touch, as compaction leaves them."""
+        c = self.columns
+        short = (c["magic"] >= 2) & (c["records_count"] < c["last_offset"] - c["base_offset"] + 1)
+        short &= c["attributes"] & Attributes.CONTROL == 0
+        touch = (c["segment"][1:] == c["segment"][:-1]) & (c["position"][1:] == c["position"][:-1] + c["size"][:-1])
+        return bool(short.any() or (touch & (c["base_offset"][1:] != c["last_offset"][:-1] + 1)).any())
+
     def raw(self, segment: int, begin: int, end: int) -> bytes:
         """Bytes of a segment.
 

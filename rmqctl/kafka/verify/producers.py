@@ -9,7 +9,7 @@ import numpy as np
 
 from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
-from rmqctl.findings import Finding
+from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import INT_MAX, Ints
 from rmqctl.kafka.directory import LogFile, Partition
 from rmqctl.kafka.findings.derived import (
@@ -25,6 +25,7 @@ from rmqctl.kafka.indexes import ProducerSnapshot, read_producer_snapshot
 from rmqctl.kafka.state.producers import BATCH_COLUMNS, UNKNOWN, EndedTransaction, ProducerReplay
 from rmqctl.kafka.verify.log import LogCheck
 from rmqctl.kafka.verify.splits import Headers
+from rmqctl.text import number_of
 
 _COMPARED = (
     "producer_epoch",
@@ -165,14 +166,24 @@ class ProducerCheck:
             yield Finding(TRANSACTION_OPEN, f"{self.partition.directory}/", 0, 0, message)
 
     def _missing(self, end_offset: int, *, is_clean: bool) -> Iterator[Finding]:
-        """Snapshots that a broker makes when a segment is rolled, and when it stops."""
+        """Snapshots that a broker makes when a segment is rolled, and when it stops.
+
+        Where none is there after a clean stop, the next start forgets the producers, and open transactions with them.
+        """
         logs = self.partition.logs
         if not self.seen or self._unreadable:
             return
         due = {logs[-1].base} if len(logs) > 1 else set()
         for base in sorted((due | {end_offset} if is_clean else due) - set(self._snapshots)):
             name = f"{self.partition.directory}/{base:020}.snapshot".lstrip("/")
-            yield Finding(SNAPSHOT_MISSING, name, 0, 0, f"it is not there, {len(self._snapshots)} others are")
+            others = f"{len(self._snapshots)} others are" if self._snapshots else "nor is any other"
+            message = f"it is not there, {others}"
+            is_forgotten = is_clean and not self._snapshots and base == end_offset and bool(self.replay.producers)
+            if is_forgotten:
+                known = number_of(len(self.replay.producers), "producer")
+                message += f"; a broker that starts now forgets {known}"
+            severity = Severity.WARNING if is_forgotten else None
+            yield Finding(SNAPSHOT_MISSING, name, 0, 0, message, severity=severity)
 
     def _compare_until(self, offset: int) -> None:
         """Hold snapshots up to an offset against the replay as it stands."""

@@ -11,9 +11,14 @@ from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import Partition, read_directory
 from rmqctl.kafka.repair.heal import Healer
-from rmqctl.kafka.repair.survey import LOG_KINDS, Survey
+from rmqctl.kafka.repair.log import LogMender
+from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
+from rmqctl.kafka.repair.survey import LOG_KINDS, Batch, Survey
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
-from rmqctl.repair.edits import Overwrite
+from rmqctl.release import Release
+from rmqctl.repair.edits import Overwrite, SetTimes
+from tests.kafka.repair.judged import opened
+from tests.kafka.repair.test_markers import alone
 
 SEGMENT = "00000000000000000091.log"
 PLACES = {"plain-none-0": SEGMENT, "z-gzip-0": "00000000000000000060.log", "txn-a-0": "00000000000000000103.log"}
@@ -43,10 +48,12 @@ class Bench:
         found = Verification(directory, VerifyOptions("structure", cross=False)).findings()
         survey = Survey(directory.partitions[0], [f for f in found if f.kind in LOG_KINDS])
         out = bytearray(damaged)
-        for step in Healer(survey, (), compacted=False).steps(lambda _, edits: tuple(edits)):
+        mender = LogMender(survey, (), self.root, self.root.joinpath, compacted=False)
+        for step in Healer(survey, (), compacted=False).steps(mender):
             for edit in step.edits:
-                assert isinstance(edit, Overwrite)
-                out[edit.offset : edit.offset + len(edit.after)] = edit.after
+                assert isinstance(edit, Overwrite | SetTimes)
+                if isinstance(edit, Overwrite):
+                    out[edit.offset : edit.offset + len(edit.after)] = edit.after
         return bytes(out)
 
     def flipped(self, bit: int, pattern: int = 1) -> bytes:
@@ -93,3 +100,52 @@ def test_bursts(topic: str, tmp_path: Path) -> None:
 def _differs_in_one_batch(bench: Bench, healed: bytes) -> bool:
     """A burst over the edge of two batches may leave one of them damaged; the other is as it was."""
     return sum(healed[a:b] != bench.data[a:b] for a, b in bench.batches) == 1
+
+
+def _headless(data: bytes, batch: Batch, how: str) -> bytes:
+    """A segment in which bytes around the beginning of a batch are gone or are others, but none from its CRC on."""
+    at = batch.position
+    if how == "moved":
+        return data[: at - 9] + data[at + 8 :]
+    if how == "cut":
+        return data[:at] + data[at + 5 :]
+    if how == "zeros":
+        return data[: at - 13] + bytes(30) + data[at + 17 :]
+    return data[: at - 40] + b"\xa5" * 50 + data[at + 9 :]
+
+
+@pytest.mark.parametrize("how", ["moved", "cut", "zeros", "grown"])
+@pytest.mark.parametrize("topic", ["plain-none-0", "z-gzip-0"])
+def test_a_batch_without_its_first_bytes_keeps_its_records(topic: str, how: str, tmp_path: Path) -> None:
+    root = alone("3.9.2-crash", topic, tmp_path)
+    survey = Survey(opened(root).partitions[0])
+    batch = survey.batch(len(survey) // 2)
+    path = root / survey.files[batch.segment].name
+    wanted = survey.bytes_of(batch)
+    path.write_bytes(_headless(path.read_bytes(), batch, how))
+    (tmp_path / "staged").mkdir()
+    plan = plan_repair(opened(root), RepairOptions(Release(3, 9, 2)), tmp_path / "staged")
+    after = Survey(overlaid(opened(root), plan.plan.steps).partitions[0])
+    assert wanted in [after.bytes_of(after.batch(row)) for row in range(len(after))]
+    assert not any(step.loses > 12 for step in plan.plan.steps), "at most the batch before it is given up"
+    assert not plan.refusal
+
+
+def test_no_offset_is_guessed_for_a_batch_without_its_first_bytes(tmp_path: Path) -> None:
+    """At the end of a log nobody knows how much is gone before it; a piece that stands in the log twice is too many."""
+    root = alone("3.9.2-crash", "plain-none-0", tmp_path)
+    survey = Survey(opened(root).partitions[0])
+    last, other = survey.batch(len(survey) - 1), survey.batch(len(survey) - 4)
+    path = root / survey.files[last.segment].name
+    data = path.read_bytes()
+    (tmp_path / "staged").mkdir()
+    for damaged in (
+        data[: other.position] + data[last.position + 6 : last.end],
+        data[: last.end] + bytes(17) + data[other.position + 17 : other.end],
+    ):
+        path.write_bytes(damaged)
+        plan = plan_repair(opened(root), RepairOptions(Release(3, 9, 2)), tmp_path / "staged")
+        after = Survey(overlaid(opened(root), plan.plan.steps).partitions[0])
+        ends = after.columns["last_offset"].tolist()
+        assert max(ends) <= last.last_offset
+        assert not [step.what for step in plan.plan.steps if "again, offset" in step.what]

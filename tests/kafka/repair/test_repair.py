@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -349,3 +350,38 @@ def test_a_directory_that_waits_to_be_deleted_can_keep_a_broker_from_starting(na
     root = golden.unpack("4.3.1-crash", tmp_path)
     (min(root.glob("goner-0.*-delete")) / name).write_text("garbage")
     assert not recover(replicas(root), Release(4, 3, 1)).starts
+
+
+@pytest.mark.parametrize("keeps_directory", [False, True])
+def test_a_partition_that_is_gone_comes_back_from_a_replica(
+    keeps_directory: bool, rmqctl: Rmqctl, tmp_path: Path
+) -> None:
+    """All of it: segments that a replica has with damage are mended, and producers are known as before."""
+    root, other = golden.unpack("4.3.1-clean", tmp_path), golden.unpack("4.3.1-clean", tmp_path / "other")
+    producers = rmqctl("producers", root, "idem/0", "-o", "jsonl").stdout
+    data = {path: path.read_bytes() for path in (root / "idem-0").glob("*.log")}
+    before = {path for path in root.rglob("*") if path.is_file() and path.parent.name != "idem-0"}
+    shutil.rmtree(root / "idem-0")
+    if keeps_directory:
+        (root / "idem-0").mkdir()
+    first = min((other / "idem-0").glob("*.log"))
+    _overwrite(first, 40, bytes([first.read_bytes()[40] ^ 4]))
+    plan = rmqctl("repair", root, "-o", "json").stdout
+    assert [row["file"] for row in json.loads(plan)["left"] if "--from REPLICA" in row["why"]] == ["idem-0/"]
+    assert "idem-0 has offset 132" in plan
+    assert rmqctl("repair", root, "--apply", "--from", other).exit_code == 0
+    assert {path: path.read_bytes() for path in (root / "idem-0").glob("*.log")} == data
+    assert rmqctl("producers", root, "idem/0", "-o", "jsonl").stdout == producers
+    assert recover(replicas(root), Release(4, 3, 1)).is_harmless
+    assert rmqctl("undo", root).exit_code == 0
+    assert {path for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_producers_are_not_forgotten_where_all_snapshots_are_gone(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    end = max((root / "txn-a-0").glob("*.snapshot"))
+    data = end.read_bytes()
+    for path in (root / "txn-a-0").glob("*.snapshot"):
+        path.unlink()
+    assert rmqctl("repair", root, "--apply").exit_code == 0
+    assert end.read_bytes() == data
