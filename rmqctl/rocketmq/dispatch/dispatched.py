@@ -105,8 +105,8 @@ class Wanted:
 
     Attributes:
         queues, index: queue units, index entries.
-        topics: only records of these topics, and units of extra queues of these names; None for all.
-        hashes: of index entries; without, they are only counted (not together with ``topics``).
+        topics: only units of these topics, and of extra queues of these names; None for all. The index is made whole.
+        hashes: of index entries; without, they are only counted.
         stated: use PHYSICALOFFSET as a record states it, as brokers do, not where the record lies.
     """
 
@@ -270,12 +270,8 @@ class Dispatcher:
             self._indexed.append(IndexColumns(physical, block["store_timestamp"], count, none))
             return
         keys = self._hashes.columns(block, pairs, topics, self._ids.texts, tags=self.rules.tag_entries)
-        owner, hashes = keys.owner, keys.hash
-        if self.wanted.topics is not None:
-            keep = self._is_wanted(topics[owner] << 32)
-            owner, hashes = owner[keep], hashes[keep]
-        count = np.bincount(owner, minlength=len(block)).astype(np.int32)
-        self._indexed.append(IndexColumns(physical, block["store_timestamp"], count, hashes.astype(np.int32)))
+        count = np.bincount(keys.owner, minlength=len(block)).astype(np.int32)
+        self._indexed.append(IndexColumns(physical, block["store_timestamp"], count, keys.hash.astype(np.int32)))
 
 
 def early_pairs(pairs: Pairs) -> Pairs:

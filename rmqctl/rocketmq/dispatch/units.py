@@ -47,12 +47,15 @@ class QueueState:
         begin: byte of the sequence where the first file starts; -1: the queue has no file.
         end: byte of the sequence after the last unit (write position); 0 without a file.
         max_physical: physical offset after the record of the last unit; -1 initially.
+        first: queue offset of the first message, as far as a start and what was put since tell: a queue that had no
+            file begins after its filler, which the next start no longer knows.
     """
 
     file_size: int
     begin: int = -1
     end: int = 0
     max_physical: int = -1
+    first: int = 0
 
     @property
     def next_offset(self) -> int:
@@ -109,6 +112,7 @@ class QueueState:
         expected = queue_offset * UNIT_SIZE
         # a negative queue offset comes from damage: brokers fail on the file's name and dispatch to none
         self.begin = self.end = max(expected - expected % self.file_size, 0)
+        self.first = max(queue_offset, 0)
         return PRE_BLANK * (max(expected - self.begin, 0) // UNIT_SIZE)
 
     def _all_appended(self, ends: Ints, offsets: Ints, first: int) -> bool:

@@ -312,15 +312,22 @@ def _has_files(store: RocketMQStore, kind: str) -> bool:
     return any(f.size > 0 for f in store.log_files) if kind == "commitlog" else False
 
 
-def state_of(store: RocketMQStore, config: StoreConfig) -> OpenState:
+def state_of(store: RocketMQStore, config: StoreConfig, started: Recovery) -> OpenState:
     """Where a cleanly stopped store goes on.
+
+    Args:
+        started: a broker's start on it, which knows the smallest offsets; the next ones are where the files end.
 
     Raises:
         TooDamaged: the queues point after the end of the log.
         OSError: a file cannot be read.
     """
     end = log_end(store)
-    queues = {_key(q): _queue_state(q, config) for q in queues_of(store.queues(QUEUES), UNIT)}
+    smallest = {image.key: image.min_offset for image in started.images}
+    queues = {
+        _key(q): _queue_state(q, config, smallest.get((QUEUES, *q.key), 0))
+        for q in queues_of(store.queues(QUEUES), UNIT)
+    }
     batch = {_key(q): _batch_state(q) for q in queues_of(store.queues(BATCH_QUEUES), BATCH_UNIT)}
     reached = [s.max_physical for s in queues.values()]
     if (furthest := max(reached, default=-1)) > end.offset and furthest != FILLER_END:
@@ -340,10 +347,10 @@ def _key(queue: Queue) -> RawKey:
     return topic.encode("utf-8", "surrogateescape"), queue_id
 
 
-def _queue_state(queue: Queue, config: StoreConfig) -> QueueState:
+def _queue_state(queue: Queue, config: StoreConfig, first: int) -> QueueState:
     end, unit = queue.end(), last_unit(queue)
     physical = int(unit["physical_offset"][0]) + int(unit["size"][0]) if unit is not None and len(unit) else -1
-    return QueueState(config.queue_file_size, queue.files[0].base, max(end, queue.files[0].base), physical)
+    return QueueState(config.queue_file_size, queue.files[0].base, max(end, queue.files[0].base), physical, first)
 
 
 def _extension_end(queue: Queue) -> int:
@@ -414,7 +421,7 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
             store.root, commit_log=[t.root for _, t in store.log_trees] if config.commit_log_paths else ()
         )
         store.settings = settings
-    state = state_of(store, config)
+    state = state_of(store, config, found)
     if found.end is not None and state.log_end.offset != found.end:
         raise TooDamaged(
             store.root,

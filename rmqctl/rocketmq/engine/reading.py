@@ -164,4 +164,7 @@ class Reading:
             StartedStore(self._store(), self.config.release) as started,
             open_queue(started, topic, queue_id) as view,
         ):
+            state = self.dispatching.reput.simple((topic.encode("utf-8", "surrogateescape"), queue_id))
+            if state is not None and not view.is_batch:
+                view.min_offset = max(view.min_offset, state.first)
             yield view

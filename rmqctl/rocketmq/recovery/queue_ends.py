@@ -7,13 +7,13 @@ runs, and of one on which no broker would start, the files are taken as they lie
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import numpy as np
 
 from formats.dataclass import dataclass
+from rmqctl.parallel import most_processes
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.queue_ends import QueueRow, queue_rows
 from rmqctl.rocketmq.log.block import Ints
@@ -27,6 +27,9 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import has_dledger_log
 from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore
+
+Limits = dict[tuple[str, int], tuple[int, int]]
+"""Smallest and next offset by topic and queue id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +61,31 @@ def queue_ends(
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     rules = release or release_range(store).highest
-    if as_found or not can_replay(store):
-        return QueueEnds(queue_rows(store, as_found=True), rules)
-    started = recover(store, rules, processes=processes or min(os.cpu_count() or 1, 8))
-    if not started.starts:
-        return QueueEnds(queue_rows(store, as_found=True), rules, started.error)
+    started = None if as_found else _started(store, rules, processes)
+    if started is None or not started.starts:
+        return QueueEnds(queue_rows(store, as_found=True), rules, started.error if started else None)
     with ExitStack() as opened:
         read_from = store.is_rocksdb or store.has_light_database
         database = opened.enter_context(open_queues(store)) if read_from else None
         return QueueEnds(_rows_after(started, database), rules)
+
+
+def queue_limits(store: RocketMQStore, *, processes: int | None = None) -> Limits:
+    """Smallest and next offset of every queue: those that :func:`queue_ends` has, without counting messages.
+
+    Raises:
+        OSError: a file cannot be read.
+        MissingExtra: the queues are in RocksDB, and its package is not installed.
+    """
+    started = _started(store, release_range(store).highest, processes)
+    if started is None or not started.starts:
+        return {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(store, as_found=True)}
+    return {image.key[1:]: (image.min_offset, image.max_offset) for image in _queues_of(started)}
+
+
+def _started(store: RocketMQStore, release: Release, processes: int | None) -> Recovery | None:
+    """Return a start on the store; None where none can be replayed."""
+    return recover(store, release, processes=processes or most_processes()) if can_replay(store) else None
 
 
 def can_replay(store: RocketMQStore) -> bool:
@@ -80,14 +99,16 @@ def image_of(images: list[QueueImage], topic: str, queue_id: int) -> QueueImage 
     return max(own, key=lambda image: (image.max_offset > 0, image.key[0] == QUEUES), default=None)
 
 
+def _queues_of(started: Recovery) -> Iterator[QueueImage]:
+    """Yield one image a queue, by topic and id."""
+    for topic, queue_id in sorted({image.key[1:] for image in started.images}):
+        if (image := image_of(started.images, topic, queue_id)) is not None:
+            yield image
+
+
 def _rows_after(started: Recovery, database: QueueDatabase | None) -> list[QueueRow]:
-    rows = []
     with LogReader(started.log_files) as log:
-        for topic, queue_id in sorted({image.key[1:] for image in started.images}):
-            image = image_of(started.images, topic, queue_id)
-            if image is not None:
-                rows.append(_row_of(image, log, started, database))
-    return rows
+        return [_row_of(image, log, started, database) for image in _queues_of(started)]
 
 
 def _row_of(image: QueueImage, log: LogReader, started: Recovery, database: QueueDatabase | None) -> QueueRow:

@@ -15,7 +15,6 @@ from typing import Any
 from rmqctl.files.tree import read_all
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Create, Edit, Overwrite, Quarantine, Step
-from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
 from rmqctl.rocketmq.findings.derived import QUEUE_ORPHAN
 from rmqctl.rocketmq.findings.state import (
     CONFIG_CONSUMER_OFFSET,
@@ -25,6 +24,7 @@ from rmqctl.rocketmq.findings.state import (
 )
 from rmqctl.rocketmq.queues.files import Queue, is_pre_blank
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
+from rmqctl.rocketmq.recovery.queue_ends import Limits, queue_limits
 from rmqctl.rocketmq.state.config import CONFIG, PATH, consumer_offsets, delay_offsets, read_config, table
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, RocketMQStore
 
@@ -35,12 +35,15 @@ _SIMPLE = "SimpleCQ"
 Key = tuple[str, int]
 
 
-def config_steps(store: RocketMQStore, findings: Iterable[Finding], last_time: int) -> Iterator[Step]:
+def config_steps(
+    store: RocketMQStore, findings: Iterable[Finding], last_time: int, processes: int = 1
+) -> Iterator[Step]:
     """Yield steps for the findings about config/.
 
     Args:
         store: with log and queues as they will be.
         last_time: store time of the last record, ms.
+        processes: that read the log where a start on the store is replayed.
 
     Raises:
         OSError: a file cannot be read.
@@ -52,9 +55,12 @@ def config_steps(store: RocketMQStore, findings: Iterable[Finding], last_time: i
         elif finding.kind is CONFIG_UNREADABLE:
             yield _anew(store, finding, last_time)
     outside = [f for f in findings if f.kind is CONFIG_CONSUMER_OFFSET]
+    delays = [f for f in findings if f.kind is CONFIG_DELAY_OFFSET]
+    limits = queue_limits(store, processes=processes) if outside or delays else {}
     for file in sorted({f.file for f in outside}):
-        yield from _consumers(store, file, [f for f in outside if f.file == file])
-    yield from _delays(store, [f for f in findings if f.kind is CONFIG_DELAY_OFFSET])
+        yield from _consumers(store, file, [f for f in outside if f.file == file], limits)
+    if delays:
+        yield from _delays(store, delays, limits)
 
 
 def _fallback(store: RocketMQStore, finding: Finding) -> Step:
@@ -157,14 +163,13 @@ def _delivered(store: RocketMQStore, last_time: int) -> dict[str, int]:
 # --- offsets outside their queues -----------------------------------------------------------------
 
 
-def _consumers(store: RocketMQStore, file: str, findings: list[Finding]) -> Iterator[Step]:
+def _consumers(store: RocketMQStore, file: str, findings: list[Finding], limits: Limits) -> Iterator[Step]:
     """One step a file: every offset after the end of its queue set to that end."""
     wanted = {(f.topic or "", f.queue_id or 0) for f in findings}
-    ends = {(r.topic, r.queue_id): r.max_offset for r in queue_rows(store, wanted)}
     text = (read_all(store.tree, file) or b"").decode("utf-8", "surrogateescape")
     new, told = text, []
     for own in consumer_offsets(store):
-        end = ends.get((own.topic, own.queue_id), 0)
+        end = limits.get((own.topic, own.queue_id), (0, 0))[1]
         if own.file == file and (own.topic, own.queue_id) in wanted and own.offset > end:
             new = _put(new, f"{own.topic}@{own.group}", own.queue_id, own.offset, end)
             told.append(f"{own.topic}@{own.group} queue {own.queue_id} from {own.offset} to {end}")
@@ -174,17 +179,12 @@ def _consumers(store: RocketMQStore, file: str, findings: list[Finding]) -> Iter
         yield Step(CONFIG_CONSUMER_OFFSET.id, file, what, why, edits)
 
 
-def _delays(store: RocketMQStore, findings: list[Finding]) -> Iterator[Step]:
-    if not findings:
-        return
+def _delays(store: RocketMQStore, findings: list[Finding], limits: Limits) -> Iterator[Step]:
     levels = {(f.queue_id or 0) + 1 for f in findings}
-    ranges = {
-        r.queue_id + 1: (r.min_offset, r.max_offset) for r in queue_rows(store, {(_SCHEDULE, n - 1) for n in levels})
-    }
     text = (read_all(store.tree, _DELAYS) or b"").decode("utf-8", "surrogateescape")
     new, told = text, []
     for level, offset in delay_offsets(store).items():
-        low, high = ranges.get(level, (0, 0))
+        low, high = limits.get((_SCHEDULE, level - 1), (0, 0))
         right = min(max(offset, low), high)
         if level in levels and right != offset:
             new = _put(new, "offsetTable", level, offset, right)

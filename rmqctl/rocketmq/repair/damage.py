@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -34,15 +34,15 @@ from rmqctl.rocketmq.findings.log import (
 )
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
-from rmqctl.rocketmq.log.commitlog import CommitLog, LogBlock
+from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
 from rmqctl.rocketmq.log.crc import NAME
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import Claim, Range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
 from rmqctl.rocketmq.verify.context import LogContext
-from rmqctl.rocketmq.verify.log import LogChecker, LogPartial
+from rmqctl.rocketmq.verify.driver import Verification
+from rmqctl.rocketmq.verify.log import LogChecker, LogJoin
 from rmqctl.rocketmq.verify.queues import QueueChecker
-from rmqctl.rocketmq.verify.store_times import TimesJoin
 from rmqctl.rocketmq.verify.unmatched import Missing
 
 _FEW_BYTES = 3
@@ -85,24 +85,117 @@ class _Run:
     first_offset: int
 
 
-class HoleFinder:
-    """Follows the queue offsets of the whole log, block by block.
+@dataclass(slots=True)
+class Holes:
+    """How queue offsets run through a stretch of the log.
 
     Attributes:
-        breaks: found so far, each queue's in log order.
+        breaks: each queue's in log order.
         unqueued: records that say they get no queue unit and carry a queue offset that may be theirs.
+        runs: the queues so far.
     """
 
-    def __init__(self, ids: TextIds) -> None:
-        self.breaks: list[Break] = []
-        self.unqueued: list[Claim] = []
-        self._ids = ids
-        self._runs: dict[tuple[int, int], _Run] = {}
+    breaks: list[Break] = field(default_factory=list)
+    unqueued: list[Claim] = field(default_factory=list)
+    runs: dict[Key, _Run] = field(default_factory=dict)
+
+    def join(self, other: Holes) -> None:
+        """Add the next stretch of the log."""
+        self.unqueued += [c for c in other.unqueued if c.queue_offset or (c.topic, c.queue_id) not in self.runs]
+        for key, run in other.runs.items():
+            known = self.runs.get(key)
+            if known is None:
+                self.runs[key] = replace(run)
+                continue
+            if run.first_offset != known.next:
+                self.breaks.append(Break(*key, known.next, run.first_offset, known.last, run.first))
+            known.next, known.last, known.count = run.next, run.last, known.count + run.count
+        self.breaks += other.breaks
 
     @property
     def holes(self) -> list[Break]:
         """Breaks with queue offsets missing."""
         return [b for b in self.breaks if b.missing > 0]
+
+    def doubtful(self, begin: int) -> frozenset[int]:
+        """Physical offsets of records that the others of their queue do not bear out: only these may a unit contradict.
+
+        One after a hole is borne out by the next record of the queue, where that goes on from it.
+
+        Args:
+            begin: physical offset at which the log begins; where it is 0, every queue begins at 0.
+        """
+        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        unfollowed = {b.after for b in self.breaks} | {run.last for run in self.runs.values()}
+        found = {b.before for b in self.breaks if b.missing < 0 or b.before in unfollowed}
+        for own in self.breaks:
+            behind = by_first.get((own.topic, own.queue_id, own.before))
+            if behind is not None and _joins(own, behind):
+                found.discard(behind.before)
+        after = {b.after for b in self.breaks}
+        found |= {r.first for r in self.runs.values() if r.first in after or (r.first_offset > 0 and begin == 0)}
+        return frozenset(found)
+
+    def beside(self) -> frozenset[tuple[str, int, int]]:
+        """Topic, queue and queue offset of the places in front of a record or after one that no other record takes."""
+        found = {(b.topic, b.queue_id, offset) for b in self.breaks for offset in (b.expected, b.offset - 1)}
+        for key, run in self.runs.items():
+            found |= {(*key, offset) for offset in (run.next, run.first_offset - 1)}
+        return frozenset(found)
+
+    def strayed(self) -> dict[int, Claim]:
+        """Return records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
+
+        Only single records count: both neighbours in the queue must agree on what is missing.
+        """
+        found: dict[int, list[Claim]] = {}
+        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
+        for own in self.breaks:
+            behind = by_first.get((own.topic, own.queue_id, own.before))
+            if _is_flipped(own) or (behind is not None and _joins(own, behind)):
+                found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
+            elif behind is not None and behind.offset == own.expected:
+                homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
+                found.setdefault(own.before, []).extend(homes)
+        for lost in self.unqueued:
+            found.setdefault(lost.physical, []).extend(lost for hole in self.holes if _is_in(lost, hole))
+        for lost in self._at_ends():
+            found.setdefault(lost.physical, []).append(lost)
+        for key, run in self.runs.items():
+            if run.count == 1:
+                homes = self._homes(key, run.next - 1, run.first)
+                found.setdefault(run.first, []).extend(homes)
+        return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
+
+    def _at_ends(self) -> Iterator[Claim]:
+        """Yield records without a unit after the last of their queue, with the queue offsets that are due there."""
+        due = {key: run.next for key, run in self.runs.items()}
+        for lost in self.unqueued:
+            key = lost.topic, lost.queue_id
+            if lost.queue_offset and due.get(key) == lost.queue_offset and lost.physical > self.runs[key].last:
+                due[key] += 1
+                yield lost
+
+    def _homes(self, key: Key, offset: int, physical: int) -> Iterator[Claim]:
+        """Queues in which exactly this record is missing at this place, but for its topic or its queue id."""
+        for hole in self.holes:
+            fits = hole.missing == 1 and hole.expected == offset and hole.after < physical < hole.before
+            if fits and _is_near(key, (hole.topic, hole.queue_id)):
+                yield _claim((hole.topic, hole.queue_id), offset, physical)
+
+
+class HoleFinder:
+    """Follows the queue offsets of a stretch of the log, block by block."""
+
+    def __init__(self, ids: TextIds) -> None:
+        self._breaks: list[Break] = []
+        self._unqueued: list[Claim] = []
+        self._ids = ids
+        self._runs: dict[tuple[int, int], _Run] = {}
+
+    def found(self) -> Holes:
+        """Return what was found, with queues by name."""
+        return Holes(self._breaks, self._unqueued, {self._name(key): run for key, run in self._runs.items()})
 
     def block(self, found: LogBlock) -> None:
         """Look at the records of one block."""
@@ -130,7 +223,7 @@ class HoleFinder:
             run.next, run.last, run.count = int(after[stop - 1]), int(physical[stop - 1]), run.count + stop - start
         for i in np.flatnonzero(offset != expected).tolist():
             name = self._name((int(topics[i]), int(queues[i])))
-            self.breaks.append(Break(*name, int(expected[i]), int(offset[i]), int(before[i]), int(physical[i])))
+            self._breaks.append(Break(*name, int(expected[i]), int(offset[i]), int(before[i]), int(physical[i])))
 
     def _note_unqueued(self, found: LogBlock, rows: Ints) -> None:
         """Offset 0 is what brokers write into them; it may be their own only before the queue has a message."""
@@ -138,74 +231,7 @@ class HoleFinder:
             key = int(found.topics(self._ids)[row]), int(found.block["queue_id"][row])
             offset = int(found.block["queue_offset"][row])
             if offset or key not in self._runs:
-                self.unqueued.append(_claim(self._name(key), offset, int(found.block.physical[row])))
-
-    def doubtful(self, begin: int) -> frozenset[int]:
-        """Physical offsets of records that the others of their queue do not bear out: only these may a unit contradict.
-
-        One after a hole is borne out by the next record of the queue, where that goes on from it.
-
-        Args:
-            begin: physical offset at which the log begins; where it is 0, every queue begins at 0.
-        """
-        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
-        unfollowed = {b.after for b in self.breaks} | {run.last for run in self._runs.values()}
-        found = {b.before for b in self.breaks if b.missing < 0 or b.before in unfollowed}
-        for own in self.breaks:
-            behind = by_first.get((own.topic, own.queue_id, own.before))
-            if behind is not None and _joins(own, behind):
-                found.discard(behind.before)
-        after = {b.after for b in self.breaks}
-        found |= {r.first for r in self._runs.values() if r.first in after or (r.first_offset > 0 and begin == 0)}
-        return frozenset(found)
-
-    def beside(self) -> frozenset[tuple[str, int, int]]:
-        """Topic, queue and queue offset of the places in front of a record or after one that no other record takes."""
-        found = {(b.topic, b.queue_id, offset) for b in self.breaks for offset in (b.expected, b.offset - 1)}
-        for key, run in self._runs.items():
-            found |= {(*self._name(key), offset) for offset in (run.next, run.first_offset - 1)}
-        return frozenset(found)
-
-    def strayed(self) -> dict[int, Claim]:
-        """Return records whose topic, queue or queue offset is proven wrong by the records around, with the right ones.
-
-        Only single records count: both neighbours in the queue must agree on what is missing.
-        """
-        found: dict[int, list[Claim]] = {}
-        by_first = {(b.topic, b.queue_id, b.after): b for b in self.breaks}
-        for own in self.breaks:
-            behind = by_first.get((own.topic, own.queue_id, own.before))
-            if _is_flipped(own) or (behind is not None and _joins(own, behind)):
-                found.setdefault(own.before, []).append(_claim((own.topic, own.queue_id), own.expected, own.before))
-            elif behind is not None and behind.offset == own.expected:
-                homes = self._homes((own.topic, own.queue_id), own.offset, own.before)
-                found.setdefault(own.before, []).extend(homes)
-        for lost in self.unqueued:
-            found.setdefault(lost.physical, []).extend(lost for hole in self.holes if _is_in(lost, hole))
-        for lost in self._at_ends():
-            found.setdefault(lost.physical, []).append(lost)
-        for key, run in self._runs.items():
-            if run.count == 1:
-                homes = self._homes(self._name(key), run.next - 1, run.first)
-                found.setdefault(run.first, []).extend(homes)
-        return {physical: claims[0] for physical, claims in found.items() if len(claims) == 1}
-
-    def _at_ends(self) -> Iterator[Claim]:
-        """Yield records without a unit after the last of their queue, with the queue offsets that are due there."""
-        runs = {self._name(key): run for key, run in self._runs.items()}
-        due = {key: run.next for key, run in runs.items()}
-        for lost in self.unqueued:
-            key = lost.topic, lost.queue_id
-            if lost.queue_offset and due.get(key) == lost.queue_offset and lost.physical > runs[key].last:
-                due[key] += 1
-                yield lost
-
-    def _homes(self, key: Key, offset: int, physical: int) -> Iterator[Claim]:
-        """Queues in which exactly this record is missing at this place, but for its topic or its queue id."""
-        for hole in self.holes:
-            fits = hole.missing == 1 and hole.expected == offset and hole.after < physical < hole.before
-            if fits and _is_near(key, (hole.topic, hole.queue_id)):
-                yield _claim((hole.topic, hole.queue_id), offset, physical)
+                self._unqueued.append(_claim(self._name(key), offset, int(found.block.physical[row])))
 
     def _name(self, key: tuple[int, int]) -> Key:
         return self._ids.texts[key[0]].decode("utf-8", "surrogateescape"), signed(key[1] & 0xFFFFFFFF)
@@ -314,6 +340,79 @@ class LogDamage:
         yield from ((at, at + 1) for at in {*self.records, *self.strayed, *(c.physical for c in self.unqueued)})
         yield from ((at, at + 1) for at in {*self.doubtful, *(m.physical for m in self.missing)})
 
+    def note(self, findings: Iterable[Finding]) -> None:
+        """Note what is wrong with whole records."""
+        for finding in findings:
+            if finding.kind in _RECORDS and finding.physical_offset is not None:
+                self.records.setdefault(finding.physical_offset, []).append(finding)
+
+
+@dataclass(slots=True)
+class Sight:
+    """What one split of the log shows of damage.
+
+    Attributes:
+        file: that the split is of.
+        damage: without what only the whole log tells.
+        in_front: gaps that no record of the split lies in front of.
+        setting: of its last record; None without one.
+    """
+
+    file: StoreFile
+    damage: LogDamage
+    holes: Holes
+    in_front: list[Gap]
+    setting: Setting | None
+
+
+class DamageWitness:
+    """Goes along when a split of the log is checked, and takes the evidence that a repair needs."""
+
+    def __init__(self, context: FileContext, ids: TextIds) -> None:
+        self.context, self._holes = context, HoleFinder(ids)
+        self._found, self._in_front = LogDamage(), list[Gap]()
+        self._last: bytes | None = None
+
+    def block(self, found: LogBlock, findings: list[Finding]) -> None:
+        """Take a block of the split and what its checks say."""
+        block = found.block
+        self._holes.block(found)
+        resumed = {g.position for g in block.gaps if g.resumed}
+        blanks = {b.position for b in block.blanks}
+        for finding in findings:
+            if finding.kind is LOG_BLANK and finding.offset in blanks:
+                self._found.blanks.append(finding)
+            elif finding.kind in _GAPS:
+                self._gap(finding, block, finding.offset in resumed)
+            elif finding.kind is LOG_STALE_TAIL:
+                self._found.stale.append(finding)
+        self._found.note(findings)
+        if len(block):
+            flags = block["sys_flag"]
+            self._found.compressions.update((flags[(flags & _COMPRESSED) != 0] >> 8 & 7).tolist())
+            self._last = block.raw(len(block) - 1)
+            self._found.end = int(block.physical[-1] + block.total_size[-1])
+            self._found.last_time = int(block["store_timestamp"][-1])
+
+    def sight(self) -> Sight:
+        """Return what the split has shown."""
+        last = setting_of(self._last) if self._last is not None else None
+        return Sight(self.context.file, self._found, self._holes.found(), self._in_front, last)
+
+    def _gap(self, finding: Finding, block: Block, resumed: bool) -> None:
+        file = self.context.file
+        begin = file.base + finding.offset
+        ends_file = not resumed and self.context.followed
+        end = file.base + file.size if ends_file else begin + finding.size
+        before = int(np.searchsorted(block.position, finding.offset)) - 1
+        record = block.raw(before) if before >= 0 else self._last
+        known = record or (block.raw(0) if len(block) else None)
+        setting = setting_of(known) if known else Setting()
+        gap = Gap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting)
+        self._found.gaps.append(gap)
+        if record is None:
+            self._in_front.append(gap)
+
 
 def survey(store: RocketMQStore) -> LogDamage:
     """Walk over the whole log once.
@@ -321,92 +420,71 @@ def survey(store: RocketMQStore) -> LogDamage:
     Raises:
         OSError: a file cannot be read.
     """
-    return _Survey(store).run()
-
-
-class _Survey:
-    def __init__(self, store: RocketMQStore) -> None:
-        self.store, self.found = store, LogDamage()
-        self.log = CommitLog(store.log_files, crashed=store.has_abort)
-        self._files = {f.name: f for f in store.log_files}
-        self._followed = {c.file.name: c.followed for c in self.log.contexts()}
-        self._last: bytes | None = None
-
-    def run(self) -> LogDamage:
-        ids = TextIds()
-        checker, holes = LogChecker(ids=ids), HoleFinder(ids)
-        queues = QueueChecker(self.store, LogContext.of(self.store), ids, KeyNumbers())
-        for found in self.log.walk():
-            findings = checker.block(found)
+    ids = TextIds()
+    queues = QueueChecker(store, LogContext.of(store), ids, KeyNumbers())
+    sights, state, join = [], LogState(), LogJoin()
+    log = CommitLog(store.log_files, crashed=store.has_abort)
+    for number, context in enumerate(log.contexts()):
+        if gap := log.gap_before(number):
+            join.gap(gap)
+        checker, witness = LogChecker(ids=ids), DamageWitness(context, ids)
+        for found in walk_file(context, state):
+            witness.block(found, checker.block(found))
             queues.block(found)
-            holes.block(found)
-            self._sort(findings, found.block)
-            self._note(found.block)
-        self._sort_late(checker.finish())
-        self.found.missing, self.found.holes = queues.partial().missing, holes.holes
-        self.found.strayed, self.found.unqueued = holes.strayed(), holes.unqueued
-        self.found.doubtful, self.found.beside = holes.doubtful(self.log.min_offset), holes.beside()
-        self._merge()
-        return self.found
+        sights.append(witness.sight())
+        join.add(checker.finish())
+        if state.stale:
+            break
+    return _joined(store, sights, join, queues.partial().missing)
 
-    def _sort_late(self, partial: LogPartial) -> None:
-        """Sort what no block judges alone: bodies without the flag of their topic, store times at the ends of
-        the log.
-        """
-        for topic, bodies in partial.unflagged.items():
-            if topic in partial.compressing and bodies.count <= _FEW_UNFLAGGED:
-                for finding in bodies.findings(is_usual=True):
-                    self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
-        times = TimesJoin()
-        for finding in [*times.add(partial.times), *times.end()]:
-            self.found.records.setdefault(finding.physical_offset or 0, []).append(finding)
 
-    def _sort(self, findings: list[Finding], block: Block) -> None:
-        resumed = {g.position for g in block.gaps if g.resumed}
-        blanks = {b.position for b in block.blanks}
-        for finding in findings:
-            if finding.kind is LOG_BLANK and finding.offset in blanks:
-                self.found.blanks.append(finding)
-            elif finding.kind in _GAPS:
-                self._gap(finding, block, finding.offset in resumed)
-            elif finding.kind is LOG_STALE_TAIL:
-                self.found.stale.append(finding)
-            elif finding.kind in _RECORDS and finding.physical_offset is not None:
-                self.found.records.setdefault(finding.physical_offset, []).append(finding)
+def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
+    """Return what a verification has shown that :class:`DamageWitness` went along with; no other walk is needed then.
 
-    def _gap(self, finding: Finding, block: Block, resumed: bool) -> None:
-        file = self._files[finding.file]
-        begin = file.base + finding.offset
-        ends_file = not resumed and self._followed[file.name]
-        end = file.base + file.size if ends_file else begin + finding.size
-        setting = self._setting(block, finding.offset)
-        self.found.gaps.append(Gap(finding, file, begin, end, ends_file, not resumed and not ends_file, setting))
+    None where it does not tell of the log as it lies: a file cannot be read, or was looked at under another name.
 
-    def _setting(self, block: Block, position: int) -> Setting:
-        """From the record in front of a gap, or, at the begin of the log, from the one after."""
-        before = int(np.searchsorted(block.position, position)) - 1
-        if before >= 0:
-            return setting_of(block.raw(before))
-        if self._last is not None:
-            return setting_of(self._last)
-        return setting_of(block.raw(0)) if len(block) else Setting()
+    Args:
+        store: that was verified.
+    """
+    names = {(file.name, file.base) for file in store.log_files}
+    sights: list[Sight | None] = verification.sights
+    whole = [sight for sight in sights if sight is not None and (sight.file.name, sight.file.base) in names]
+    return _joined(store, whole, verification.log, verification.missing) if len(whole) == len(sights) else None
 
-    def _note(self, block: Block) -> None:
-        if len(block):
-            flags = block["sys_flag"]
-            self.found.compressions.update((flags[(flags & _COMPRESSED) != 0] >> 8 & 7).tolist())
-            self._last = block.raw(len(block) - 1)
-            self.found.end = int(block.physical[-1] + block.total_size[-1])
-            self.found.last_time = int(block["store_timestamp"][-1])
 
-    def _merge(self) -> None:
-        """One gap for what reaches to the end of a file, however many findings it has."""
-        kept: list[Gap] = []
-        for gap in sorted(self.found.gaps, key=lambda g: g.begin):
-            if kept and kept[-1].ends_file and gap.begin < kept[-1].end:
-                continue
-            kept.append(gap)
-        self.found.gaps = kept
+def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing: list[Missing]) -> LogDamage:
+    """Join what the splits of a log show, in their order."""
+    found, holes = LogDamage(missing=missing), Holes()
+    last: Setting | None = None
+    for sight in sights:
+        own = sight.damage
+        for gap in sight.in_front:
+            gap.setting = last or gap.setting
+        found.gaps += own.gaps
+        found.blanks += own.blanks
+        found.stale += own.stale
+        for findings in own.records.values():
+            found.note(findings)
+        found.compressions += own.compressions
+        if sight.setting is not None:
+            last, found.end, found.last_time = sight.setting, own.end, own.last_time
+        holes.join(sight.holes)
+    found.note(log.of_records(_FEW_UNFLAGGED))
+    found.holes, found.strayed, found.unqueued = holes.holes, holes.strayed(), holes.unqueued
+    begin = store.log_files[0].base if store.log_files else 0
+    found.doubtful, found.beside = holes.doubtful(begin), holes.beside()
+    found.gaps = _merged(found.gaps)
+    return found
+
+
+def _merged(gaps: list[Gap]) -> list[Gap]:
+    """One gap for what reaches to the end of a file, however many findings it has."""
+    kept: list[Gap] = []
+    for gap in sorted(gaps, key=lambda g: g.begin):
+        if kept and kept[-1].ends_file and gap.begin < kept[-1].end:
+            continue
+        kept.append(gap)
+    return kept
 
 
 def setting_of(record: bytes) -> Setting:

@@ -11,7 +11,7 @@ fit no format are left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from rmqctl.rocketmq.rebuild.databases import (
 )
 from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.repair.config import topic_settings
-from rmqctl.rocketmq.repair.damage import Break, survey
+from rmqctl.rocketmq.repair.damage import Break, LogDamage
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import CONFIG_V2, MESSAGES, METADATA, TOPICS_V1, DatabaseDamaged, can_read
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, SEPARATE_QUEUES, RocketMQStore
@@ -61,7 +61,14 @@ _QUEUE_OFFSET_AT = next(f.offset for f in plan_of(TimerCheck).runs[0].fields if 
 _NOWHERE = (-1).to_bytes(8, "big", signed=True)
 
 
-def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path, counted: int = 0) -> Iterator[Step]:
+def queue_steps(
+    store: RocketMQStore,
+    findings: Iterable[Finding],
+    damage: Callable[[], LogDamage],
+    directory: Path,
+    index: list[FileChange],
+    counted: int = 0,
+) -> Iterator[Step]:
     """Yield steps for the queues in files of every topic that has a finding.
 
     Where any is built, so is what a killed broker had not dispatched: a queue built to the end of the log beside others
@@ -70,12 +77,15 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
     Args:
         store: with the log as it will be.
         findings: of a verification of it.
+        damage: what its log shows, asked where it is needed.
         directory: where to build; must stay until the plan is carried out.
+        index: takes the changes of index files where the findings ask for them, made on the same walk over the log.
         counted: messages after the end of the log that an earlier step counts as lost already.
 
     Raises:
         OSError: a file cannot be read or built.
     """
+    findings = list(findings)
     found = [f for f in findings if f.kind.id.startswith("queue.")]
     wrong = [f for f in found if f.level is not Severity.NOTE]
     first = _by_topic(f for f in wrong if f.kind is not QUEUE_ORPHAN)
@@ -84,20 +94,23 @@ def queue_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Pa
         return
     late = (f for f in found if f.kind is QUEUE_UNDISPATCHED and not store.in_database(topic_of(f)))
     first = _by_topic(late) | first
-    damage = survey(store)
-    for hole in damage.holes:
+    shown = damage()
+    for hole in shown.holes:
         if hole.topic in first and hole.missing > _LARGEST_HOLE:
             yield _endless(first.pop(hole.topic), hole)
     topics = frozenset(t.encode("utf-8", "surrogateescape") for t in first)
     if not topics:
         return
-    rebuild = Rebuild(store, RebuildOptions(index=False, topics=topics))
+    rebuild = Rebuild(store, RebuildOptions(index=bool(_of_index(findings)), topics=topics))
     for change in rebuild.run(directory).changes:
         parts = change.file.split("/")
+        if parts[0] == INDEX:
+            index.append(change)
+            continue
         edits = tuple(_edits(store, change))
         if edits:
             kind = _kind_at(wrong, change.file) or first[parts[1]].kind.id
-            ahead = _ahead(store, change, damage.end)
+            ahead = _ahead(store, change, shown.end)
             why = "what the records of the log dispatch to the queue"
             why += f"; the messages of {ahead} units are behind the end of the log" if ahead else ""
             known, counted = min(ahead, counted), max(counted - ahead, 0)
@@ -113,25 +126,34 @@ def _by_topic(findings: Iterable[Finding]) -> dict[str, Finding]:
     return first
 
 
-def index_steps(store: RocketMQStore, findings: Iterable[Finding], directory: Path) -> Iterator[Step]:
+def _of_index(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings for which the index is made again."""
+    found = [f for f in findings if f.kind.id.startswith("index.") and f.level is not Severity.NOTE]
+    return [f for f in found if f.kind.id not in _NAMES]
+
+
+def index_steps(
+    store: RocketMQStore, findings: Iterable[Finding], directory: Path, made: Iterable[FileChange] = ()
+) -> Iterator[Step]:
     """Yield steps that make the index again if anything in it is wrong; arguments as for :func:`queue_steps`.
+
+    Args:
+        made: the changes, where they are known already.
 
     Raises:
         OSError: a file cannot be read or built.
     """
-    wrong = [f for f in findings if f.kind.id.startswith("index.") and f.level is not Severity.NOTE]
-    wrong = [f for f in wrong if f.kind.id not in _NAMES]
+    wrong = _of_index(findings)
     if not wrong:
         return
-    rebuild = Rebuild(store, RebuildOptions(queues=False))
-    for change in rebuild.run(directory).changes:
+    for change in made or Rebuild(store, RebuildOptions(queues=False)).run(directory).changes:
         edits = tuple(_replaced(change)) if change.file.startswith(f"{INDEX}/") else ()
         if edits:
             kind = _kind_at(wrong, change.file) or wrong[0].kind.id
             yield Step(kind, change.file, _what(change), "the keys of the log's records, in log order", edits)
 
 
-def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[Step]:
+def timer_steps(store: RocketMQStore, findings: Iterable[Finding], damage: Callable[[], LogDamage]) -> Iterator[Step]:
     """Put timers of lost messages out of reach: their units point in front of the log, where a broker finds nothing.
 
     A broker passes a unit over whose message it does not find. But it writes its next messages where the lost ones
@@ -140,6 +162,7 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[S
 
     Args:
         store: with the log as it will be.
+        damage: what that shows, asked where it is needed.
 
     Raises:
         OSError: a file cannot be read.
@@ -148,9 +171,9 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[S
     files = [file for file in timer_files(store) if file.name in named]
     if not files:
         return
-    damage = survey(store)
-    ranges = tuple((gap.begin, gap.end) for gap in damage.gaps)
-    context = replace(LogContext.of(store), end=damage.end, damaged=ranges)
+    shown = damage()
+    ranges = tuple((gap.begin, gap.end) for gap in shown.gaps)
+    context = replace(LogContext.of(store), end=shown.end, damaged=ranges)
     for file in files:
         units, rows = stale_timers(file, context)
         edits = []
@@ -159,7 +182,7 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator[S
             edits.append(Overwrite(file.name, at, before, _NOWHERE))
         if edits:
             what = f"put {number_of(len(edits), 'timer')} of lost messages out of reach"
-            why = f"the log, which ends at {damage.end}, does not hold them, and others will lie in their place"
+            why = f"the log, which ends at {shown.end}, does not hold them, and others will lie in their place"
             yield Step(TIMER_LOG.id, file.name, what, why, tuple(edits))
 
 

@@ -9,7 +9,7 @@ all that they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data,
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue, Units, is_pre_blank, queue_home, queues_of
-from rmqctl.rocketmq.repair.damage import Break, setting_of, survey
+from rmqctl.rocketmq.repair.damage import Break, LogDamage, setting_of
 from rmqctl.rocketmq.repair.gaps import bridge
 from rmqctl.rocketmq.repair.mending import Replica
 from rmqctl.rocketmq.repair.placeholder import Setting
@@ -185,10 +185,15 @@ _MOST_MISSING = 64
 """Files that a gap may have where the log has fewer."""
 
 
-def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
+def missing_steps(
+    store: RocketMQStore, damage: Callable[[], LogDamage], geometry: Geometry, replica: Replica | None
+) -> Iterator[Step]:
     """One step a missing file; files without records of their own after a gap go into quarantine instead.
 
     A gap of more files than the log has is left: what follows it may be another log's.
+
+    Args:
+        damage: what the log shows, asked where it is needed.
 
     Raises:
         OSError: a file cannot be read.
@@ -215,7 +220,7 @@ def missing_steps(store: RocketMQStore, geometry: Geometry, replica: Replica | N
             yield Step(LOG_GAP.id, gap.file, what, why)
     gaps = [gap for gap in gaps if gap.size <= most or replica is not None]
     if gaps:
-        yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps)
+        yield from _Filler(store, files, geometry.commit_log_file_size, replica).steps(gaps, damage())
 
 
 def _no_log(store: RocketMQStore, geometry: Geometry, replica: Replica | None) -> Iterator[Step]:
@@ -263,9 +268,8 @@ class _Filler:
         self._holes: list[Break] = []
         self._claims = Claims(())
 
-    def steps(self, gaps: list[Finding]) -> Iterator[Step]:
+    def steps(self, gaps: list[Finding], damage: LogDamage) -> Iterator[Step]:
         ranges = [(g.physical_offset or 0, (g.physical_offset or 0) + g.size) for g in gaps]
-        damage = survey(self.store)
         self._holes = damage.holes
         beside = [(max(h.after, 0), h.before) for h in self._holes]  # other ranges may be destroyed in the same hole
         sound = [(m.physical, m.physical + 1) for m in damage.missing]

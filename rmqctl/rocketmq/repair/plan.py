@@ -19,11 +19,12 @@ from rmqctl.repair.edits import Overwrite, Plan, Quarantine, Step
 from rmqctl.repair.preconditions import Confines
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, QUEUE_ORPHAN, QUEUE_UNDISPATCHED
 from rmqctl.rocketmq.log.record import LogReader
+from rmqctl.rocketmq.rebuild.compare import FileChange
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.plan import overlaid
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.config import TOPICS, checkpoint_steps, config_steps, topic_steps
-from rmqctl.rocketmq.repair.damage import survey
+from rmqctl.rocketmq.repair.damage import DamageWitness, LogDamage, seen, survey
 from rmqctl.rocketmq.repair.derived import (
     database_steps,
     index_steps,
@@ -51,7 +52,7 @@ from rmqctl.rocketmq.state.releases import release_range
 from rmqctl.rocketmq.store.databases import databases_of
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry, geometry_of
-from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
+from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.text import number_of
 
 _MOST_STALE = 256 << 20
@@ -62,6 +63,7 @@ class LogMender:
 
     Args:
         store: as it is now, earlier steps of the plan included.
+        damage: what a walk over its log has shown.
         replica: another store of the same broker group.
         suspects: physical offsets of records that an index entry contradicts.
     """
@@ -69,12 +71,12 @@ class LogMender:
     def __init__(
         self,
         store: RocketMQStore,
+        damage: LogDamage,
         *,
         replica: Replica | None = None,
         body_damage: BodyDamage = BodyDamage.PLACEHOLDER,
         suspects: frozenset[int] = frozenset(),
     ) -> None:
-        damage = survey(store)
         ranges = [*damage.ranges(), *((at, at + 1) for at in suspects)]
         log = LogReader(store.log_files)
         claims = claims_into(store, ranges).without_false(damage.missing, damage.doubtful)
@@ -212,18 +214,20 @@ class _Planner:
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
-    _known: tuple[tuple[int, Level], list[Finding]] = field(default=((-1, Level.QUICK), []))
+    _verified: int = -1
+    _found: list[Finding] = field(default_factory=list)
     _undispatched: list[Finding] = field(default_factory=list)
+    _seen: LogDamage | None = None
 
     def run(self) -> Repair:
         refused: OSError | None = None
         try:
-            before = self._findings("verify", Level.FULL)
+            before = self._findings("verify")
         except OSError as error:
             refused = error
             if not self._take(unreadable_steps(self.below)):
                 raise
-            before = self._findings("verify", Level.FULL)
+            before = self._findings("verify")
         geometry = geometry_of(self.store)
         if before or self.options.neutralize:
             self._log(geometry, before)
@@ -232,7 +236,7 @@ class _Planner:
         if refused is not None and not_made_anew(self.store, self.steps):
             raise refused
         refusal = self._start()
-        after = self._findings("verify the result", Level.FULL) if self.steps else before
+        after = self._findings("verify the result") if self.steps else before
         plan = Plan(Path(self.below.root), f"repair {self.below.root}", tuple(self.steps))
         return Repair(plan, tuple(self.left.values()), tuple(before), tuple(after), geometry, refusal)
 
@@ -261,11 +265,15 @@ class _Planner:
         self._take(misplaced_steps(self.below, geometry))
         self._take(misnamed_queue_steps(self.below, found))
         self._take(stray_steps(self.store, geometry))
-        self._take(missing_steps(self.store, geometry, replica))
+        self._take(missing_steps(self.store, self._damage, geometry, replica))
         for _ in range(_ROUNDS):
             self.advance("log")
             mender = LogMender(
-                self.store, replica=replica, body_damage=self.options.body_damage, suspects=frozenset(suspects)
+                self.store,
+                self._damage(),
+                replica=replica,
+                body_damage=self.options.body_damage,
+                suspects=frozenset(suspects),
             )
             if not self._take(mender.steps()):
                 break
@@ -273,24 +281,29 @@ class _Planner:
         self._take(neutralize_step(self.store, physical) for physical in self.options.neutralize)
 
     def _derived(self) -> None:
-        found = self._findings("queues")
+        found, seen_now = self._findings("queues"), self._seen
+
+        def damage() -> LogDamage:  # from here on the log stays
+            return seen_now or survey(self.store)
+
         self._take(expired_steps(self.store, found))
         cut = sum(step.loses for step in self.steps if step.what.startswith("end the log"))
-        self._take(queue_steps(self.store, [*found, *self._undispatched], self._room(), cut))
+        index: list[FileChange] = []
+        self._take(queue_steps(self.store, [*found, *self._undispatched], damage, self._room(), index, cut))
         if databases_of(self.store):
             self._take(database_steps(self.store, found, self._room()))
         self._take(hollow_steps(self.store))
-        self._take(timer_steps(self.store, found))
-        self._take(index_steps(self.store, found, self._room()))
+        self._take(timer_steps(self.store, found, damage))
+        self._take(index_steps(self.store, found, self._room(), index))
         before, found = found, self._findings("checkpoint and configuration")
         if found is not before:  # only whole queues tell which of its holes are a tail not dispatched yet
             self._take(index_steps(self.store, found, self._room()))
         self._take(checkpoint_steps(self.store, found, self._room()))
         self._take(timer_check_steps(self.store, found))
-        last_time = survey(self.store).last_time if any(f.kind.id.startswith("config.") for f in found) else 0
         unsettled = {topic_of(f) for f in found if f.kind.id.startswith("queue.") and f.kind is not QUEUE_ORPHAN}
         settled = [f for f in found if f.topic not in unsettled]  # offsets of a queue that stays wrong mean nothing
-        self._take(config_steps(self.store, settled, last_time))
+        last_time = damage().last_time if any(f.kind.id.startswith("config.") for f in found) else 0
+        self._take(config_steps(self.store, settled, last_time, self.options.processes))
 
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
@@ -311,16 +324,22 @@ class _Planner:
         """The store as the steps so far leave it."""
         return overlaid(self.below, (edit for step in self.steps for edit in step.edits))
 
-    def _findings(self, stage: str, level: Level = Level.STRUCTURE) -> list[Finding]:
+    def _findings(self, stage: str) -> list[Finding]:
         """Errors and warnings of the store as the steps leave it; those known where nothing changed since."""
-        known = (len(self.steps), level)
-        if self._known[0] not in (known, (len(self.steps), Level.FULL)):
+        if self._verified != len(self.steps):
             self.advance(stage)
-            options = VerifyOptions(level, processes=self.options.processes)
-            found = list(Verification(self.store, options).findings())
-            self._known = known, [f for f in found if f.level is not Severity.NOTE]
+            store = self.store
+            verification = Verification(store, VerifyOptions(processes=self.options.processes), witness=DamageWitness)
+            found = list(verification.findings())
+            self._verified, self._found = len(self.steps), [f for f in found if f.level is not Severity.NOTE]
             self._undispatched = [f for f in found if f.kind is QUEUE_UNDISPATCHED]
-        return self._known[1]
+            self._seen = seen(store, verification)
+        return self._found
+
+    def _damage(self) -> LogDamage:
+        """Return what the log shows as the steps leave it; it is walked over only where something changed since."""
+        self._findings("log")
+        return self._seen or survey(self.store)
 
     def _room(self) -> Path:
         """Return a new directory to build in."""

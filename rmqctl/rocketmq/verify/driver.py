@@ -17,7 +17,8 @@ from rmqctl.parallel import Ordered
 from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
 from rmqctl.rocketmq.index.files import index_entries, is_written
-from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, homecoming, misnamed, misplaced_files
+from rmqctl.rocketmq.log.columns import TextIds
+from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, FileContext, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.state.config import has_stored_config
 from rmqctl.rocketmq.store.databases import POP, can_read, has_database
@@ -36,6 +37,7 @@ from rmqctl.rocketmq.verify.splits import (
     SplitPartials,
     splits_of,
 )
+from rmqctl.rocketmq.verify.unmatched import Missing
 
 _HEADER = 8
 Progress = Callable[[int], object]
@@ -78,6 +80,13 @@ class Verification:
 
     Iterate :meth:`findings` to its end; then :meth:`summary` is complete.
 
+    Args:
+        witness: as of :class:`Job`; can be pickled.
+
+    Attributes:
+        log: what the splits of the log leave, added up; missing: records whose queue unit is not there, or wrong.
+        sights: what the witness saw of each split, in log order; None of a split that cannot be read.
+
     Raises (from :meth:`findings`):
         OSError: a directory of the store cannot be listed.
     """
@@ -88,8 +97,11 @@ class Verification:
         options: VerifyOptions,
         progress: Progress | None = None,
         share: Share | None = None,
+        witness: Callable[[FileContext, TextIds], Any] | None = None,
     ) -> None:
         self.store, self.options, self.progress, self.share = forgiving(store), options, progress, share
+        self.witness, self.sights = witness, list[Any]()
+        self.log, self.missing = LogJoin(), list[Missing]()
         self.counts: Counter[str] = Counter()
         self.files = self.records = self.messages = self.bytes = 0
         self._chains: list[list[Finding]] | None = None
@@ -169,7 +181,7 @@ class Verification:
     def _job(self, geometry: Geometry, context: LogContext) -> Job:
         bodies, cross = self.options.level is Level.FULL, self.options.cross
         max_message = integer(self.store.settings, "maxMessageSize") or DEFAULT_MAX_MESSAGE
-        return Job(self.store, geometry, context, bodies, cross, max_message)
+        return Job(self.store, geometry, context, bodies, cross, max_message, self.witness)
 
     def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
         """Yield findings of all splits in log order; what they leave for the join is added to ``said``."""
@@ -192,6 +204,7 @@ class Verification:
                 if isinstance(result, SplitResult):
                     refusals_of(self.store.tree).update(result.refusals)
                 said.add(result.partials)
+                self.sights.append(result.partials.sight)
                 ended = result.partials.log.stale
                 if split.stop is None and split.context.file.name in lost:
                     said.log.lose(*lost[split.context.file.name])
@@ -218,7 +231,7 @@ class Verification:
     def _learned(self, context: LogContext, said: _Said, across: list[Finding], file_size: int) -> LogContext:
         """Return the context with what the scan has shown."""
         breaks = [f.physical_offset for f in across if f.kind in MISPLACING and f.physical_offset is not None]
-        log = said.log
+        log, self.log, self.missing = said.log, said.log, list(said.queues.missing)
         self.records, self.messages = log.records, log.messages
         lost = lost_ranges(self.store, context.log_files, file_size)
         return replace(

@@ -316,6 +316,19 @@ class LogJoin:
         """The latest in front of a clock step, or the last: one record alone far ahead does not count."""
         return max((t for t in (self._times.newest, self._times.last) if t is not None), default=None)
 
+    def of_records(self, most_unflagged: int) -> Iterator[Finding]:
+        """Yield of that what is wrong with single records: store times, queue offsets, lost flags of compression.
+
+        Args:
+            most_unflagged: more bodies of a topic that are compressed and do not say so are its producer's own work.
+        """
+        yield from self._steps
+        yield from self._times.end()
+        yield from self._breaks
+        for topic, bodies in self._unflagged.items():
+            if topic in self._compressing and bodies.count <= most_unflagged:
+                yield from bodies.findings(is_usual=True)
+
     def findings(self, as_release: Release | None = None, written_by: Release | None = None) -> Iterator[Finding]:
         """Yield what only shows across splits: clock steps and queue offsets at the seams, V2 records, empty bodies.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any
 
@@ -30,6 +30,8 @@ class Job:
     Attributes:
         bodies: compute body CRCs.
         cross: compare queues and index with the log.
+        witness: makes what goes along with the checks of a split: it takes each block with what they say, and gives a
+            sight of the split at the end.
     """
 
     store: RocketMQStore
@@ -38,6 +40,7 @@ class Job:
     bodies: bool = True
     cross: bool = True
     max_message: int = DEFAULT_MAX_MESSAGE
+    witness: Callable[[FileContext, TextIds], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,16 @@ class Split:
 
 @dataclass(slots=True)
 class SplitPartials:
-    """What a checked split leaves for the join."""
+    """What a checked split leaves for the join.
+
+    Attributes:
+        sight: what a witness saw; None without one, and where the file cannot be read.
+    """
 
     log: LogPartial = field(default_factory=LogPartial)
     queues: Any = None
     index: Any = None
+    sight: Any = None
 
 
 def splits_of(contexts: list[FileContext], size: int = SPLIT_SIZE) -> list[Split]:
@@ -84,19 +92,25 @@ class SplitCheck:
                 QueueChecker(job.store, job.context, ids, numbers),
                 IndexChecker(job.store, job.geometry, job.context, ids),
             ]
+        witness = job.witness(self.split.context, ids) if job.witness else None
         try:
-            yield from self._walk(log, checkers)
+            yield from self._walk(log, checkers, witness)
         except OSError as error:
             yield unreadable(self.split.context.file.name, error)
+            witness = None
         self.partials.log = log.finish()
+        self.partials.sight = witness.sight() if witness is not None else None
         if checkers:
             self.partials.queues, self.partials.index = (c.partial() for c in checkers)
 
-    def _walk(self, log: LogChecker, checkers: list[Any]) -> Iterator[Finding]:
+    def _walk(self, log: LogChecker, checkers: list[Any], witness: Any) -> Iterator[Finding]:
         split = self.split
         state = resume_state(split.context, split.start) if split.start else LogState()
         for found in walk_file(split.context, state, start=split.start, stop=split.stop):
-            yield from log.block(found)
+            findings = log.block(found)
+            if witness is not None:
+                witness.block(found, findings)
+            yield from findings
             if split.context.file.lead and len(found.block):
                 yield from entry_findings(found.block)
             for checker in checkers:

@@ -15,6 +15,7 @@ from fixtures import golden
 from formats.rocketmq.message import decode_record
 from rmqctl.repair.edits import Overwrite, Step
 from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.repair.damage import survey
 from rmqctl.rocketmq.repair.plan import LogMender
 from rmqctl.rocketmq.store.locate import open_store_at
 
@@ -69,7 +70,8 @@ def mended(root: Path, place: Place, damaged: bytes) -> tuple[bytes, list[Step]]
     """The record as the steps leave it; no step may touch anything else."""
     _write(place, damaged)
     try:
-        steps = list(LogMender(open_store_at(str(root))).steps())
+        store = open_store_at(str(root))
+        steps = list(LogMender(store, survey(store)).steps())
     finally:
         _write(place, place.raw)
     record = bytearray(damaged)
