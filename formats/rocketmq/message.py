@@ -139,6 +139,12 @@ def encode_record(fields: Mapping[str, Any]) -> bytes:
     return data
 
 
+def split_host(raw: bytes) -> tuple[bytes, int]:
+    """Return the address of a stored host, 4 or 16 bytes, and its port, the signed number that it is stored as."""
+    at = len(raw) - Int32sb.sizeof()
+    return raw[:at], int.from_bytes(raw[at:], "big", signed=True)
+
+
 def body_crc(body: bytes) -> int:
     """BODYCRC of a stored body (spec 2.5)."""
     return zlib.crc32(body) & 0x7FFFFFFF

@@ -43,7 +43,8 @@ TimerCheck = Struct(
 )
 
 WHEEL_SLOTS = 2 * 7 * 86400
-UNIT_SIZE, BLANK_SIZE = 52, 16
+UNIT_SIZE, BLANK_SIZE, CHECK_SIZE = 52, 16, 4096
+"""Bytes of a unit, of a blank, and of the progress file."""
 BLANK_MAGIC = -875286124
 
 
@@ -53,3 +54,7 @@ class TimerMagic(IntFlag):
     DEFAULT = 1
     ROLL = 2
     DELETE = 4
+
+
+MAGIC_BITS = 0xF
+"""Bits that the magic of a unit may have."""

@@ -30,6 +30,7 @@ from formats.rocketmq.index import IndexSlot
 from formats.rocketmq.timer import (
     BLANK_MAGIC,
     BLANK_SIZE,
+    MAGIC_BITS,
     UNIT_SIZE,
     TimerCheck,
     TimerLogBlank,
@@ -169,7 +170,6 @@ _WHEEL_SLOT = plan_of(TimerWheelSlot).runs[0].dtype
 _UNIT = plan_of(TimerLogUnit).runs[0].dtype
 _BLANK = plan_of(TimerLogBlank).runs[0].packer
 _CHECK = plan_of(TimerCheck).runs[0]
-_MAGIC_BITS = 0xF
 
 
 def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION) -> Iterator[Row]:
@@ -213,7 +213,7 @@ def timer_log_rows(file: StoreFile) -> Iterator[Row]:
 
 
 def _log_chunk(file: StoreFile, position: int, units: Records, size: int) -> Iterator[Row]:
-    good = (units["size"] == UNIT_SIZE) & (units["magic"] & ~_MAGIC_BITS == 0)
+    good = (units["size"] == UNIT_SIZE) & (units["magic"] & ~MAGIC_BITS == 0)
     count = len(units) if good.all() else int(np.argmin(good))
     positions = range(position, position + count * UNIT_SIZE, UNIT_SIZE)
     for row in unit_rows("timer_log_unit", file.name, positions, units[:count]):

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from formats.layout import plan_of
-from formats.rocketmq.consumequeue_ext import HEAD_SIZE
+from formats.rocketmq.checkpoint import FILE_SIZE, Checkpoint
+from formats.rocketmq.consumequeue_ext import HEAD_SIZE, ConsumeQueueExtUnit
 from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry, DLedgerIndexUnit
+from formats.rocketmq.index import IndexHeader
 from formats.rocketmq.message import Magic
-from formats.rocketmq.timer import UNIT_SIZE, WHEEL_SLOTS, TimerWheelSlot
+from formats.rocketmq.timer import MAGIC_BITS, UNIT_SIZE, WHEEL_SLOTS, TimerLogUnit, TimerWheelSlot
 from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.log.measure import MAX_RECORD, PEEK, candidates
 from rmqctl.rocketmq.log.record import physical_of
@@ -25,7 +27,9 @@ _INDEX_DIGITS = 17
 _DLEDGER_MAGICS = (1, 2, 3)
 _MAGICS = {int(m) for m in Magic}
 _TIMES = range(946_684_800_000, 4_102_444_800_000)  # the years 2000 to 2099 in ms
-_CHECKPOINT_SIZE = 4096
+_TIMER_UNIT = plan_of(TimerLogUnit).runs[0].only("size", "magic")
+_INDEX_HEAD = plan_of(IndexHeader).runs[0].only("begin_timestamp", "end_timestamp", "index_count")
+_EXTENSION = plan_of(ConsumeQueueExtUnit).runs[0].packer
 
 
 _NAMES = {
@@ -98,7 +102,10 @@ def _is_dledger_index(head: bytes, _: int) -> bool:
 
 
 def _is_timer_log(head: bytes, _: int) -> bool:
-    return len(head) >= UNIT_SIZE and _int(head, 0) == UNIT_SIZE and 0 <= _int(head, 12) <= 0xF
+    if len(head) < UNIT_SIZE:
+        return False
+    size, magic = _TIMER_UNIT.unpack_from(head)
+    return bool(size == UNIT_SIZE and 0 <= magic <= MAGIC_BITS)
 
 
 def _is_timer_wheel(_: bytes, size: int) -> bool:
@@ -120,7 +127,10 @@ def _is_queue(head: bytes, _: int) -> bool:
 
 
 def _is_extension(head: bytes, _: int) -> bool:
-    return len(head) >= HEAD_SIZE and _int(head, 18, 2) >= 0 and _int(head, 0, 2) == HEAD_SIZE + _int(head, 18, 2)
+    if len(head) < HEAD_SIZE:
+        return False
+    size, _, _, bitmap = _EXTENSION.unpack_from(head)
+    return bool(bitmap >= 0 and size == HEAD_SIZE + bitmap)
 
 
 def _is_json(head: bytes, _: int) -> bool:
@@ -128,11 +138,14 @@ def _is_json(head: bytes, _: int) -> bool:
 
 
 def _is_checkpoint(head: bytes, size: int) -> bool:
-    return size == _CHECKPOINT_SIZE and _int(head, 0, 8) in _TIMES and not any(head[48:])
+    return size == FILE_SIZE and _int(head, 0, 8) in _TIMES and not any(head[Checkpoint.sizeof() :])
 
 
 def _is_index(head: bytes, _: int) -> bool:
-    return len(head) >= 40 and _int(head, 0, 8) in _TIMES and _int(head, 8, 8) in _TIMES and _int(head, 36) > 1
+    if len(head) < _INDEX_HEAD.size:
+        return False
+    begin, end, count = _INDEX_HEAD.unpack_from(head)
+    return begin in _TIMES and end in _TIMES and count > 1
 
 
 def _is_properties(head: bytes) -> bool:

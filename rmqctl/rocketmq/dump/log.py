@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.dataclass import dataclass
-from formats.rocketmq.message import SysFlag
+from formats.rocketmq.message import SysFlag, split_host
 from formats.rocketmq.message_id import offset_message_id
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dump.record import (
@@ -272,9 +272,8 @@ def message_ids(block: Block) -> list[str]:
     text = id_bytes(block).tobytes().hex().upper()
     ids = [text[i : i + 32] for i in range(0, len(text), 32)]
     for row in np.flatnonzero(block.variant & _STORE_V6).tolist():
-        raw = _raw_host(block, row, "store", _V6_BYTES)
-        port = int.from_bytes(raw[16:], "big", signed=True)
-        ids[row] = offset_message_id(raw[:16], port, int(block["physical_offset"][row]))
+        address, port = split_host(_raw_host(block, row, "store", _V6_BYTES))
+        ids[row] = offset_message_id(address, port, int(block["physical_offset"][row]))
     return ids
 
 

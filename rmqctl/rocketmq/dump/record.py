@@ -11,7 +11,7 @@ from typing import Any
 
 from formats.dataclass import dataclass
 from formats.errors import DecodeError
-from formats.rocketmq.message import Magic, body_crc
+from formats.rocketmq.message import COMMIT, PREPARED, ROLLBACK, TRANSACTION, Magic, body_crc, split_host
 from formats.rocketmq.message_id import offset_message_id
 from formats.rocketmq.properties import split_properties
 from rmqctl.filters import DEFAULT_MAX_BODY
@@ -159,7 +159,7 @@ def split_keys(keys: bytes) -> list[bytes]:
 Row = dict[str, Any]
 
 VERSIONS = ("V1", "V2")
-TRANSACTIONS = ("none", "prepared", "commit", "rollback")
+TRANSACTIONS = {0: "none", PREPARED: "prepared", COMMIT: "commit", ROLLBACK: "rollback"}
 ROW_KEYS = (
     "kind", "file", "position", "physical_offset", "size", "magic", "body_crc", "body_crc_ok", "queue_id", "flag",
     "queue_offset", "sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times",
@@ -167,22 +167,22 @@ ROW_KEYS = (
     "compression", "body_size",
 )  # fmt: skip
 """Keys of a message, in the order of the contract."""
-_V4_BYTES = 8
+_V4_BYTES = 4
 
 
 def transaction(sys_flag: int) -> str:
     """``none``, ``prepared``, ``commit`` or ``rollback`` (spec 2.3)."""
-    return TRANSACTIONS[sys_flag >> 2 & 3]
+    return TRANSACTIONS[sys_flag & TRANSACTION]
 
 
 def host_text(raw: bytes) -> str:
     """``ip:port`` of a stored host, IPv6 addresses in brackets; the port as the signed number it is stored as."""
-    port = int.from_bytes(raw[-4:], "big", signed=True)
-    if len(raw) == _V4_BYTES:
+    address, port = split_host(raw)
+    if len(address) == _V4_BYTES:
         return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}:{port}"
     from ipaddress import IPv6Address
 
-    return f"[{IPv6Address(raw[:16]).compressed}]:{port}"
+    return f"[{IPv6Address(address).compressed}]:{port}"
 
 
 class RecordRows:

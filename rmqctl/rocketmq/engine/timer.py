@@ -13,6 +13,8 @@ from formats.layout import plan_of
 from formats.rocketmq.timer import (
     BLANK_MAGIC,
     BLANK_SIZE,
+    CHECK_SIZE,
+    MAGIC_BITS,
     UNIT_SIZE,
     WHEEL_SLOTS,
     TimerCheck,
@@ -28,14 +30,11 @@ from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.routing import DELETE_KEY, OUT_MS, REAL_TOPIC
 
 WHEEL, LOG, CHECK = "timerwheel", "timerlog", "config/timercheck"
-CHECK_SIZE = 4096
 _SLOT = plan_of(TimerWheelSlot).runs[0].packer
 _UNIT = plan_of(TimerLogUnit).runs[0].packer
 _BLANK = plan_of(TimerLogBlank).runs[0].packer
 _CHECK = plan_of(TimerCheck).runs[0]
 _UNITS, _SLOTS = plan_of(TimerLogUnit).runs[0].dtype, plan_of(TimerWheelSlot).runs[0].dtype
-_MAGIC_BITS = 0xF
-_PHYSICAL_AT = next(f.offset for f in plan_of(TimerLogUnit).runs[0].fields if f.name == "physical_offset")
 _AT_ONCE = 1 << 14
 
 
@@ -146,10 +145,10 @@ class TimerWheel:
     def last_unit(self) -> TimerUnit | None:
         """Return the unit that was put last; None in an empty log, or after a blank."""
         raw = self._log.read(self.end - UNIT_SIZE, UNIT_SIZE) if self.end >= UNIT_SIZE else b""
-        if len(raw) < UNIT_SIZE or int.from_bytes(raw[:4], "big") != UNIT_SIZE:
+        if len(raw) < UNIT_SIZE:
             return None
-        _, _, magic, write_time, _, physical, size, *_ = _UNIT.unpack(raw)
-        return TimerUnit(magic, write_time, physical, size)
+        size, _, magic, write_time, _, physical, message_size, *_ = _UNIT.unpack(raw)
+        return TimerUnit(magic, write_time, physical, message_size) if size == UNIT_SIZE else None
 
     def expire(self, min_offset: int) -> list[Path]:
         """Delete files of the log from the oldest on whose last unit is of a message in front of the commit log.
@@ -163,8 +162,10 @@ class TimerWheel:
         last = (size - BLANK_SIZE) // UNIT_SIZE * UNIT_SIZE - UNIT_SIZE
         for file in self._log.files[:-1]:
             unit = self._log.read(file.base + last, UNIT_SIZE)
-            physical = int.from_bytes(unit[_PHYSICAL_AT : _PHYSICAL_AT + 8], "big", signed=True)
-            if int.from_bytes(unit[:4], "big") != UNIT_SIZE or physical >= min_offset:
+            if len(unit) < UNIT_SIZE:
+                break
+            size, _, _, _, _, physical, *_ = _UNIT.unpack(unit)
+            if size != UNIT_SIZE or physical >= min_offset:
                 break
             self._log.remove(file)
             gone.append(file.path)
@@ -268,7 +269,7 @@ class TimerWheel:
         parts, at = [], 0
         while len(raw := self._log.read(base + at, _AT_ONCE * UNIT_SIZE)) >= UNIT_SIZE:
             units = np.frombuffer(raw, _UNITS, len(raw) // UNIT_SIZE)
-            fine = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~_MAGIC_BITS) == 0)
+            fine = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~MAGIC_BITS) == 0)
             parts.append(units if fine.all() else units[: int(np.argmin(fine))])
             at += len(raw)
             if not fine.all() or at >= self._log.file_size:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.properties import NAME_END, PAIR_END
+from formats.rocketmq.property_crc import DIGITS, NAME, SIZE
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq.findings.log import LOG_CRC_ZERO, LOG_PROPERTY_CRC
 from rmqctl.rocketmq.log.block import Block, Ints, gather
@@ -47,8 +48,6 @@ def _crcs(block: Block, begin: Ints, end: Ints) -> npt.NDArray[np.int64]:
 # --- the crc over a whole record ---------------------------------------------------------------
 
 
-NAME = b"__CRC32#\x01"
-SIZE, DIGITS = 20, 10
 _LIGHT, _FIRST_PRINTED = b"INNER_MULTI_DISPATCH\x01", 0x20
 _NAME_WORD = np.frombuffer(NAME[:8], np.uint64)[0]
 

@@ -25,14 +25,14 @@ from rmqctl.rocketmq.log.block import (
     head_offsets,
     head_sizes,
 )
-from rmqctl.rocketmq.log.record import HOST_SHIFT
+from rmqctl.rocketmq.log.record import HOST_SHIFT, MAGIC_SPAN
 
 Flags = npt.NDArray[np.bool_]
 
 _V1 = int(Magic.MESSAGE_V1) & 0xFFFFFFFF
 _V2 = int(Magic.MESSAGE_V2) & 0xFFFFFFFF
 _EVEN, _ODD = np.frombuffer(_V1.to_bytes(4, "big")[:2] + _V1.to_bytes(4, "big")[1:3], np.uint16)
-_MAGIC_AT = 4
+_MAGIC_AT = MAGIC_SPAN.start
 _HOSTS = 3 << HOST_SHIFT
 _TEXT_SIZES = np.array([1, 1, 1, 1, 2, 2, 2, 2], np.int64)
 PEEK = 40

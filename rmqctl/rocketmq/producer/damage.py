@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 
 from formats.dataclass import dataclass
+from formats.layout import plan_of
+from formats.rocketmq.consumequeue import ConsumeQueueUnit
 from rmqctl.damage import FILE, NOTHING, DamageKinds, Target
 from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine.opening import StoreLock
@@ -19,7 +21,8 @@ from rmqctl.rocketmq.store.files import QUEUES
 from rmqctl.rocketmq.store.geometry import index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 
-_UNIT = 20
+_PACKER = plan_of(ConsumeQueueUnit).runs[0].packer
+_UNIT = _PACKER.size
 _MAX_RECORDS = 1 << 20
 
 
@@ -102,8 +105,8 @@ class RocketMQTarget(Target):
         for path in sorted((self.root / QUEUES).rglob("*")):
             if path.is_file():
                 data = path.read_bytes()
-                units = (any(data[at + 8 : at + 12]) for at in range(0, len(data) - _UNIT + 1, _UNIT))
-                found.append((path, sum(units)))
+                units = _PACKER.iter_unpack(data[: len(data) // _UNIT * _UNIT])
+                found.append((path, sum(size != 0 for _, size, _ in units)))
         return found
 
     def index_file(self) -> Path:

@@ -15,7 +15,7 @@ from enum import StrEnum
 import numpy as np
 
 from formats.dataclass import dataclass
-from formats.rocketmq.message import HOSTS, Magic, SysFlag
+from formats.rocketmq.message import HOSTS, Magic, SysFlag, record_plan
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.local import ByteSource
@@ -199,7 +199,6 @@ def is_number(text: bytes, bits: int) -> bool:
 
 _MARGIN_MS = 3000
 _HEAD = 128
-_OLD_STORE_TIME_AT = 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +280,8 @@ def _matches_time(source: ByteSource, rules: RecoveryRules, known: Known) -> boo
 
 
 def _store_time(head: bytes, rules: RecoveryRules) -> int:
-    wide = rules.known_v6 and flags_of(head) & SysFlag.BORN_HOST_V6
-    at = _OLD_STORE_TIME_AT + (12 if wide else 0)
+    hosts = flags_of(head) & SysFlag.BORN_HOST_V6 if rules.known_v6 else 0
+    at = record_plan(is_v2=False, hosts=int(hosts)).runs[0].field("store_timestamp").offset
     return int.from_bytes(head[at : at + 8], "big", signed=True)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION, SysFlag
+from formats.rocketmq.property_crc import NAME, SIZE
 from rmqctl.findings import Finding
 from rmqctl.repair.crc_correction import LONGEST_BURST, span_of
 from rmqctl.rocketmq.dispatch.continuity import messages_in
@@ -35,7 +36,6 @@ from rmqctl.rocketmq.findings.log import (
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds, signed
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, walk_file
-from rmqctl.rocketmq.log.crc import NAME
 from rmqctl.rocketmq.repair.placeholder import Setting
 from rmqctl.rocketmq.repair.queue_references import Claim, Range
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -492,7 +492,7 @@ def setting_of(record: bytes) -> Setting:
     from formats.rocketmq.message import decode_record
 
     fields, _ = decode_record(record)
-    has_crc = record[-20:].startswith(NAME)
+    has_crc = record[-SIZE:].startswith(NAME)
     if len(fields["store_ip"]) != 4:
         return Setting(fields["store_timestamp"], property_crc=has_crc)
     return Setting(fields["store_timestamp"], fields["store_ip"], fields["store_port"], has_crc)

@@ -17,8 +17,8 @@ from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.dledger import DLedgerEntry
 from formats.rocketmq.message import Magic
+from formats.rocketmq.property_crc import SIZE
 from rmqctl.repair.edits import Step
-from rmqctl.rocketmq.log.crc import SIZE
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.damage import Gap
 from rmqctl.rocketmq.repair.heal import heal

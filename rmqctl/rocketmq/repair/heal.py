@@ -22,10 +22,11 @@ from collections.abc import Iterator, Mapping
 from formats.dataclass import dataclass
 from formats.rocketmq.message import BODY_MAGIC, COMMIT, TRANSACTION, Magic, SysFlag, codec_of, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
+from formats.rocketmq.property_crc import DIGITS, NAME, SIZE
 from rmqctl.repair.crc_correction import CRC32, LONGEST_BURST, MOST_CANDIDATES, Crc, Diagnosis, diagnose, span_of
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED
 from rmqctl.rocketmq.log.block import head_offsets, head_sizes
-from rmqctl.rocketmq.log.crc import DIGITS, MASK, NAME, SIZE, crc32
+from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import (
     COMPRESSIONS,
     CRC_SPAN,
@@ -491,7 +492,8 @@ def set_flags(record: bytearray, layout: Layout) -> None:
     stated, hosts = flags_of(record), (layout.variant & 3) << HOST_SHIFT
     body = bytes(record[layout.body_at : layout.body_at + layout.body_size])
     names = {name for name, _ in split_properties(bytes(record[layout.properties_at :]))}
-    prepared = int.from_bytes(record[layout.body_at - 12 : layout.body_at - 4], "big", signed=True)
+    at = head_offset("prepared_transaction_offset", layout.variant)
+    prepared = int.from_bytes(record[at : at + 8], "big", signed=True)
     flags = hosts | _compression(stated, body)
     if b"INNER_NUM" in names:
         flags |= int(SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)

@@ -15,6 +15,7 @@ from typing import Any
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
+from formats.rocketmq.property_crc import SIZE
 from rmqctl.errors import Refused
 from rmqctl.findings import Finding, Severity
 from rmqctl.repair.edits import Edit, Step, changes, zeroed
@@ -29,7 +30,7 @@ from rmqctl.rocketmq.findings.log import (
     LOG_PROPERTY_CRC,
     LOG_STORE_TIME,
 )
-from rmqctl.rocketmq.log.crc import MASK, SIZE, crc32
+from rmqctl.rocketmq.log.crc import MASK, crc32
 from rmqctl.rocketmq.log.record import CRC_SPAN, SMALLEST, LogReader, physical_of
 from rmqctl.rocketmq.repair.damage import SOURCE, Gap, setting_of
 from rmqctl.rocketmq.repair.heal import (

@@ -18,6 +18,7 @@ import numpy as np
 from formats.dataclass import dataclass
 from formats.rocketmq.message import COMMIT, TRANSACTION, decode_record, encode_record
 from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
+from formats.rocketmq.property_crc import SIZE as PROPERTY_CRC_SIZE
 from formats.rocketmq.property_crc import property_crc, property_crc_bytes, stored_property_crc
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.new_files import Ownership, check_new_directory, making
@@ -330,7 +331,6 @@ def _make_topics(engine: StoreEngine, store: RocketMQStore, keys: Sequence[tuple
 _LONG = struct.Struct(">q")
 _RUN = 1 << 20
 _DISPATCH_EVERY = 1 << 15
-_CRC_SIZE = 20
 _HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 _ROOM = 256
 MOST_PLACEHOLDERS = 1 << 20
@@ -503,7 +503,7 @@ class Writer:
         _LONG.pack_into(data, PHYSICAL_AT, place)
         self._mend_half(data, source)
         if stored_property_crc(bytes(data)) is not None:
-            data[-_CRC_SIZE:] = property_crc_bytes(property_crc(bytes(data)))
+            data[-PROPERTY_CRC_SIZE:] = property_crc_bytes(property_crc(bytes(data)))
         self._run += data
         self._waiting += 1
         if len(self._run) >= _RUN:

@@ -11,6 +11,7 @@ from typing import Any
 
 from formats.dataclass import dataclass
 from formats.errors import DecodeError
+from formats.rocketmq.checkpoint import FILE_SIZE
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.message import CODEC, Magic, SysFlag, decode_record
 from formats.rocketmq.properties import is_closed, split_properties
@@ -192,7 +193,6 @@ _PATHS = (
     ("config/metadata", Release(5, 4, 0)),
     ("consumequeue_rocksdb", Release(5, 5, 0)),
 )
-CHECKPOINT_SIZE = 4096
 _MADE, _NOT_MADE = 4, 2
 _CHECKPOINT_FIELDS = ((24, Release(5, 0, 0)), (32, Release(5, 1, 1)), (40, Release(5, 5, 0)))
 
@@ -259,7 +259,7 @@ def _checkpoint(store: RocketMQStore) -> Iterator[Evidence]:
     """Later fields, which hold physical offsets; numbers that are none come from damage."""
     data = read_all(store.tree, "checkpoint") or b""
     limit = max((f.base + f.size for f in store.log_files), default=0)
-    for at, since in _CHECKPOINT_FIELDS if len(data) == CHECKPOINT_SIZE else ():
+    for at, since in _CHECKPOINT_FIELDS if len(data) == FILE_SIZE else ():
         if 0 < int.from_bytes(data[at : at + 8], "big", signed=True) <= limit:
             yield Evidence(f"the checkpoint has an offset at byte {at}", lowest=since)
 

@@ -20,13 +20,14 @@ from formats.dataclass import dataclass
 from formats.java_properties import parse_properties
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
-from formats.rocketmq.index import IndexEntry, IndexHeader
+from formats.rocketmq.consumequeue import ConsumeQueueUnit
+from formats.rocketmq.index import IndexEntry, IndexHeader, IndexSlot
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, RocketMQStore, sequence
 
 DEFAULT_SLOTS, DEFAULT_ENTRIES = 5_000_000, 20_000_000
-SLOT_SIZE = 4
+SLOT_SIZE = IndexSlot.sizeof()
 _PROBES = 64
 _SMALL = 1 << 15
 """Bytes of a file of which every geometry may be tried."""
@@ -335,7 +336,7 @@ QUEUE_FILE_SIZE = 6_000_000
 QUEUE_EXT_FILE_SIZE = 50_331_648
 BATCH_QUEUE_FILE_SIZE = 13_800_000
 TIMER_LOG_FILE_SIZE = 104_857_600
-QUEUE_UNIT_SIZE = 20
+QUEUE_UNIT_SIZE = ConsumeQueueUnit.sizeof()
 _BATCH_UNIT_SIZE = plan_of(BatchConsumeQueueUnit).runs[0].packer.size
 _SAMPLE = 64
 

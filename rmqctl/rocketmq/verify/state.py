@@ -13,13 +13,16 @@ import numpy as np
 from formats.errors import DecodeError
 from formats.layout import plan_of
 from formats.rocketmq.abort_lock import abort_pid
+from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.config_json import parse_config
 from formats.rocketmq.timer import (
     BLANK_MAGIC,
     BLANK_SIZE,
+    MAGIC_BITS,
     UNIT_SIZE,
     WHEEL_SLOTS,
     TimerCheck,
+    TimerLogBlank,
     TimerLogUnit,
     TimerWheelSlot,
 )
@@ -77,7 +80,8 @@ from rmqctl.text import number_of
 
 _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
-_FIELDS_SIZE = 24
+_BLANK = plan_of(TimerLogBlank).runs[0].packer
+_FIELDS_SIZE = plan_of(Checkpoint).runs[0].field("master_flushed_offset").offset
 _LAZY_LOGICS = (5, 5, 0)
 _FIRST_FLUSH_MS = 60_000
 _FLUSH_MS = 200
@@ -341,7 +345,6 @@ _TOPIC = "rmq_sys_wheel_timer"
 _LOOKED_UP = 4096
 _CLOCK_MS = 86_400_000
 _CHUNK = 1 << 15
-_MAGIC_BITS = 0xF
 
 
 def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
@@ -448,7 +451,7 @@ def _units(file: StoreFile) -> tuple[int, Finding | None, Units]:
     finally:
         source.close()
     units = np.frombuffer(data, UNIT, len(data) // UNIT_SIZE)
-    fine = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~_MAGIC_BITS) == 0) & (units["magic"] != 0)
+    fine = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~MAGIC_BITS) == 0) & (units["magic"] != 0)
     count = int(np.argmin(fine)) if not fine.all() else len(units)
     at = count * UNIT_SIZE
     rest = data[at:]
@@ -460,7 +463,7 @@ def _units(file: StoreFile) -> tuple[int, Finding | None, Units]:
 
 
 def _is_blank(rest: bytes) -> bool:
-    return int.from_bytes(rest[12:BLANK_SIZE], "big", signed=True) == BLANK_MAGIC
+    return len(rest) >= BLANK_SIZE and bool(_BLANK.unpack_from(rest)[-1] == BLANK_MAGIC)
 
 
 def _wheel(store: RocketMQStore, end: int, context: LogContext) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc, decode_record
 from formats.rocketmq.properties import split_properties
+from formats.rocketmq.property_crc import SIZE
 from formats.rocketmq.tags_code import tags_code
-from rmqctl.rocketmq.log.crc import SIZE
 from rmqctl.rocketmq.log.record import SMALLEST
 from rmqctl.rocketmq.repair.gaps import LARGEST_FILLER, bridge
 from rmqctl.rocketmq.repair.placeholder import MARK, SHORT_MARK, Setting, blank, bodiless, filler, placeholder, tags_of
