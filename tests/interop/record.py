@@ -15,11 +15,10 @@ from typing import Any
 
 from fixtures import golden
 from fixtures.random_damage import Damager
+from tests.interop.brokers_helpers import known_of, started
 from tests.interop.judge import RELEASES, Judge, class_path, settings_of
 from tests.interop.questions import questions
 from tests.interop.recovered import base_of
-from tests.interop.test_asked import known_of
-from tests.interop.test_recovered import started
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "interop"
 SEEDS = {release: range(96) for release in RELEASES} | {release: range(48) for release in ("4.5.2", "5.1.4", "5.3.3")}

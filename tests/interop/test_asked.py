@@ -15,6 +15,7 @@ from rmqctl.rocketmq.engine import MadeUpClock, StoreConfig, StoreEngine
 from rmqctl.rocketmq.producer.bulk import produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template
 from rmqctl.rocketmq.producer.produce import ProduceOptions
+from tests.interop.brokers_helpers import keys_of, known_of
 from tests.interop.compare import Answers, dumped, geometry
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
@@ -56,21 +57,6 @@ def test_clocks_that_step(release: str, judges: Judges, tmp_path: Path, rmqctl: 
     ]
     asked = questions(random.Random(release), known, COUNT, boundaries=release >= "5")
     assert differences(judges(release), root, release, asked, geometry(root), {}) == {}
-
-
-def known_of(name: str) -> list[Known]:
-    """Messages of a golden store."""
-    return [
-        Known(t["topic"], t["queueId"], t["queueOffset"], t["storeTimestamp"], keys_of(t["properties"]))
-        for t in golden.truth(name)
-        if t["kind"] == "msg"
-    ]
-
-
-def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
-    """Keys that the index holds of a message; one that it does not hold where there are none."""
-    found = (*(k for k in properties.get("KEYS", "").split(" ") if k), properties.get("UNIQ_KEY", ""))
-    return tuple(k for k in found if k) or ("no key",)
 
 
 def differences(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,10 @@ from rmqctl.rocketmq.engine import Message, StoreEngine
 from rmqctl.rocketmq.repair.placeholder import MARK
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
+from tests.interop.brokers_helpers import FAMILIES, run, side_by_side
 from tests.interop.compare import dumped, geometry
-from tests.interop.judge import class_path, has_java, java, settings_of
-from tests.interop.test_repaired import side_by_side
+from tests.interop.judge import class_path, has_java, settings_of
 
-FAMILIES = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}
-"""Release of the broker -> release of the store it is given."""
 PRODUCED: tuple[tuple[str, ...], ...] = (
     ("--topic", "Orders", "--count", "600", "--size", "10-1500", "--key", "order-{n}", "--key", "ключ", "--tag", "TagA=3,TagB=1", "--property", "ünï=✓"),
     ("--topic", "Batch", "--count", "320", "--size", "10-200", "--batch", "16", "--key", "b-{n}"),
@@ -48,8 +45,6 @@ REPAIRED = (
 )  # fmt: skip
 BEYOND_HEALING = ("zero-page", "delete-mid-file")
 """Variants that leave nothing of some records. Of all others a consumer gets every message."""
-PATIENCE = 600
-"""Seconds that a broker may take on a busy machine; a quiet one needs 20."""
 ALL = os.environ.get("RMQCTL_INTEROP") == "all"
 """Every combination, which takes half an hour; else a few, so that the run stays short."""
 CHOSEN = REPAIRED if ALL else REPAIRED[:1]
@@ -62,27 +57,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
-
-
-def run(
-    compiled: Path,
-    release: str,
-    root: Path,
-    topics: Sequence[str],
-    send: int,
-    settings: Sequence[str],
-    **properties: object,
-) -> dict[str, Any]:
-    """A broker on a store until a consumer has all messages of the topics and a producer has sent more."""
-    classes = class_path(release, compiled, "WholeBroker")
-    command = java(classes, root.parent / "home", "WholeBroker", root, ",".join(topics), send, *settings, **properties)
-    done = subprocess.run(command, check=False, capture_output=True, timeout=PATIENCE, cwd=root.parent)
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    for message in (*answer["received"], *(m for _, messages in answer["resumed"] for m in messages)):
-        for name in ("MIN_OFFSET", "MAX_OFFSET"):  # the client notes the ends of the queue
-            message["properties"].pop(name, None)
-    return answer
 
 
 @pytest.mark.parametrize(("release", "ending"), ENDINGS)

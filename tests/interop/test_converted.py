@@ -15,10 +15,10 @@ from fixtures import golden
 from rmqctl.filters import Filters
 from rmqctl.opening import open_store
 from rmqctl.text import raw
+from tests.interop.brokers_helpers import run
 from tests.interop.compare import dumped, geometry
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import Node
-from tests.interop.test_brokers import run
 
 pytestmark = [
     pytest.mark.interop,

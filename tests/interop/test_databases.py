@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from fixtures import golden
+from tests.interop.brokers_helpers import run
 from tests.interop.conftest import Judges
 from tests.interop.judge import Judge, has_java, settings_of
-from tests.interop.test_brokers import run
-from tests.rocketmq.repair.test_databases import CFG, CQ, LITE, MESSAGES, MIX, MSG, POP, QUEUES, SEPARATE, content
-from tests.rocketmq.repair.test_databases import DAMAGES as ROWS
-from tests.rocketmq.verify.test_databases import edit, marks_beyond, twin_rows, without
+from tests.rocketmq.repair.databases_helpers import CFG, CQ, LITE, MESSAGES, MIX, MSG, POP, QUEUES, SEPARATE, content
+from tests.rocketmq.repair.databases_helpers import DAMAGES as ROWS
+from tests.rocketmq.verify.databases_helpers import edit, marks_beyond, twin_rows, without
 
 pytest.importorskip("rocksdict")
 pytestmark = [

@@ -15,7 +15,7 @@ from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.release import Release
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Node
-from tests.kafka.engine.test_cleaner import COMPACT, batches_of, content_of, logs_of, write_history
+from tests.kafka.engine.cleaner_helpers import COMPACT, batches_of, content_of, logs_of, write_history
 
 pytestmark = [
     pytest.mark.interop,

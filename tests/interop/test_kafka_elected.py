@@ -26,8 +26,8 @@ from click.testing import CliRunner
 from commands import cli
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import Brokers, class_path, free_port, java, partner, rounds, write_properties
-from tests.interop.test_kafka_salvaged import expected
-from tests.kafka.repair.test_random import damaged
+from tests.interop.kafka_produced_helpers import expected
+from tests.kafka.repair.markers_helpers import damaged
 
 pytestmark = [
     pytest.mark.interop,

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from rmqctl.filters import Filters
 from rmqctl.opening import open_store
-from rmqctl.store import Store
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Node
+from tests.interop.kafka_produced_helpers import expected
 
 pytestmark = [
     pytest.mark.interop,
@@ -37,32 +36,6 @@ TOPICS: dict[str, tuple[str, ...]] = {
 
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-def raw(value: Any) -> str | None:
-    """What a row shows, as base64."""
-    if value is None:
-        return None
-    if isinstance(value, dict):
-        return str(value["base64"])
-    return base64.b64encode(value.encode()).decode()
-
-
-def expected(logs: Path, topic: str, *, committed: bool) -> list[Any]:
-    """The records of a topic that a consumer should get."""
-    store = open_store(str(logs))
-    firsts = sorted((row["partition"], row["log_start_offset"]) for row in store.topics(topic=topic))
-    return [row for number, first in firsts for row in served(store, topic, number, first, committed=committed)]
-
-
-def served(store: Store, topic: str, number: int, first: int, *, committed: bool) -> list[Any]:
-    """The records of a partition that a consumer should get from an offset on."""
-    found = []
-    for row in store.query_offset(topic, number, first, Filters(limit=1 << 30), read_committed=committed):
-        if row["kind"] == "record":
-            headers = [[raw(name), raw(value)] for name, value in row["headers"]]
-            found.append([number, row["offset"], row["timestamp"], raw(row["key"]), raw(row["value"]), headers])
-    return found
 
 
 def findings(logs: Path) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import shutil
 from pathlib import Path
@@ -18,55 +17,14 @@ from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.release import Release
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Brokers, rounds
-from tests.kafka.repair.test_random import damaged
+from tests.interop.kafka_produced_helpers import SETTINGS, content, damage_randomly, is_lasting
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(not has_java(), reason="mvn, java or javac is not on the PATH"),
 ]
-SETTINGS: dict[str, object] = {
-    "log.index.size.max.bytes": 65536, "num.recovery.threads.per.data.dir": 1, "log.cleaner.enable": "false",
-    "producer.id.expiration.ms": 2**31 - 1, "transactional.id.expiration.ms": 2**31 - 1,
-    "log.initial.task.delay.ms": 3_600_000, "log.segment.delete.delay.ms": 3_600_000,
-}  # fmt: skip
-"""Those of the brokers that wrote the golden directories; nothing runs in the background."""
 STARTS = rounds(3, 30)
 """Starts of each release; each judges a dozen damaged partitions."""
-
-
-def damage_partition(directory: Path, draw: random.Random) -> list[str]:
-    """Damage one to three files of a partition; what was done."""
-    done = []
-    for _ in range(draw.choice([1, 1, 1, 2, 3])):
-        files = [path for path in sorted(directory.iterdir()) if path.is_file()]
-        logs = [path for path in files if path.suffix == ".log" and path.stat().st_size]
-        derived = [path for path in files if path.suffix in {".index", ".timeindex", ".txnindex", ".snapshot"}]
-        kind = draw.choice(["log"] * 6 + ["derived"] * 4 + ["delete"] * 2 + ["leftover"] * 2 + ["epochs"])
-        if kind == "log" and logs:
-            path = draw.choice(logs)
-            path.write_bytes(damaged(path.read_bytes(), draw))
-        elif kind == "derived" and derived:
-            path = draw.choice(derived)
-            data = path.read_bytes()
-            used = len(data.rstrip(b"\0")) + draw.choice([0, 8, 12, 40])
-            if data:
-                path.write_bytes(damaged(data[:used] or b"\0", draw) + data[used:])
-        elif kind == "delete" and logs + derived:
-            path = draw.choice(logs + derived)
-            path.unlink()
-        elif kind == "leftover" and logs:
-            source = draw.choice(logs)
-            path = source.with_name(source.name + draw.choice([".swap", ".cleaned", ".deleted"]))
-            path.write_bytes(source.read_bytes())
-        elif kind == "epochs" and (directory / "leader-epoch-checkpoint").exists():
-            path = directory / "leader-epoch-checkpoint"
-            version, _, *entries = path.read_text().splitlines()
-            entries = [f"{number + draw.randrange(3)} {draw.randrange(200)}" for number in range(len(entries) + 1)]
-            path.write_text("\n".join([version, str(len(entries)), *entries, ""]))
-        else:
-            continue
-        done.append(f"{kind} {path.name}")
-    return done
 
 
 def move_checkpoints(root: Path, draw: random.Random) -> None:
@@ -88,11 +46,6 @@ def replay(root: Path, release: str) -> Recovery:
     return recover(Replicas(place), Release.parse(release), {name: str(value) for name, value in SETTINGS.items()})
 
 
-def content(data: bytes) -> tuple[int, str]:
-    """What a file holds: its size, and a hash."""
-    return len(data), hashlib.sha256(data).hexdigest()[:16]
-
-
 def files_replayed(partition: RecoveredPartition) -> dict[str, object]:
     files = partition.loaded.files
     return {name: content(files.read(name)) for name in files.names() if is_lasting(name)}
@@ -101,10 +54,6 @@ def files_replayed(partition: RecoveredPartition) -> dict[str, object]:
 def files_of(directory: Path) -> dict[str, object]:
     found = (path for path in directory.iterdir() if is_lasting(path.name))
     return {path.name: content(path.read_bytes()) for path in found}
-
-
-def is_lasting(name: str) -> bool:
-    return not name.endswith((".deleted", ".tmp"))
 
 
 def differences(found: Recovery, copied: Path) -> list[str]:
@@ -129,15 +78,6 @@ def test_random_damage_is_started_as_a_broker_does(release: str, tmp_path: Path,
             judged, wrong = judged + count, [*wrong, *(f"seed {seed}: {text}" for text in found)]
     assert judged > 8 * STARTS
     assert wrong == []
-
-
-def damage_randomly(release: str, seed: int, room: Path) -> tuple[Path, str, dict[str, list[str]]]:
-    """A golden directory with a dozen partitions damaged: where, which one, and what was done to which partition."""
-    draw, name = random.Random(f"{release} {seed}"), f"{release}-{'crash' if seed % 3 else 'clean'}"
-    root = golden.unpack(name, room)
-    partitions = [path.name for path in sorted(root.iterdir()) if (path / "partition.metadata").exists()]
-    served = [p for p in partitions if not p.startswith("__cluster") and not p.endswith("-delete")]
-    return root, name, {p: done for p in draw.sample(served, 12) if (done := damage_partition(root / p, draw))}
 
 
 def start_with(brokers: Brokers, release: str, seed: int, room: Path) -> tuple[int, list[str]]:

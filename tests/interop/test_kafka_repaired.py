@@ -16,14 +16,18 @@ from click.testing import Result
 
 from fixtures import golden, kafka_damage
 from formats.kafka.checkpoint import LOG_START, parse_offsets
-from rmqctl.files.tree import LocalTree
-from rmqctl.kafka.directory import read_directory
-from rmqctl.kafka.repair.survey import Survey
 from rmqctl.opening import open_store
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Brokers, Node, rounds
-from tests.interop.test_kafka_produced import expected, served
-from tests.interop.test_kafka_recovered import SETTINGS, content, damage_randomly, is_lasting
+from tests.interop.kafka_produced_helpers import (
+    SETTINGS,
+    content,
+    damage,
+    damage_randomly,
+    expected,
+    is_lasting,
+    served,
+)
 from tests.kafka.repair.judged import undamaged, variants
 from tests.repair.stores import state_of
 from tests.rocketmq.repair.judged import seeds
@@ -45,34 +49,6 @@ Key = tuple[str, int, int]
 Rows = dict[Key, str]
 _READ: dict[bytes, Rows] = {}
 """What partitions hold, by a hash of their files."""
-
-
-def damage(root: Path, draw: random.Random) -> int:
-    """Destroy three places in every partition of users: bodies of two batches, and two whole batches; how many."""
-    count = 0
-    for partition in read_directory(LocalTree(str(root))).partitions:
-        if not partition.is_plain or partition.topic.startswith("__"):
-            continue
-        survey = Survey(partition)
-        if len(survey) < 6:
-            continue
-        for row in draw.sample(range(1, len(survey) - 1), 2):
-            batch = survey.batch(row)
-            _overwrite(root / survey.files[batch.segment].name, batch.position + 61, bytes(batch.size - 61))
-            count += 1
-        first = survey.batch(row := draw.randrange(1, len(survey) - 3))
-        second = survey.batch(row + 1)
-        if first.segment == second.segment:
-            size = second.end - first.position
-            _overwrite(root / survey.files[first.segment].name, first.position, draw.randbytes(size))
-            count += 1
-    return count
-
-
-def _overwrite(path: Path, at: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(data)
 
 
 @pytest.mark.parametrize("state", ["crash", "clean"])

@@ -6,18 +6,15 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 
 from fixtures import golden
-from rmqctl.filters import Filters
 from rmqctl.opening import open_store
 from tests.interop.judge import has_java
 from tests.interop.kafka_node import RELEASES, Node
-from tests.interop.test_kafka_produced import raw
-from tests.interop.test_kafka_repaired import damage
+from tests.interop.kafka_produced_helpers import damage, expected
 
 pytestmark = [
     pytest.mark.interop,
@@ -27,18 +24,6 @@ Rmqctl = Callable[..., Result]
 _CLEANED = ("__", "compacted")
 """Directories whose logs a broker compacts."""
 _CUTS = ("Truncating", "corrupt", "Deleting segment", "Rebuilding", "Loading producer state from snapshot file failed")
-
-
-def expected(logs: Path, topic: str, *, committed: bool) -> list[Any]:
-    """The records that a consumer gets from the beginning of each partition."""
-    store, found = open_store(str(logs)), []
-    for row in store.topics(topic=topic):
-        start, number = row["log_start_offset"], row["partition"]
-        for one in store.query_offset(topic, number, start, Filters(limit=1 << 30), read_committed=committed):
-            if one["kind"] == "record":
-                headers = [[raw(name), raw(value)] for name, value in one["headers"]]
-                found.append([number, one["offset"], one["timestamp"], raw(one["key"]), raw(one["value"]), headers])
-    return sorted(found)
 
 
 @pytest.mark.parametrize("release", RELEASES)

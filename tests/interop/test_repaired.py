@@ -6,9 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,13 @@ from rmqctl.rocketmq.repair.placeholder import MARK
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.salvage.salvage import SalvageOptions, salvage
 from rmqctl.rocketmq.store.locate import open_store, open_store_at
+from tests.interop.brokers_helpers import WORKERS, side_by_side
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java, settings_of
 from tests.rocketmq.repair.judged import produced, seeds
 
 EXPIRED = ("delete-first-file", "delete-commitlog-dir", "delete-last-data-file", "truncate-last")
 """Variants in which messages at an end of the log are gone: queues are shorter afterwards."""
-WORKERS = 8
 EVERY = 1 if os.environ.get("RMQCTL_INTEROP") == "all" else 10
 """One variant in so many, so that the run stays short; RMQCTL_INTEROP=all takes them all."""
 BATCHES = "LabBatchCq"
@@ -56,21 +54,6 @@ def damaged(release: str, name: str, directory: Path) -> tuple[str, Path]:
     root = golden.unpack(f"{release}-{state}", directory / variant)
     damage.apply(golden.recovery_oracle(release)["variants"][name]["recipe"], root)
     return f"{release}-{state}", root
-
-
-def side_by_side(make: Iterable[tuple[str, Callable[[], None]]], workers: int = WORKERS) -> list[str]:
-    """Run checks as they are made; what is wrong, by name."""
-    with ThreadPoolExecutor(workers) as pool:
-        return [wrong for wrong in pool.map(_why_not, make) if wrong]
-
-
-def _why_not(named: tuple[str, Callable[[], None]]) -> str:
-    name, check = named
-    try:
-        check()
-    except Exception:  # noqa: BLE001 -- the other stores go on
-        return f"{name}: {traceback.format_exc()}"
-    return ""
 
 
 def served(judge: Judge, name: str, root: Path, conf: Mapping[str, str]) -> dict[str, Any]:

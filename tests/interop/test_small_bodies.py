@@ -16,9 +16,9 @@ from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
+from tests.interop.brokers_helpers import FAMILIES, PATIENCE
 from tests.interop.compare import geometry
 from tests.interop.judge import class_path, has_java, java
-from tests.interop.test_brokers import FAMILIES, PATIENCE
 
 BODIES = (1, 2, 8, 9, 10, 20, 21, 22, 35, 60)
 """Bytes of the bodies that are destroyed; in one topic each the body alone, in another the whole record."""

@@ -22,7 +22,7 @@ from rmqctl.kafka.dump.segments import SegmentDump
 from rmqctl.kafka.filters import Wanted
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record, segment
-from tests.kafka.test_golden_records import truth_by_file
+from tests.kafka.golden_records_helpers import truth_by_file
 
 Rows = list[dict[str, Any]]
 

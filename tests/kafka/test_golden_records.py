@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -17,20 +16,7 @@ from rmqctl.kafka.codecs import codec_name
 from rmqctl.kafka.records import records_of
 from rmqctl.kafka.segments import WINDOW, Extent, scan
 from rmqctl.kafka.tables.columns import RECORD_SCHEMA, Place, chosen_schema, rows_of
-
-Truth = dict[str, list[tuple[dict[str, Any], list[dict[str, Any]]]]]
-
-
-def truth_by_file(name: str) -> Truth:
-    found: Truth = defaultdict(list)
-    for line in golden.truth(name):
-        if line["t"] == "batch":
-            found[line["file"]].append((line, []))
-            current = found[line["file"]][-1][1]
-        else:
-            assert line["t"] == "record"
-            current.append(line)
-    return found
+from tests.kafka.golden_records_helpers import truth_by_file
 
 
 def blocks(name: str, file: str, window: int = WINDOW) -> list[Block]:

@@ -12,7 +12,7 @@ import pytest
 from fixtures import golden
 from rmqctl.opening import FAMILIES, open_path, open_store
 from tests.conftest import Rmqctl
-from tests.kafka.state.test_golden_state import WRITTEN_LATER
+from tests.kafka.state.golden_state_helpers import WRITTEN_LATER
 
 TOPIC_KEYS = [
     "topic",

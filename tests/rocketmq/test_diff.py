@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from commands import cli
 from fixtures import golden
+from tests.rocketmq.diff_helpers import messages, offset_of, read, write
 
 
 @pytest.fixture
@@ -31,22 +32,6 @@ def run(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 def ids(found: dict[str, Any]) -> list[str]:
     return [f["id"] for f in found["findings"]]
-
-
-def messages(name: str) -> list[dict[str, Any]]:
-    return [row for row in golden.truth(name) if row["kind"] == "msg"]
-
-
-def write(root: Path, physical: int, data: bytes) -> None:
-    files = sorted((root / "commitlog").iterdir())
-    file = next(f for f in reversed(files) if int(f.name) <= physical)
-    with file.open("r+b") as opened:
-        opened.seek(physical - int(file.name))
-        opened.write(data)
-
-
-def offset_of(row: dict[str, Any]) -> int:
-    return int(row["commitLogOffset"])
 
 
 @pytest.mark.parametrize("name", golden.NAMES)
@@ -71,14 +56,6 @@ def test_a_changed_body_byte(both: tuple[Path, Path]) -> None:
     assert finding["physical_offset"] == place == found["summary"]["first_divergence"]
     assert "bodies differ" in finding["message"] and "the body fails its CRC in B" in finding["message"]
     assert found["summary"]["records"]["changed"] == 1 and found["summary"]["records"]["changed_equal_bodies"] == 0
-
-
-def read(root: Path, physical: int, size: int) -> bytes:
-    files = sorted((root / "commitlog").iterdir())
-    file = next(f for f in reversed(files) if int(f.name) <= physical)
-    with file.open("rb") as opened:
-        opened.seek(physical - int(file.name))
-        return opened.read(size)
 
 
 def test_a_changed_header_byte_has_equal_bodies(both: tuple[Path, Path]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from fixtures import golden
 from formats.rocketmq.epoch import EpochEntry, format_epochs
 from tests.conftest import Rmqctl
-from tests.rocketmq.test_diff import messages, offset_of, read, write
+from tests.rocketmq.diff_helpers import messages, offset_of, read, write
 
 
 @pytest.fixture

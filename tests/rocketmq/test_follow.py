@@ -16,7 +16,7 @@ from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.locate import open_store
 from tests.rocketmq.log_files import ended, record
-from tests.rocketmq.test_rows_dledger import entries
+from tests.rocketmq.rows_dledger_helpers import entries
 
 SIZE = 2048
 Step = Callable[[], None]

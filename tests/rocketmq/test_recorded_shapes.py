@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,11 @@ import pytest
 from fixtures import golden
 from rmqctl.release import Release
 from tests.interop.compare import Answers, dumped
+from tests.rocketmq.recorded_shapes_helpers import DIRECTORY, said
 
-DIRECTORY = Path(__file__).parents[2] / "fixtures" / "interop" / "shapes"
 NAMES = sorted(path.name.removesuffix(".json.xz") for path in DIRECTORY.glob("*.json.xz"))
 FIELDS = ("physical", "size", "topic", "queue", "offset", "id", "born", "stored", "flag", "reconsumed", "prepared", "properties")  # fmt: skip
 INNER = 0x80
-
-
-@cache
-def said(name: str) -> dict[str, Any]:
-    """What the classes said."""
-    with lzma.open(DIRECTORY / f"{name}.json.xz", "rt", encoding="utf-8") as file:
-        document: dict[str, Any] = json.load(file)
-    return document
 
 
 @pytest.fixture(scope="module")

@@ -9,32 +9,17 @@ from typing import Any
 import orjson
 import pytest
 
-from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerBlank, DLedgerEntry
-from formats.rocketmq.message import encode_record
+from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerBlank
 from rmqctl.errors import NotAStore
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.store.locate import open_store
-from tests.rocketmq.log_files import record
+from tests.rocketmq.rows_dledger_helpers import entries
 
 SIZE = 4096
 Row = dict[str, Any]
-
-
-def entries(bodies: list[bytes | None], base: int = 0, first: int = 0) -> bytes:
-    """Entries with a message of each body; None stands for an entry without a message."""
-    out = b""
-    for number, body in enumerate(bodies):
-        at = base + len(out)
-        message = b"" if body is None else encode_record({**record(body=body), "physical_offset": at + ENTRY_SIZE})
-        fields = {
-            "magic": 2 if body is None else 1, "size": ENTRY_SIZE + len(message), "index": first + number, "term": 1,
-            "position": at, "channel": 0, "chain_crc": 0, "body_crc": 0, "body_size": len(message),
-        }  # fmt: skip
-        out += DLedgerEntry.build(fields) + message
-    return out
 
 
 def full(data: bytes) -> bytes:

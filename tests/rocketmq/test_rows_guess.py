@@ -19,8 +19,7 @@ from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.store.files import FileKind
 from tests.rocketmq.log_files import log_of, record
-from tests.rocketmq.test_rows_dledger import entries
-from tests.rocketmq.test_rows_units import batch, ext
+from tests.rocketmq.rows_dledger_helpers import batch, entries, ext
 
 NAME = "0" * 20
 KINDS = {

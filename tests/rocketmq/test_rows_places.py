@@ -14,8 +14,7 @@ from rmqctl.rocketmq.dump.sources import Request, selected_files
 from rmqctl.rocketmq.store.locate import open_path
 from rmqctl.store import LoneFile
 from tests.rocketmq.log_files import ended, log_of, record
-from tests.rocketmq.test_rows_dledger import entries
-from tests.rocketmq.test_rows_units import batch, unit
+from tests.rocketmq.rows_dledger_helpers import batch, entries, unit
 
 NAME = "0" * 20
 

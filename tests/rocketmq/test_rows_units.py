@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from formats.rocketmq.batch_consumequeue import COMPACTION_END, BatchConsumeQueueUnit
-from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit
-from formats.rocketmq.consumequeue_ext import ConsumeQueueExtUnit
+from formats.rocketmq.batch_consumequeue import COMPACTION_END
+from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK
 from formats.rocketmq.dledger import DLedgerIndexUnit
 from formats.rocketmq.timer import BLANK_MAGIC, TimerLogBlank, TimerLogUnit, TimerWheelSlot
 from formats.text import java_hash
@@ -18,26 +17,10 @@ from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.store.locate import open_store
+from tests.rocketmq.rows_dledger_helpers import batch, ext, unit
 
 Row = dict[str, Any]
 NAME = "0" * 20
-
-
-def unit(physical: int, size: int = 100, tags: int = 0) -> bytes:
-    return bytes(ConsumeQueueUnit.build({"physical_offset": physical, "size": size, "tags_code": tags}))
-
-
-def batch(base: int, **changes: int) -> bytes:
-    fields = {
-        "physical_offset": base * 100, "size": 100, "tags_code": 0, "store_timestamp": 7, "base_offset": base,
-        "batch_size": 3, "compacted_offset": -1, "reserved": 0,
-    }  # fmt: skip
-    return bytes(BatchConsumeQueueUnit.build(fields | changes))
-
-
-def ext(tags: int, bitmap: bytes = b"\x01\x02") -> bytes:
-    fields = {"size": 20 + len(bitmap), "tags_code": tags, "store_timestamp": 9, "bitmap": bitmap}
-    return bytes(ConsumeQueueExtUnit.build(fields))
 
 
 @pytest.fixture

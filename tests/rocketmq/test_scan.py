@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,33 +22,13 @@ from rmqctl.rocketmq.log.measure import PEEK, is_message_magic, measure, records
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.files import StoreFile
 from tests.rocketmq.log_files import record
-
-BASE = 131072
-Event = tuple[Any, ...]
-
-
-def events(data: bytes, base: int = BASE, window: int = 4 << 20, **extent: Any) -> list[Event]:
-    """Everything a scan yields, by position."""
-    found: list[Event] = []
-    for block in scan(BytesSource(data), Extent("log", base, **extent), window):
-        found += [(p, "message") for p in block.position.tolist()]
-        found += [(g.position, "gap", g.end, g.why, g.resumed) for g in block.gaps]
-        found += [(b.position, "blank", b.size) for b in block.blanks]
-    return sorted(found)
+from tests.rocketmq.scan_helpers import BASE, Event, events, log
 
 
 def split_events(data: bytes, cuts: list[int], window: int = 4 << 20) -> list[Event]:
     """The same, from the splits between the cuts."""
     edges = [0, *sorted({c for c in cuts if 0 < c < len(data)}), len(data)]
     return [e for a, b in pairwise(edges) for e in events(data, window=window, start=a, stop=b)]
-
-
-@cache
-def log() -> bytes:
-    """The first 24 KiB of records of a real file, with room behind them."""
-    data = (golden.pristine("5.3.3-clean") / "commitlog" / f"{BASE:020d}").read_bytes()
-    ends = [p for p, kind, *_ in events(data) if kind == "message" and p < 24 << 10]
-    return data[: ends[-1]] + bytes(4096)
 
 
 @pytest.mark.parametrize("name", golden.NAMES)

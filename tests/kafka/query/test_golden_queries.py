@@ -20,7 +20,7 @@ from rmqctl.kafka.query.time import offset_for_time
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
 from rmqctl.release import Release
 from tests.kafka.batches import TIME, batch, record
-from tests.kafka.state.test_golden_state import WRITTEN_LATER
+from tests.kafka.state.golden_state_helpers import WRITTEN_LATER
 
 ALL = 1 << 40
 IDS = {miss.id for miss in all_misses()}

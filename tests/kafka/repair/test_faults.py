@@ -17,7 +17,7 @@ from rmqctl.release import Release
 from rmqctl.repair import Plan, apply, pending, resume, undo
 from rmqctl.repair.edits import Create, Cut, Overwrite, Quarantine, SetTimes
 from tests.kafka.repair.judged import opened
-from tests.kafka.repair.test_markers import alone
+from tests.kafka.repair.markers_helpers import alone
 from tests.repair.faults import CountingLayer, FailingLayer, Killed, KillingLayer, QuickLayer
 from tests.repair.workshop import Workshop, chosen
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from fixtures import golden
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
 from rmqctl.kafka.repair.survey import Batch, Survey
@@ -15,17 +13,7 @@ from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import EndedTransaction, ProducerReplay
 from rmqctl.release import Release
 from tests.kafka.repair.judged import opened
-
-PLACES = [("3.9.2-crash", "txn-a-0"), ("4.3.1-crash", "txn-a-0"), ("3.9.2-crash", "txn-b-0")]
-
-
-def alone(name: str, directory: str, room: Path) -> Path:
-    """A log directory with one partition."""
-    root = room / "store"
-    shutil.copytree(golden.pristine(name) / directory, root / directory)
-    (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    (root / directory / "partition.metadata").unlink(missing_ok=True)
-    return root
+from tests.kafka.repair.markers_helpers import PLACES, alone
 
 
 def replayed(directory: LogDirectory) -> ProducerReplay:

@@ -11,7 +11,7 @@ from rmqctl.findings import Severity
 from rmqctl.kafka.repair.plan import RepairOptions, overlaid, plan_repair
 from rmqctl.release import Release
 from tests.kafka.repair.judged import batches, opened
-from tests.kafka.repair.test_markers import PLACES, alone
+from tests.kafka.repair.markers_helpers import PLACES, alone, damaged
 
 PARTITIONS = [
     *PLACES,
@@ -19,25 +19,6 @@ PARTITIONS = [
     ("3.9.2-clean", "compacted-0"),
     ("2.8.2-crash", "mixed-magic-0"),
 ]
-
-
-def damaged(data: bytes, draw: random.Random) -> bytes:
-    """One kind of damage somewhere."""
-    at, size = draw.randrange(len(data)), draw.choice([1, 3, 17, 64, 200, 900])
-    end = min(at + size, len(data))
-    flipped = bytearray(data)
-    for _ in range(draw.randrange(1, 4)):
-        flipped[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    choices = [
-        data[:at] + draw.randbytes(end - at) + data[end:],
-        data[:at] + bytes(end - at) + data[end:],
-        data[:at] + data[end:],
-        data[:at] + draw.choice([bytes, draw.randbytes])(size) + data[at:],
-        data[:at],
-        data + data[at:end],
-        bytes(flipped),
-    ]
-    return draw.choice(choices)
 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 300))])

@@ -13,7 +13,7 @@ from formats.kafka.record_batch import Codec
 from rmqctl.kafka.codecs import deflate
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, record
-from tests.kafka.salvage.test_salvage import one, partition
+from tests.kafka.salvage.salvage_helpers import one, partition
 
 
 def diff(rmqctl: Rmqctl, a: object, b: object, *more: object, exit_code: int = 1) -> tuple[list[str], dict[str, Any]]:

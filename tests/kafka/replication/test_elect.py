@@ -20,7 +20,7 @@ from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
 from tests.kafka.batches import batch, message, record
-from tests.kafka.salvage.test_salvage import one, partition
+from tests.kafka.salvage.salvage_helpers import one, partition
 
 NO_PARTITION = "found directory lost+found, which is not in the form of topic-partition"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from rmqctl.kafka.store import KafkaStore
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
-from tests.kafka.batches import batch, record
+from tests.kafka.salvage.salvage_helpers import one, partition
 
 SEGMENT = "plain-none-0/00000000000000000050.log"
 
@@ -58,21 +57,6 @@ def starts_with_nothing_to_do(root: Path, release: Release) -> bool:
     assert found.plan is not None
     files = {edit.file for edit in found.plan.edits if not edit.file.startswith("__cluster_metadata")}
     return not found.is_no and files == set()
-
-
-def partition(root: Path, name: str, batches: Sequence[bytes], epochs: str = "") -> Path:
-    """A log directory with one partition of one segment."""
-    place = root / name
-    place.mkdir(parents=True)
-    (root / "meta.properties").write_text("version=1\nnode.id=4\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
-    (place / f"{0:020d}.log").write_bytes(b"".join(batches))
-    if epochs:
-        (place / "leader-epoch-checkpoint").write_text(epochs)
-    return root
-
-
-def one(base: int, epoch: int = 0, text: bytes = b"v", count: int = 2) -> bytes:
-    return batch(base, [record(i, b"k", text) for i in range(count)], partition_leader_epoch=epoch)
 
 
 @pytest.mark.parametrize("name", ["4.3.1-clean", "3.9.2-clean", "4.3.1-crash"])

@@ -10,9 +10,8 @@ from fixtures import golden
 from rmqctl.kafka.directory import LogDirectory
 from rmqctl.kafka.state.internal_topics import _share_state, group_offsets, share_states, transactions
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog
+from tests.kafka.state.golden_state_helpers import WRITTEN_LATER
 
-WRITTEN_LATER = {("3.9.2-clean", "__consumer_offsets-0"), ("4.3.1-clean", "__consumer_offsets-0")}
-"""A group was written down once more when the broker stopped, after it was asked."""
 _PRODUCER = {
     "producerId": "producer_id",
     "producerEpoch": "producer_epoch",

@@ -26,7 +26,7 @@ from rmqctl.rocketmq.producer import bulk as bulk_module
 from rmqctl.rocketmq.producer.bulk import Encoder, can_bulk, produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template, counted
 from rmqctl.rocketmq.producer.produce import ProduceOptions, produce
-from tests.rocketmq.engine.test_engine import START, complaints
+from tests.rocketmq.engine.engine_helpers import START, complaints
 
 RELEASES = [Release(4, 5, 2), Release(4, 9, 0), Release(4, 9, 8), Release(5, 1, 4), Release(5, 5, 0)]
 

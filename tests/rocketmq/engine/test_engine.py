@@ -14,33 +14,15 @@ from hypothesis import strategies as st
 
 from fixtures import golden
 from rmqctl.errors import NotAStore, Refused, StoreInUse, TooDamaged
-from rmqctl.findings import Severity
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine import Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
-from rmqctl.rocketmq.store.locate import open_store_at
-from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from tests.rocketmq.engine.engine_helpers import START, complaints, put_some, small
 
-START = 1_700_000_000_000
 RELEASES = [
     Release.parse(r) for r in ("4.4.0", "4.5.2", "4.7.0", "4.9.3", "4.9.4", "4.9.8", "5.0.0", "5.1.4", "5.3.3", "5.5.0")
 ]
-
-
-def small(**changes: object) -> StoreConfig:
-    return StoreConfig.small(clock=MadeUpClock(START, 3), services=False, **changes)
-
-
-def complaints(root: Path) -> list[str]:
-    findings = Verification(open_store_at(str(root)), VerifyOptions()).findings()
-    rows = ((f.severity or f.kind.severity, f) for f in findings)
-    return [f"{severity} {f.kind.id} {f.file} {f.message}" for severity, f in rows if severity is not Severity.NOTE]
-
-
-def put_some(engine: StoreEngine, count: int, topic: str = "Orders", queues: int = 3) -> None:
-    for n in range(count):
-        engine.put(Message(topic, b"body %d" % n, n % queues, {"KEYS": f"key-{n}", "TAGS": "TagA"}))
 
 
 def test_goes_on_where_it_stopped(tmp_path: Path) -> None:

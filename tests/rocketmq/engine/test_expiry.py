@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,9 @@ import pytest
 from rmqctl.release import Release
 from rmqctl.rocketmq.engine import Message, StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
-from tests.rocketmq.engine.test_engine import START, complaints, put_some, small
+from tests.rocketmq.engine.engine_helpers import START, age, complaints, put_some, small
 
 DAYS = 24 * HOUR_MS
-
-
-def age(root: Path, count: int, hours: int) -> list[Path]:
-    """Make the oldest log files so old, as seen from START."""
-    files = sorted((root / "commitlog").iterdir())
-    for path in files:
-        hours_ago = hours if path in files[:count] else 1
-        os.utime(path, ns=(0, (START - hours_ago * HOUR_MS) * 1_000_000))
-    return files[:count]
 
 
 @pytest.mark.parametrize("release", ["4.9.8", "5.5.0"])

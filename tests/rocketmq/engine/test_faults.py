@@ -13,7 +13,7 @@ import pytest
 from rmqctl.errors import IOFailure, RmqctlError
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, PutResult, StoreConfig, StoreEngine
-from tests.rocketmq.engine.test_engine import complaints
+from tests.rocketmq.engine.engine_helpers import complaints
 
 MESSAGES = 40
 Run = Callable[[Path, Disk], tuple[list[PutResult], int]]

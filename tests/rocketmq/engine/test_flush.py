@@ -13,21 +13,7 @@ from rmqctl.errors import IOFailure
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.flush import has_pages
-from tests.rocketmq.engine.test_engine import complaints
-
-
-class SlowDisk(Disk):
-    """Counts the syncs of log files, and takes its time for them; it cannot write and sync in one."""
-
-    def __init__(self, seconds: float = 0.005) -> None:
-        self.syncs, self.seconds = 0, seconds
-
-    def sync(self, fd: int) -> None:
-        self.syncs += 1
-        sleep(self.seconds)
-
-    def write_through(self, fd: int, data: Buffer, position: int) -> bool:
-        return False
+from tests.rocketmq.engine.engine_helpers import SlowDisk, complaints
 
 
 def write(engine: StoreEngine, threads: int, each: int, batch: int = 1) -> list[PutResult]:

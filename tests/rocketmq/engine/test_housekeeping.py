@@ -12,8 +12,7 @@ import pytest
 from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import is_time, usage_of
-from tests.rocketmq.engine.test_engine import START, complaints, put_some, small
-from tests.rocketmq.engine.test_expiry import age
+from tests.rocketmq.engine.engine_helpers import START, age, complaints, put_some, small
 
 
 class FullDisk(Disk):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.rocketmq.engine import StoreConfig, StoreEngine
-from tests.rocketmq.engine.test_engine import complaints
+from tests.rocketmq.engine.engine_helpers import complaints
 
 _WRITERS = 8
 _CODE = """

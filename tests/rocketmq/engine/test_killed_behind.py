@@ -17,7 +17,7 @@ from rmqctl.rocketmq.producer.produce import ProduceOptions
 from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.engine.test_engine import START, complaints
+from tests.rocketmq.engine.engine_helpers import START, complaints
 
 RELEASES = ["4.9.8", "5.3.3", "5.4.0", "5.5.0"]
 

@@ -12,7 +12,7 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import FAMILIES
 from rmqctl.rocketmq.store.files import QUEUES_EXT
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.engine.test_engine import START, complaints, put_some, small
+from tests.rocketmq.engine.engine_helpers import START, complaints, put_some, small
 
 
 @pytest.mark.parametrize("ends", ["clean", "crash"])

@@ -12,7 +12,7 @@ from fixtures import golden
 from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.query.key import KeyQuery
-from tests.rocketmq.engine.test_engine import complaints
+from tests.rocketmq.engine.engine_helpers import complaints
 
 
 class Killed(BaseException):

@@ -17,8 +17,7 @@ from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, MessageRefus
 from rmqctl.rocketmq.engine import StoreEngine as Engine
 from rmqctl.rocketmq.producer.drafts import Draft
 from rmqctl.rocketmq.producer.produce import ProduceOptions, produce
-from tests.rocketmq.engine.test_engine import complaints
-from tests.rocketmq.engine.test_flush import SlowDisk
+from tests.rocketmq.engine.engine_helpers import SlowDisk, complaints
 
 START = 1_700_000_000_000
 

@@ -15,7 +15,7 @@ import pytest
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
-from tests.rocketmq.engine.test_engine import complaints
+from tests.rocketmq.engine.engine_helpers import complaints
 
 _UNWAITED = {"WAIT": "false"}
 

@@ -12,20 +12,9 @@ from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStat
 from rmqctl.rocketmq.engine.routing import dead_letter_topic, retry_topic, sent_back
 from rmqctl.rocketmq.state.config import delay_offsets
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.engine.test_engine import START, complaints, small
+from tests.rocketmq.engine.engine_helpers import HALF, OP, SCHEDULE, START, TIMER, bodies, complaints, small
 
-SCHEDULE, HALF, OP, TIMER = (
-    "SCHEDULE_TOPIC_XXXX",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "rmq_sys_wheel_timer",
-)
 RELEASES = [Release.parse(r) for r in ("4.5.2", "4.9.8", "5.1.4", "5.5.0")]
-
-
-def bodies(engine: StoreEngine, topic: str, queue_id: int = 0) -> list[bytes]:
-    engine.dispatch()
-    return [p.record.fields["body"] for p in engine.reading.placed(topic, queue_id, 0)]
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=str)

@@ -9,8 +9,7 @@ import pytest
 
 from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
-from tests.rocketmq.engine.test_engine import START, complaints
-from tests.rocketmq.engine.test_system_topics import TIMER, bodies
+from tests.rocketmq.engine.engine_helpers import START, TIMER, bodies, complaints
 
 HOUR, DAY = 3_600_000, 86_400_000
 

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.rocketmq.engine import StoreConfig, StoreEngine
 from rmqctl.rocketmq.engine.message import Message
-from tests.rocketmq.engine.test_engine import complaints
+from tests.rocketmq.engine.engine_helpers import complaints
 
 WRITER = """
 import os, random, sys, time

@@ -18,7 +18,7 @@ from rmqctl.rocketmq.queues.files import UNIT, Queue
 from rmqctl.rocketmq.queues.ranges import last_unit
 from rmqctl.rocketmq.store.files import QueueFiles, StoreFile
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.query.test_golden_time import release_of
+from tests.rocketmq.query.golden_time_helpers import release_of
 
 GROWS = {"RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"}
 """Topics that the broker process itself wrote to before it was asked for ranges: open transactions are checked anew."""

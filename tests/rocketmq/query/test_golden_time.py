@@ -13,13 +13,10 @@ from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.query.time import Boundary, offset_by_time
 from rmqctl.rocketmq.store.locate import open_store_at
+from tests.rocketmq.query.golden_time_helpers import release_of
 
 QUESTIONS = {"offsetByTime", "searchOffset"}
 BOUNDARIES = {"answer": Boundary.LOWER, "lower": Boundary.LOWER, "upper": Boundary.UPPER}
-
-
-def release_of(name: str) -> Release:
-    return Release.parse(name.split("-", maxsplit=1)[0])
 
 
 def questions(name: str) -> Iterator[dict[str, Any]]:

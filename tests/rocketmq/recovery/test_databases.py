@@ -16,7 +16,7 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.databases import MESSAGES, open_database
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.verify.test_databases import edit, found
+from tests.rocketmq.verify.databases_helpers import edit, found
 
 pytest.importorskip("rocksdict")
 Golden = Callable[[str], Path]

@@ -14,7 +14,7 @@ from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.recovery.log_replay import _single, _store_time, good_records, has_numbers, is_number
 from rmqctl.rocketmq.recovery.rules import RecoveryRules
 from rmqctl.rocketmq.store.files import StoreFile
-from tests.rocketmq.test_scan import log
+from tests.rocketmq.scan_helpers import log
 from tests.strategies import records
 
 OLD, MIDDLE, NEW = (RecoveryRules.of(Release(*numbers)) for numbers in ((4, 4, 0), (4, 9, 8), (5, 5, 0)))

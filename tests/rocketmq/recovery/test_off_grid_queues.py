@@ -20,7 +20,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.recovery.outcome import Recovery
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.locate import open_store
-from tests.rocketmq.test_recorded_shapes import DIRECTORY, said
+from tests.rocketmq.recorded_shapes_helpers import DIRECTORY, said
 
 
 @cache

@@ -15,7 +15,7 @@ from typing import Any
 from fixtures import damage, golden
 from rmqctl.rocketmq.repair.plan import RepairOptions, overlaid, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.repair.test_mend_variants import lost_records
+from tests.rocketmq.repair.mend_variants_helpers import lost_records
 
 
 def broker_lost(release: str, name: str) -> str:

@@ -13,11 +13,11 @@ import pytest
 from fixtures import damage, golden
 from rmqctl.release import Release
 from rmqctl.repair.execute import apply, undo
-from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import Repair, RepairOptions, complaints, overlaid, plan_repair
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.locate import open_store_at
+from tests.rocketmq.repair.mend_variants_helpers import lost_records
 
 DESTROYED = {
     "zero-page-mid": "eleven records, or what was in them, are zeros",
@@ -63,18 +63,6 @@ def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator
         yield base, name, open_store_at(str(root), broker_conf=str(conf))
     finally:
         damage.undo(recipe, golden.pristine(base), root)
-
-
-def lost_records(base: str, store: RocketMQStore) -> list[int]:
-    """Physical offsets of the records of a golden store that are not there, byte for byte."""
-    lost = []
-    with LogReader(store.log_files) as log:
-        for record in golden.truth(base):
-            if record["kind"] == "msg":
-                raw = log.read(record["commitLogOffset"], record["storeSize"])
-                if hashlib.sha256(raw).hexdigest() != record["recordSha256"]:
-                    lost.append(record["commitLogOffset"])
-    return lost
 
 
 def told(repair: Repair) -> int:

@@ -18,7 +18,7 @@ from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin, LogPartial
-from tests.rocketmq.verify.test_compression import record
+from tests.rocketmq.verify.compression_helpers import record
 
 FLUSHED, CONFIRM, LOGICS = 24, 32, 40
 

@@ -13,7 +13,6 @@ import pytest
 from lz4.frame import compress as lz4_compress
 from zstandard import ZstdCompressor
 
-from formats.rocketmq.message import body_crc, decode_record, encode_record
 from rmqctl.files.local import BytesSource
 from rmqctl.filters import DEFAULT_MAX_BODY
 from rmqctl.findings import Finding
@@ -21,20 +20,11 @@ from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.record import open_body, why_not_inflated
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.verify.log import LogChecker, LogJoin
-from tests.rocketmq.test_scan import log
+from tests.rocketmq.verify.compression_helpers import record
 
 TEXT = b"compressed bodies are longer than four kilobytes " * 100
 BODIES = {"none": TEXT, "zlib": zlib.compress(TEXT), "lz4": lz4_compress(TEXT), "zstd": ZstdCompressor().compress(TEXT)}
 COMPRESSED, LZ4, ZSTD, ZLIB = 1, 0x100, 0x200, 0x300
-
-
-def record(body: bytes, flags: int, topic: bytes = b"T", at: int = 0) -> bytes:
-    fields = dict(decode_record(log())[0])
-    fields |= {"body": body, "sys_flag": flags, "body_crc": body_crc(body), "topic": topic, "properties": b""}
-    fields |= {"physical_offset": at, "queue_offset": at}
-    fields["total_size"] = 0
-    size = len(encode_record(fields))
-    return encode_record(fields | {"total_size": size})
 
 
 def findings(*records: tuple[bytes, int, bytes]) -> list[Finding]:

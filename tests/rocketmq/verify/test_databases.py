@@ -13,23 +13,9 @@ import pytest
 from fixtures import golden as stores
 from formats.rocketmq.rocksdb import QueueUnitValue, queue_prefix
 from rmqctl.text import number_of
+from tests.rocketmq.verify.databases_helpers import edit, found, marks_beyond, twin_rows, without
 
-rocksdict = pytest.importorskip("rocksdict")
 Golden = Callable[[str], Path]
-
-
-def edit(directory: Path, change: Callable[[Any], None]) -> None:
-    """Change a database of a copy, as a broker would write it."""
-    options = rocksdict.Options(raw_mode=True)
-    families = dict.fromkeys(rocksdict.Rdict.list_cf(str(directory), options), options)
-    database = rocksdict.Rdict(str(directory), options=options, column_families=families)
-    change(database)
-    database.close()
-
-
-def found(rmqctl: Any, root: Path, *, notes: bool = False) -> set[tuple[str, str]]:
-    findings = json.loads(rmqctl("verify", root, "-o", "json").stdout)["findings"]
-    return {(f["id"], f["file"]) for f in findings if notes or f["severity"] != "note"}
 
 
 def steps(rmqctl: Any, root: Path) -> list[tuple[str, str]]:
@@ -84,12 +70,6 @@ def test_rows_of_timers_and_transactions(family: str, golden: Golden, rmqctl: An
     assert found(rmqctl, root) == {("database.wrong-row", "rocksdbstore")}
 
 
-def without(database: Any, family: str, number: int) -> None:
-    """Take away a row of a timer or of a half message, by its place in the order of keys."""
-    rows = database.get_column_family(family)
-    del rows[[key for key in list(rows.keys()) if len(key) > 40][number]]
-
-
 def test_verbs_agree_with_the_number() -> None:
     assert [number_of(count, "row", "are") for count in (0, 1, 2000)] == ["0 rows are", "1 row is", "2,000 rows are"]
     assert [number_of(1, "row", verb) for verb in ("have", "were", "fit")] == ["1 row has", "1 row was", "1 row fits"]
@@ -117,13 +97,6 @@ def test_a_half_message_that_may_have_been_given_up(golden: Golden, rmqctl: Any)
     assert steps(rmqctl, root) == []
 
 
-def marks_beyond(database: Any) -> None:
-    for family in ("trans", "default"):
-        rows = database.get_column_family(family) if family != "default" else database
-        rows[b"lastOffsetPy"] = (1 << 40).to_bytes(8, "big")
-    database.get_column_family("timer")[b"timeline_checkpoint"] = (1 << 50).to_bytes(8, "big")
-
-
 def test_marks_beyond_the_log(golden: Golden, rmqctl: Any) -> None:
     root = golden("5.5.0-rdbmsg-clean")
     edit(root / "rocksdbstore", marks_beyond)
@@ -146,18 +119,6 @@ def test_a_timer_that_was_taken_back(golden: Golden, rmqctl: Any) -> None:
     assert found(rmqctl, root) == {("database.wrong-row", "rocksdbstore")}
     assert rmqctl("repair", root, "--apply", "--yes").exit_code == 0
     assert found(rmqctl, root) == set()
-
-
-def twin_rows(database: Any, part: str) -> None:
-    """Take units of a queue that files have, too, or put units where files have none."""
-    prefix = queue_prefix(b"CqOrders", 1)
-    keys = [key for key in list(database.keys()) if key.startswith(prefix)]
-    value = database[keys[-1]]
-    for key in {"front": keys[:3], "queue": keys, "more": []}[part]:
-        del database[key]
-    if part == "more":
-        database[prefix + (10_000).to_bytes(8, "big")] = value
-        database[queue_prefix(b"CqOrders", 77) + bytes(8)] = value
 
 
 @pytest.mark.parametrize("part", ["front", "queue", "more"])

@@ -29,7 +29,7 @@ from rmqctl.rocketmq.store.files import QUEUES
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.log import LogChecker
-from tests.rocketmq.verify.test_compression import record
+from tests.rocketmq.verify.compression_helpers import record
 
 MASK = 0x7FFFFFFF
 BODY_AT = 88
