@@ -163,9 +163,7 @@ class _Counted:
 
 def _flat(document: Row, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in document.items():
-        key = (
-            name.removeprefix(".") if prefix else name
-        )  # endings of file names have a dot of their own
+        key = name.removeprefix(".") if prefix else name  # endings of file names have a dot of their own
         if isinstance(value, Mapping) and value and list(value) != ["base64"]:
             yield from _flat(value, f"{prefix}{key}.")
         elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):

@@ -1,14 +1,15 @@
-"""What tests of damaged stores share: one working copy of each store, damaged by a variant and mended again."""
+"""What tests share: one working copy of each store, damaged by a variant and mended again; stores of rare formats."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from fixtures import damage, golden
 from tests.rocketmq.damage_table import Variant
+from tests.rocketmq.rare_stores_helpers import RARE
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +30,14 @@ def damaged(request: pytest.FixtureRequest, copies: dict[str, Path]) -> Iterator
         yield variant, root
     finally:
         damage.undo(recipe, golden.pristine(variant.base), root)
+
+
+@pytest.fixture
+def rare(tmp_path: Path) -> Callable[[str], Path]:
+    """Unpack a rare store by kind."""
+
+    def unpack(kind: str) -> Path:
+        golden.extract(RARE / f"5.3.3-{kind}.tar.xz", tmp_path)
+        return tmp_path / f"5.3.3-{kind}"
+
+    return unpack

@@ -14,9 +14,7 @@ from rmqctl.rocketmq.query.offset import OffsetQuestion, offset_rows
 from rmqctl.rocketmq.query.queue_view import open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at
-from tests.rocketmq.rare_stores_helpers import KINDS, rare, truth
-
-__all__ = ["rare"]  # a fixture
+from tests.rocketmq.rare_stores_helpers import KINDS, truth
 
 
 @pytest.mark.parametrize("kind", KINDS)
