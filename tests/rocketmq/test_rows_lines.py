@@ -14,11 +14,10 @@ from fixtures import golden
 from formats.rocketmq.message import Magic
 from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
-from rmqctl.rocketmq.dump import dump as lines
-from rmqctl.rocketmq.dump import property_json
-from rmqctl.rocketmq.dump.dump import Dump, MessageLines
+from rmqctl.rocketmq.dump import lines
+from rmqctl.rocketmq.dump.dump import Dump
+from rmqctl.rocketmq.dump.lines import MessageLines, PropertyTexts
 from rmqctl.rocketmq.dump.log import MessageRows, crc_flags
-from rmqctl.rocketmq.dump.property_json import PropertyTexts
 from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.dump.sources import Request
 from rmqctl.rocketmq.log.block import Block
@@ -118,7 +117,7 @@ def test_ipv6_hosts_among_others() -> None:
 
 
 def test_more_sets_of_names_than_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(property_json, "_SETS_KEPT", 2)
+    monkeypatch.setattr(lines, "_SETS_KEPT", 2)
     texts = PropertyTexts((b"TAGS",))
     block = block_of(log_of(record(properties=b"n%d\x01v\x02n%d\x01w\x02" % (n % 5, n % 3)) for n in range(15)))
     for _ in range(3):

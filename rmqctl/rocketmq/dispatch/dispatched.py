@@ -258,8 +258,9 @@ class Dispatcher:
     def _uneven(units: Units, offsets: Ints, first: Ints) -> set[int]:
         """Numbers of the queues whose offsets do not count up by one, or whose records do not ascend."""
         ends = units["physical_offset"] + units["size"]
-        odd = np.flatnonzero((offsets[1:] != offsets[:-1] + 1) | (ends[1:] <= ends[:-1])) + 1
-        odd = odd[~np.isin(odd, first)]
+        broken = np.concatenate([[True], (offsets[1:] != offsets[:-1] + 1) | (ends[1:] <= ends[:-1])])
+        broken[first] = False
+        odd = np.flatnonzero(broken)
         return set((np.searchsorted(first, odd, "right") - 1).tolist())
 
     # --- index --------------------------------------------------------------------------------

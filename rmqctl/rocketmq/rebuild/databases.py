@@ -63,7 +63,6 @@ from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.queues.rocksdb import queues_in
 from rmqctl.rocketmq.state.config import read_checkpoint
-from rmqctl.rocketmq.store.database_files import salvaged_database
 from rmqctl.rocketmq.store.database_rows import fits
 from rmqctl.rocketmq.store.databases import (
     Database,
@@ -135,6 +134,8 @@ def open_old(store: RocketMQStore, path: str, directory: Path) -> Iterator[OldDa
         except DatabaseDamaged:
             opened.close()
             suits = partial(fits, path)
+            from rmqctl.rocketmq.store.database_files import salvaged_database
+
             found = opened.enter_context(salvaged_database(store, path, suits, directory))
             old = OldDatabase(path, found, is_whole=False, lost=tuple(found.lost))
         yield old

@@ -17,8 +17,8 @@ import pyarrow as pa
 from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message import SysFlag
+from rmqctl.rocketmq.dump.lines import slices_of
 from rmqctl.rocketmq.dump.log import slices
-from rmqctl.rocketmq.dump.property_json import slices_of
 from rmqctl.rocketmq.dump.record import Show, show_properties
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.filters import Filter

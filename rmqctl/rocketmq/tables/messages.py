@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from formats.rocketmq.message import COMPRESSION, TRANSACTION
 from rmqctl.arrow import TIME, by_value, chosen, strings, times
+from rmqctl.rocketmq.dump.lines import slices_of
 from rmqctl.rocketmq.dump.log import HostNames, crc_flags, host_column, hosts_v4, id_bytes, message_ids
-from rmqctl.rocketmq.dump.property_json import slices_of
 from rmqctl.rocketmq.dump.record import KEYS, TAGS, UNIQUE_KEY, VERSIONS, host_text, split_keys, transaction
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import Pairs, TextIds, pairs_of, properties_of

@@ -86,7 +86,8 @@ def check_databases(store: RocketMQStore, context: LogContext, *, cross: bool) -
     if all(has_database(store, path) for path in (QUEUES, SEPARATE_QUEUES)):
         message = f"{QUEUES}/ and {SEPARATE_QUEUES}/ both hold a database of queues"
         yield Finding(DATABASE_TWO_PLACES, SEPARATE_QUEUES, 0, 0, message)
-    for path in databases_of(store) if can_read() else ():
+    found = databases_of(store)
+    for path in found if found and can_read() else ():
         try:
             with open_database(store, path, "checking a database") as database:
                 if cross and path not in (MESSAGES, POP):

@@ -121,9 +121,9 @@ class Verification:
         wanted = self.options.cross and self.options.level is not Level.QUICK
         if wanted and (self.store.is_rocksdb or self.store.has_light_database) and not can_read():
             return MissingExtra("comparing RocksDB queues with the log", "rocksdb")
-        if wanted and not can_read() and (is_written(self.store) is None or has_database(self.store, POP)):
+        if wanted and (is_written(self.store) is None or has_database(self.store, POP)) and not can_read():
             return MissingExtra("comparing messages in RocksDB with the log", "rocksdb")
-        if wanted and not can_read() and has_stored_config(self.store):
+        if wanted and has_stored_config(self.store) and not can_read():
             return MissingExtra("checking configuration in RocksDB", "rocksdb")
         return None
 

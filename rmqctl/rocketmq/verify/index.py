@@ -157,9 +157,7 @@ class IndexChecker:
             entries, row = entries.take(known), row[known]
         if not len(row):
             return
-        numbers = (
-            [int(entries.file[0])] if (entries.file == entries.file[0]).all() else np.unique(entries.file).tolist()
-        )
+        numbers = np.flatnonzero(np.bincount(entries.file)).tolist()
         for number in numbers:
             own = slice(None) if len(numbers) == 1 else np.flatnonzero(entries.file == number)
             file = self._cursors[number].file
