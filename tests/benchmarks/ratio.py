@@ -12,7 +12,7 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ class Result:
     def line(self) -> str:
         """The result as a row of the printed table."""
         verdict = "" if self.wanted is None else f"wanted {self.wanted:4.2f}  {'ok' if self.is_enough else 'BELOW'}"
-        return f"{self.name:58} {self.seconds:8.3f} s  {self.reference:8.3f} s  {self.ratio:6.2f}  {verdict}"
+        return f"{self.name:72} {self.seconds:8.3f} s  {self.reference:8.3f} s  {self.ratio:6.2f}  {verdict}"
 
 
 def compare(name: str, work: Work, reference: Work, wanted: float | None = None, rounds: int = 3) -> Result:
@@ -72,6 +72,30 @@ def paired(name: str, work: Measured, reference: Measured, wanted: float | None 
     pairs = [(work(), reference()) for _ in range(1 if ONCE else rounds)]
     ratio = statistics.median(b / a for a, b in pairs)
     return Result(name, statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs), ratio, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Seconds of several works that ran in turn, round by round, so that any two of them can be compared."""
+
+    seconds: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, works: Mapping[str, Work], rounds: int = 3) -> Runs:
+        """Run each once a round, after a warm-up of each."""
+        for work in () if ONCE else works.values():
+            work()
+        found: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(1 if ONCE else rounds):
+            for name, work in works.items():
+                found[name].append(timed(work))
+        return cls(found)
+
+    def result(self, name: str, work: str, reference: str, wanted: float | None = None) -> Result:
+        """Compare two of the works."""
+        a, b = self.seconds[work], self.seconds[reference]
+        ratio = statistics.median(y / x for x, y in zip(a, b, strict=True))
+        return Result(name, statistics.median(a), statistics.median(b), ratio, wanted)
 
 
 def timed(work: Work) -> float:

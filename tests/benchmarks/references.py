@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from multiprocessing import get_context
 from pathlib import Path
 
 from rmqctl.files.local import LocalFile
@@ -37,6 +38,18 @@ def read_and_crc(path: Path, places: list[tuple[int, int]]) -> int:
     finally:
         os.close(fd)
     return last
+
+
+def read_and_crc_shared(path: Path, places: list[tuple[int, int]], processes: int) -> None:
+    """Do the same in several processes, each of which has as many of the bodies: what can be had at most."""
+    share = -(-len(places) // processes)
+    parts = [places[at : at + share] for at in range(0, len(places), share)]
+    started = [get_context("fork").Process(target=read_and_crc, args=(path, part)) for part in parts]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+        assert process.exitcode == 0
 
 
 def read_once(path: Path) -> int:

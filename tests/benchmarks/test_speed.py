@@ -18,6 +18,7 @@ import pytest
 
 from commands import cli
 from fixtures import bulk
+from rmqctl.parallel import most_processes
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.geometry import geometry_of
 from rmqctl.rocketmq.store.locate import open_store_at
@@ -26,8 +27,14 @@ from rmqctl.rocketmq.verify.driver import Level, Verification, VerifyOptions
 from rmqctl.rocketmq.verify.files import FileCheck
 from rmqctl.rocketmq.verify.log import LogChecker
 from rmqctl.rocketmq.verify.queues import QueuePartial, finish
-from tests.benchmarks.ratio import Result, compare, size
-from tests.benchmarks.references import body_places, open_stat_read_close, read_and_crc, read_once
+from tests.benchmarks.ratio import ONCE, Result, Runs, compare, size
+from tests.benchmarks.references import (
+    body_places,
+    open_stat_read_close,
+    read_and_crc,
+    read_and_crc_shared,
+    read_once,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +55,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def table() -> Iterator[None]:
     """Print what was measured at the end."""
     yield
-    sys.stdout.write("\n" + "\n".join(result.line() for result in RESULTS) + "\n")
+    head = f"{'ours / the other':72} {'ours':>8}    {'other':>8}    other/ours"
+    sys.stdout.write("\n" + "\n".join([head, *(result.line() for result in RESULTS)]) + "\n")
 
 
 def note(*results: Result) -> None:
@@ -77,33 +85,38 @@ def verify(root: Path, options: VerifyOptions) -> Callable[[], object]:
 
 
 def test_verify(store: Path, request: pytest.FixtureRequest) -> None:
-    kind = request.node.callspec.id
-    path = next((store / "commitlog").iterdir())
+    """One process and all cores against the limit, and the limit of one process against that of all cores."""
+    kind, large = request.node.callspec.id, "1 KiB" in request.node.callspec.id
+    path, cores = next((store / "commitlog").iterdir()), max(most_processes(), 2)
     places = body_places(path)
-    large = kind.startswith("1 KiB")
-
-    def crc() -> object:
-        return read_and_crc(path, places)
-
-    full = verify(store, VerifyOptions(Level.FULL, cross=True))
-    alone = verify(store, VerifyOptions(Level.FULL, cross=False))
-    note(
-        compare(
-            f"{kind}: full, log only / read and CRC of bodies",
-            log_check(store, bodies=True),
-            crc,
-            0.7 if large else 0.55,
-        ),
-        compare(
-            f"{kind}: structure, log only / read and CRC of bodies",
-            log_check(store, bodies=False),
-            crc,
-            1.3 if large else 1.0,
-        ),
-        compare(f"{kind}: structure, log only / reading once", log_check(store, bodies=False), lambda: read_once(path)),
-        compare(f"{kind}: verify with queues and index / without", full, alone, 0.75, rounds=3),
-        compare(f"{kind}: verify, two processes / one", verify(store, VerifyOptions(processes=2)), full, 1.7, rounds=2),
+    all_cores = {"processes": cores, "split_size": SIZE // 4 if ONCE else None}
+    runs = Runs.of(
+        {
+            "limit": lambda: read_and_crc(path, places),
+            "limit, all": lambda: read_and_crc_shared(path, places, cores),
+            "reading": lambda: read_once(path),
+            "log": log_check(store, bodies=True),
+            "structure": log_check(store, bodies=False),
+            "log, all": verify(store, VerifyOptions(cross=False, **all_cores)),
+            "structure, all": verify(store, VerifyOptions(Level.STRUCTURE, cross=False, **all_cores)),
+            "alone": verify(store, VerifyOptions(cross=False)),
+            "verify": verify(store, VerifyOptions()),
+            "verify, all": verify(store, VerifyOptions(**all_cores)),
+        },
+        rounds=5,
     )
+    for name, work, reference, wanted in (
+        ("full, log only / read and CRC of bodies (the limit)", "log", "limit", 0.7 if large else 0.55),
+        ("structure, log only / the limit", "structure", "limit", 1.3 if large else 1.0),
+        ("structure, log only / reading once", "structure", "reading", None),
+        ("verify with queues and index / without", "verify", "alone", 0.75),
+        (f"the limit in {cores} processes / in one", "limit, all", "limit", None),
+        (f"full, log only, {cores} processes / the limit", "log, all", "limit", 1.3 if large else 1.0),
+        (f"full, log only, {cores} processes / the limit in {cores}", "log, all", "limit, all", None),
+        (f"structure, log only, {cores} processes / the limit", "structure, all", "limit", 2.2),
+        (f"verify, {cores} processes / one", "verify, all", "verify", 1.7),
+    ):
+        note(runs.result(f"{kind}: {name}", work, reference, wanted))
 
 
 def dump_to_nowhere(*args: str) -> Callable[[], object]:

@@ -29,12 +29,12 @@ from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.databases import check_databases
 from rmqctl.rocketmq.verify.log import DEFAULT_MAX_MESSAGE, MISPLACING, LogJoin
 from rmqctl.rocketmq.verify.splits import (
-    SPLIT_ALONE,
     SPLIT_SIZE,
     Job,
     Split,
     SplitCheck,
     SplitPartials,
+    size_for,
     splits_of,
 )
 from rmqctl.rocketmq.verify.unmatched import Missing
@@ -65,7 +65,7 @@ class VerifyOptions:
         cross: compare queues and index with the log (levels above quick).
         as_release: judge by this release; default: the one the store shows.
         processes: 1 works in this process; more share the splits of the log.
-        split_size: bytes; default: larger ones where one process works on all.
+        split_size: bytes; default: by the length of the log and the processes that share it.
     """
 
     level: Level = Level.FULL
@@ -186,7 +186,7 @@ class Verification:
     def _log(self, job: Job, said: _Said) -> Iterator[Finding]:
         """Yield findings of all splits in log order; what they leave for the join is added to ``said``."""
         log = CommitLog(self.store.log_files, crashed=self.store.has_abort, file_size=job.geometry.commit_log_file_size)
-        size = SPLIT_SIZE if self.options.processes > 1 or self.share is not None else SPLIT_ALONE
+        size = SPLIT_SIZE if self.share is not None else size_for(self.bytes, self.options.processes)
         splits = splits_of(log.contexts(), self.options.split_size or size)
         numbers = {file.name: number for number, file in enumerate(log.files)}
         lost = {file.name: gap for file, gap in files.cut_files(log.files, log.file_size)}

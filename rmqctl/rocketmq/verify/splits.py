@@ -75,6 +75,16 @@ def splits_of(contexts: list[FileContext], size: int = SPLIT_SIZE) -> list[Split
     return found
 
 
+def size_for(length: int, processes: int) -> int:
+    """Return how large splits of a log should be that so many processes of this machine share: each gets four or more,
+    but a split costs some milliseconds of its own.
+
+    Args:
+        length: bytes of the log.
+    """
+    return min(max(length // (4 * processes), SPLIT_SIZE), SPLIT_ALONE) if processes > 1 else SPLIT_ALONE
+
+
 class SplitCheck:
     """Checks one split; iterate :meth:`findings` to the end, then take :attr:`partials`."""
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fixtures import golden
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from rmqctl.rocketmq.verify.splits import SPLIT_ALONE, SPLIT_SIZE, size_for
+
+GIB = 1 << 30
 
 
 def findings(root: Path, processes: int) -> list[dict[str, object]]:
@@ -27,3 +32,17 @@ def test_damage_everywhere_is_told_in_the_same_words(tmp_path: Path) -> None:
     one = findings(root, 1)
     assert {"index.chain", "queue.unit-mismatch"} < {f["id"] for f in one}
     assert findings(root, 2) == one
+
+
+@pytest.mark.parametrize(
+    ("length", "processes", "size"),
+    [
+        (GIB, 1, SPLIT_ALONE),
+        (GIB, 2, GIB // 8),
+        (GIB, 8, SPLIT_SIZE),
+        (100 * GIB, 8, SPLIT_ALONE),
+        (0, 2, SPLIT_SIZE),
+    ],
+)
+def test_each_process_gets_several_splits_none_of_them_small(length: int, processes: int, size: int) -> None:
+    assert size_for(length, processes) == size
