@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,25 @@ class Gap:
     detail: str
     resumed: bool = False
     stated: int | None = None
+
+
+class Batches(Protocol):
+    """Batches in file order as columns, whether their bytes are here or not; see :class:`Block` for what they mean."""
+
+    @property
+    def position(self) -> Ints: ...
+    @property
+    def size(self) -> Ints: ...
+    @property
+    def magic(self) -> Ints: ...
+    @property
+    def crc_ok(self) -> Flags: ...
+    @property
+    def has_legacy(self) -> bool: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str) -> Ints: ...
+    def flag(self, bit: Attributes) -> Flags: ...
+    def take(self, keep: npt.NDArray[Any], /) -> Batches: ...
 
 
 @dataclass

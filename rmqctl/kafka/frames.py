@@ -85,12 +85,9 @@ class Chain:
         self.gap: Gap | None = None
         self.proof_left = _PROOF_ALLOWANCE + _PROOF_FACTOR * size
 
-    def follow(self, data: Bytes8, position: int, stop: int) -> Found:
-        """Follow the frames of the window ``data`` at ``position``, for batches that start before ``stop``."""
-        window = _Window(self, data, position, stop)
-        while window.advance():
-            pass
-        return window.found
+    def window(self, data: Bytes8, position: int, stop: int) -> _Window:
+        """Return the window ``data`` at ``position`` for batches that start before ``stop``; to be followed."""
+        return _Window(self, data, position, stop)
 
 
 def batches_of_files(data: Bytes8, start: Ints, size: Ints) -> tuple[Ints, Ints, Flags]:
@@ -103,7 +100,7 @@ def batches_of_files(data: Bytes8, start: Ints, size: Ints) -> tuple[Ints, Ints,
     window, beyond = _Window(Chain(len(data)), data, 0, len(data)), start + size
     whole = np.ones(len(size), np.bool_)
     while window.at < len(data):
-        window.hop()
+        window.hop(len(data))
         if window.at < len(data):
             broken = int(np.searchsorted(beyond, window.at, "right"))
             whole[broken] = False
@@ -123,18 +120,25 @@ class _Window:
 
     def __init__(self, chain: Chain, data: Bytes8, position: int, stop: int) -> None:
         self.chain, self.data, self.position = chain, data, position
-        self.view = memoryview(data)  # type: ignore[arg-type]
+        self.view = self._whole = memoryview(data)  # type: ignore[arg-type]
         self.limit = chain.size - position  # bytes to the end of the file
         self.stop = min(stop - position, self.limit)
         self.found = Found()
         self.at = 0
         self._candidates: Ints | None = None
 
-    def advance(self) -> bool:
+    def follow(self) -> Found:
+        """Follow the frames; what the window gives."""
+        self.view = self._whole
+        while self._advance():
+            pass
+        return self.found
+
+    def _advance(self) -> bool:
         """Take one step; False when the window has given what it can."""
         if self.chain.gap is not None:
             return self._resume()
-        self.hop()
+        self._hop()
         if self.at >= self.stop:
             return self._leave(self.at)
         return self._examine()
@@ -151,7 +155,12 @@ class _Window:
         if not ends or ends[-1][0] != count:
             ends.append((count, self.at))
 
-    def hop(self) -> None:
+    def hop(self, arrived: int) -> None:
+        """Take what follows each other in the first bytes, which are all that have been read so far."""
+        self.view = self._whole[:arrived]
+        self._hop()
+
+    def _hop(self) -> None:
         """Take sound batches of magic 2 and then sound messages, as long as they follow each other."""
         begin = -1
         while self.at != begin:

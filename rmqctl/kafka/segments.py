@@ -13,12 +13,13 @@ import numpy as np
 
 from formats.dataclass import dataclass
 from formats.kafka.record_batch import MAGIC_AT
-from rmqctl.files.local import ByteSource
+from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Gap, GapKind
 from rmqctl.kafka.frames import Chain, Found, candidates
 
 WINDOW = 8 << 20
 """Bytes read at a time."""
+_PIECE = 1 << 19
 _LOOK_BACK = (1 << 16, 2 << 20, 16 << 20)
 _FIRST_LOOK = 1 << 13
 _OVERLAP = 64
@@ -74,10 +75,7 @@ class _Scan:
         position = self._first_position()
         need = self._room(position)
         while self._goes_on(position):
-            data = self._read(position, need)
-            if len(data) < min(need, self.size - position):
-                self.size = self.chain.size = position + len(data)  # the file shrank while it was read
-            found = self.chain.follow(data, position, self.stop)
+            data, found = self._follow(position, need)
             yield from self._owned(found, data, position)
             position, need = self._next(found, data, position)
         yield from self._close()
@@ -109,19 +107,46 @@ class _Scan:
         position, need = begin, _FIRST_LOOK  # a batch is mostly near, and searching is dear
         while position < end:
             data = self._read(position, need)
-            found = chain.follow(data, position, end)
+            found = chain.window(data, position, end).follow()
             if found.gaps:
                 return found.gaps[0].end if found.gaps[0].end < end else None
             position, need = position + max(found.after, 1), max(found.need, min(4 * len(data), self.window))
         return None
 
+    def _follow(self, position: int, need: int) -> tuple[Bytes8, Found]:
+        """Return a window, and what follows each other in it.
+
+        A local file is read in pieces, and each followed while the processor's nearest caches hold it.
+        """
+        need = min(need, self.size - position)
+        if self.chain.gap is not None or not isinstance(self.source, LocalFile):
+            data = self._read(position, need)
+        else:
+            data = self._room_for(need)
+            window, view, got = self.chain.window(data, position, self.stop), memoryview(self._buffer), 0
+            while got < need:
+                end = min(got + _PIECE, need)
+                got += self.source.read_into(position + got, view[got:end])
+                if got < end:
+                    break
+                window.hop(got)
+            if got == need:
+                return data, window.follow()
+            data = data[:got]
+        if len(data) < need:
+            self.size = self.chain.size = position + len(data)  # the file shrank while it was read
+        return data, self.chain.window(data, position, self.stop).follow()
+
     def _read(self, position: int, need: int) -> Bytes8:
         """Return a window of up to ``need`` bytes in the buffer that all windows share."""
-        need = min(need, self.size - position)
+        room = self._room_for(min(need, self.size - position))
+        return room[: self.source.read_into(position, memoryview(self._buffer)[: len(room)])]
+
+    def _room_for(self, need: int) -> Bytes8:
+        """Return the first bytes of the buffer."""
         if len(self._buffer) < need + SLACK:
             self._buffer = bytearray(need + SLACK)
-        got = self.source.read_into(position, memoryview(self._buffer)[:need])
-        return np.frombuffer(self._buffer, np.uint8, got)
+        return np.frombuffer(self._buffer, np.uint8, need)
 
     def _next(self, found: Found, data: Bytes8, position: int) -> tuple[int, int]:
         """Where the next window begins and how many bytes it needs; zeros are passed without reading holes."""

@@ -7,24 +7,28 @@ batches that are not sound leave no trace in what is derived.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import field
 
 from formats.dataclass import dataclass
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs
-from rmqctl.kafka.directory import Partition
+from rmqctl.kafka.block import Batches
+from rmqctl.kafka.directory import Partition, Segment
 from rmqctl.kafka.file_names import FileKind, meaning_of
 from rmqctl.kafka.recovery.epochs import NAME, LeaderEpochs
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import OffsetNotIncreasing, OffsetOutOfRange
 from rmqctl.kafka.recovery.producers import ENDING, EXPIRATION_MS, ProducerStates
 from rmqctl.kafka.recovery.segment import BrokerSegment, SegmentRecovery
+from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, load_first_snapshot
-from rmqctl.kafka.state.producers import ProducerReplay
+from rmqctl.kafka.state.producers import Marker, ProducerReplay, markers_in
 from rmqctl.kafka.verify.indexes import interval_shown
 
 INTERVAL = 4096
 """``index.interval.bytes`` of a broker without settings."""
 INDEXES = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX})
+_ENDINGS = (".index", ".timeindex", ".txnindex")
 _NEVER = -(1 << 63)
 
 
@@ -66,10 +70,16 @@ def build(log: PartitionLog, interval: int, *, at_end: bool) -> Built:
     Raises:
         OSError: a file cannot be read.
     """
-    return _Builder(log, interval, at_end=at_end).run()
+    return Builder(log, interval, at_end=at_end).run()
 
 
-class _Builder:
+class Builder:
+    """The files that are derived from a log, made as its batches come.
+
+    Feed :meth:`begin` each segment in order and :meth:`add` its batches, then :meth:`finish` once; or let :meth:`run`
+    read them.
+    """
+
     def __init__(self, log: PartitionLog, interval: int, *, at_end: bool) -> None:
         self.log, self.interval, self.at_end = log, interval, at_end
         self.files = PartitionFiles(log.partition)
@@ -81,15 +91,52 @@ class _Builder:
         self.producers = ProducerStates(self.files, _NEVER)
         load_first_snapshot(log, self.producers.replay)
         self.latest = -1
+        self.segment: Segment | None = None
+        self._recovery: SegmentRecovery | None = None
 
     def run(self) -> Built:
-        found, segments = self.found, self.log.segments
-        for number, segment in enumerate(segments):
-            if number:
-                self._snapshot(segment.base)
-            self._segment(BrokerSegment(self.files, segment.base, 0))
-        if segments:
-            found.end_offset = max(self.producers.end, segments[-1].base)
+        """Read the whole log; what it gives.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        for segment in self.log.segments:
+            assert segment.log is not None
+            self.begin(segment)
+            source = segment.log.open()
+            try:
+                for block in scan(source, Extent(segment.log.name, segment.base, size=segment.log.size)):
+                    self.add(block, markers_in(block))
+            finally:
+                source.close()
+        return self.finish()
+
+    def begin(self, segment: Segment) -> None:
+        """Go on with the next segment."""
+        self._end()
+        if self.segment is not None:
+            self._snapshot(segment.base)
+        self.segment = segment
+        own = BrokerSegment(self.files, segment.base, 0)
+        self.files.delete(own.name(".txnindex"))
+        self._recovery = SegmentRecovery(own, self.producers, self.epochs, self.interval, cuts=False)
+
+    def add(self, batches: Batches, marker: Callable[[int], Marker | None]) -> None:
+        """Go on with batches of the segment.
+
+        Args:
+            marker: what the marker in a row says.
+        """
+        recovery = self._recovery
+        if recovery is not None:
+            self._tried(lambda: recovery.add(batches, marker))
+
+    def finish(self) -> Built:
+        """Return what was made, when all segments were seen."""
+        self._end()
+        found = self.found
+        if self.segment is not None:
+            found.end_offset = max(self.producers.end, self.segment.base)
             if self.at_end:
                 self._snapshot(found.end_offset)
         self._leader_epochs()
@@ -97,19 +144,27 @@ class _Builder:
         found.names.sort()
         return found
 
-    def _segment(self, segment: BrokerSegment) -> None:
-        names = {ending: segment.name(ending) for ending in (".index", ".timeindex", ".txnindex")}
-        self.files.delete(names[".txnindex"])
-        recovery = SegmentRecovery(segment, self.producers, self.epochs, self.interval, cuts=False)
-        try:
-            recovery.run()
-        except (OffsetNotIncreasing, OffsetOutOfRange, StartFails) as error:
-            why = error.message if isinstance(error, StartFails) else f"offsets of {segment.log} are out of order"
-            self.found.left |= dict.fromkeys(names.values(), why)
+    def _end(self) -> None:
+        """Put down the indexes of the segment."""
+        recovery = self._recovery
+        if recovery is None or not self._tried(recovery.finish):
             return
-        self.found.names += [name for name in names.values() if name in self.files]
+        names = (recovery.segment.name(ending) for ending in _ENDINGS)
+        self.found.names += [name for name in names if name in self.files]
         if recovery.indexes.times:
             self.latest = max(self.latest, recovery.indexes.times[-1][0])
+
+    def _tried(self, step: Callable[[], object]) -> bool:
+        """Take a step; where indexes cannot be made, leave those of the segment as they are."""
+        assert self._recovery is not None
+        try:
+            step()
+        except (OffsetNotIncreasing, OffsetOutOfRange, StartFails) as error:
+            own, self._recovery = self._recovery.segment, None
+            why = error.message if isinstance(error, StartFails) else f"offsets of {own.log} are out of order"
+            self.found.left |= dict.fromkeys(map(own.name, _ENDINGS), why)
+            return False
+        return True
 
     def _snapshot(self, offset: int) -> None:
         """Make a snapshot of the producers at an offset, without those that were idle for a day then."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
 from formats.dataclass import dataclass
 from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
 from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata
 from rmqctl.findings import Finding, Severity
-from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition, Segment
 from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
 from rmqctl.kafka.findings.derived import SNAPSHOT_MISSING, TXN_INDEX_ENTRY
 from rmqctl.kafka.findings.directory import CHECKPOINT_UNKNOWN
@@ -33,7 +34,7 @@ from rmqctl.kafka.findings.log import (
     SEGMENT_EMPTIED,
     SEGMENT_MISSING,
 )
-from rmqctl.kafka.rebuild.build import Built, build, interval_of, is_index
+from rmqctl.kafka.rebuild.build import Builder, Built, interval_of, is_index
 from rmqctl.kafka.recovery.files import Content
 from rmqctl.kafka.recovery.plan import content_edits
 from rmqctl.kafka.recovery.replay import setting_of
@@ -41,6 +42,7 @@ from rmqctl.kafka.state.metadata import topic_made
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.kafka.verify.splits import Headers
 from rmqctl.repair.edits import Create, Edit, Plan, Quarantine, Step
 
 PARTS = ("index", "checkpoint")
@@ -175,18 +177,14 @@ class _Rebuild:
         self.replicas, self.directory, self.wanted, self.advance = replicas, directory, wanted, advance
         self.found = Rebuilt(directory.root)
         self.wrong: dict[str, list[Finding]] = {}
+        self.builders: dict[str, Builder | None] = {}
 
     def run(self) -> Rebuilt:
         found = self.found
-        self._verify()
-        for log in self.replicas.all:
-            partition = log.partition
-            here = log.directory is self.directory
-            if not here or (self.wanted.topics and partition.topic not in self.wanted.topics):
-                continue
-            if self.wanted.only is not None and partition.directory not in self.wanted.only:
-                continue
-            self.advance(partition.directory)
+        logs = {log.partition.directory: log for log in self.replicas.all if self._is_wanted(log)}
+        self._verify(logs)
+        for name, log in logs.items():
+            self.advance(name)
             self._partition(log)
         if not self.wanted.topics:
             for kind in CHECKPOINTS:
@@ -194,11 +192,36 @@ class _Rebuild:
         found.changes = sorted((c for c in found.changes if self.wanted.wants(c.name)), key=lambda c: c.name)
         return found
 
-    def _verify(self) -> None:
+    def _is_wanted(self, log: PartitionLog) -> bool:
+        topics, only = self.wanted.topics, self.wanted.only
+        if log.directory is not self.directory or (topics and log.partition.topic not in topics):
+            return False
+        return only is None or log.partition.directory in only
+
+    def _watch(
+        self, logs: Mapping[str, PartitionLog], partition: Partition, segment: Segment, headers: Headers | OSError
+    ) -> None:
+        """Build a large log from what verify sees of it, so that it is read once."""
+        name = partition.directory
+        if name not in logs:
+            return
+        if name not in self.builders:
+            self.builders[name] = self._builder(logs[name])
+        builder = self.builders[name]
+        if isinstance(headers, OSError):
+            self.builders[name] = None  # whoever reads it again says why it cannot be read
+        elif builder is not None:
+            if builder.segment is not segment:
+                builder.begin(segment)
+            builder.add(headers, headers.markers.get)
+
+    def _verify(self, logs: Mapping[str, PartitionLog]) -> None:
         found: Iterable[Finding] | None = self.wanted.findings
         if found is None:
             options = VerifyOptions("structure", processes=self.wanted.processes)
-            found = Verification(self.directory, options, image=self.replicas.image).findings()
+            found = Verification(
+                self.directory, options, image=self.replicas.image, watch=partial(self._watch, logs)
+            ).findings()
         for finding in found:
             if finding.kind in _OF_LOGS:
                 self.found.damage.append(finding)
@@ -210,9 +233,8 @@ class _Rebuild:
     def _partition(self, log: PartitionLog) -> None:
         partition, found = log.partition, self.found
         found.partitions += 1
-        interval = interval_of(partition, setting_of(self.replicas, self.wanted.settings, partition.topic))
-        at_end = self.directory.is_clean and not partition.is_metadata_log
-        made = found.built[partition.directory] = build(log, interval, at_end=at_end)
+        builder = self.builders.pop(partition.directory, None)
+        made = found.built[partition.directory] = self._builder(log).run() if builder is None else builder.finish()
         there = {file.name: file for file in partition.files if not file.is_leftover}
         prefix = f"{partition.directory}/".lstrip("/")
         found.left |= {prefix + name: why for name, why in made.left.items()}
@@ -222,6 +244,11 @@ class _Rebuild:
             self._judge(prefix + name, made.content(name), there.get(prefix + name), growing=growing)
         self._superfluous(partition, {prefix + name for name in (*made.names, *made.left)})
         self._topic_id(log)
+
+    def _builder(self, log: PartitionLog) -> Builder:
+        partition = log.partition
+        interval = interval_of(partition, setting_of(self.replicas, self.wanted.settings, partition.topic))
+        return Builder(log, interval, at_end=self.directory.is_clean and not partition.is_metadata_log)
 
     def _judge(self, name: str, content: bytes, file: LogFile | None, *, growing: bool = False) -> None:
         """Compare a file with what it is to hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs, parse_leader_epochs
-from rmqctl.kafka.block import Block
+from rmqctl.kafka.block import Batches
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 
 NAME = "leader-epoch-checkpoint"
@@ -33,7 +33,7 @@ class LeaderEpochs:
     def latest(self) -> int | None:
         return max(self.starts, default=None)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Batches) -> None:
         """Take the epochs of batches that are higher than all before."""
         rows = np.flatnonzero((block.magic >= 2) & (block["partition_leader_epoch"] >= 0))
         epochs = block["partition_leader_epoch"][rows]

@@ -7,7 +7,7 @@ from bisect import bisect_right
 import numpy as np
 
 from formats.kafka.indexes import OffsetIndexEntry, TimeIndexEntry, entry_dtype
-from rmqctl.kafka.block import INT_MAX, Block, Ints
+from rmqctl.kafka.block import INT_MAX, Batches, Ints
 
 
 class OffsetNotIncreasing(Exception):
@@ -34,7 +34,7 @@ class IndexBuilder:
         self._indexed = 0
         self._largest = (-1, -1)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Batches) -> None:
         """Go on with the batches of a block.
 
         Raises:

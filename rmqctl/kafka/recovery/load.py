@@ -59,6 +59,7 @@ class LoadedPartition:
         files: its files then, in a view.
         bases: base offsets of its segments, ascending.
         recovered: base offsets of the segments that were checked, or whose indexes were made again.
+        largest_bases: largest base offset of the batches of each segment that was checked to its end, by its own.
         stopped_by: the first place where a check stopped, None where none did.
     """
 
@@ -67,6 +68,7 @@ class LoadedPartition:
     log_end_offset: int = 0
     bases: list[int] = field(default_factory=list)
     recovered: set[int] = field(default_factory=set)
+    largest_bases: dict[int, int] = field(default_factory=dict)
     stopped_by: Finding | None = None
 
     @property
@@ -187,6 +189,8 @@ class _Loader:
         except OffsetNotIncreasing as error:
             raise _Emptied(recovery) from error
         self._note(recovery)
+        if recovery.stop is None and not cut:
+            self.found.largest_bases[segment.base] = recovery.largest_base
         producers.take_snapshot()
         return cut
 

@@ -45,7 +45,7 @@ def lost_blocks(loaded: LoadedPartition, *, is_clean: bool) -> Iterator[Block]:
         kept = _kept(loaded, log, name)
         if kept is not None and kept < log.size:
             yield from _batches(log, kept)
-        elif kept is not None and is_clean and log.base == loaded.bases[-1]:
+        elif kept is not None and is_clean and log.base == loaded.bases[-1] and not _is_served(loaded, log):
             yield from _not_served(log, loaded.log_end_offset)
 
 
@@ -57,6 +57,12 @@ def _kept(loaded: LoadedPartition, log: LogFile, name: str) -> int | None:
     if content.stored is log:
         return content.kept
     return None
+
+
+def _is_served(loaded: LoadedPartition, log: LogFile) -> bool:
+    """Whether a check of the whole segment has shown that no batch begins at the end of the log or after it."""
+    largest = loaded.largest_bases.get(log.base)
+    return largest is not None and largest < loaded.log_end_offset
 
 
 def _is_replaced(loaded: LoadedPartition, log: LogFile) -> bool:

@@ -5,7 +5,7 @@ Recovering checks every batch, cuts at the first wrong one, and makes the indexe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,9 +13,8 @@ import numpy as np
 
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.record_batch import MIN_LEGACY_LENGTH, PEEK, header_plan
-from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding
-from rmqctl.kafka.block import Block
+from rmqctl.kafka.block import Batches, Block
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.dump.segments import gap_finding, wrong_crc
 from rmqctl.kafka.recovery.epochs import LeaderEpochs
@@ -23,7 +22,7 @@ from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.recovery.index_build import IndexBuilder
 from rmqctl.kafka.recovery.producers import ProducerStates
 from rmqctl.kafka.segments import Extent, scan
-from rmqctl.kafka.state.producers import EndedTransaction
+from rmqctl.kafka.state.producers import EndedTransaction, Marker, markers_in
 
 ENTRY_SIZES = {".index": OffsetIndexEntry.sizeof(), ".timeindex": TimeIndexEntry.sizeof()}
 """Bytes of an entry of the two indexes that have a fixed room."""
@@ -186,6 +185,7 @@ class SegmentRecovery:
     Attributes:
         stop: why the pass ended before the end of the file, None where it did not.
         valid: bytes of batches that are right.
+        largest_base: the largest base offset of them, -1 without any.
 
     Args:
         cuts: the pass ends at the first wrong batch, and what follows is cut; else it goes on after it.
@@ -203,7 +203,8 @@ class SegmentRecovery:
         self.segment, self.producers, self.epochs, self.cuts = segment, producers, epochs, cuts
         self.indexes = IndexBuilder(segment.base, interval)
         self.stop: Finding | None = None
-        self.valid = 0
+        self.valid, self.largest_base = 0, -1
+        self._ended = len(producers.replay.ended)
 
     def run(self) -> int:
         """Check the segment, cut it and write its indexes; the number of bytes that are no batches at its end.
@@ -214,41 +215,62 @@ class SegmentRecovery:
             StartFails: an aborted transaction does not fit those before it.
             OSError: the log cannot be read.
         """
-        ended = len(self.producers.replay.ended)
-        source = self.segment.files.open(self.segment.log)
+        segment, partition = self.segment, self.segment.files.partition
+        place = "/".join(filter(None, (partition.directory, segment.log)))
+        source = segment.files.open(segment.log)
         try:
-            self._read(source)
+            for found in scan(source, Extent(place, segment.base, size=segment.size)):
+                block, self.stop = up_to_stop(found, partition) if self.cuts else (found, None)
+                self.add(block, markers_in(block))
+                if self.stop is not None:
+                    break
         finally:
             source.close()
+        return self.finish()
+
+    def add(self, found: Batches, marker: Callable[[int], Marker | None]) -> None:
+        """Go on with batches; those that are not sound are passed over.
+
+        Args:
+            marker: what the marker in a row says.
+
+        Raises:
+            OffsetNotIncreasing: as :meth:`run` says.
+            OffsetOutOfRange: likewise.
+            StartFails: a leader epoch is none.
+        """
+        sound = found if found.crc_ok.all() else found.take(found.crc_ok)
+        self.indexes.add(sound)
+        if self.epochs is not None:
+            self.epochs.add(sound)
+        modern = sound.take(sound.magic >= 2) if sound.has_legacy else sound
+        rows = np.flatnonzero(found.crc_ok & (found.magic >= 2)) if len(modern) < len(found) else None
+        self.producers.replay.go_on(modern, marker if rows is None else lambda row: marker(int(rows[row])))
+        if len(sound):
+            self.valid = int(sound.position[-1] + sound.size[-1])
+            self.largest_base = max(self.largest_base, int(sound["base_offset"].max()))
+            self.producers.end = int(sound["last_offset"][-1]) + 1
+
+    def finish(self) -> int:
+        """Cut the segment and write its indexes, when all batches are known; as :meth:`run`.
+
+        Raises:
+            OffsetNotIncreasing: nothing is cut and written then.
+            OffsetOutOfRange: likewise.
+            StartFails: an aborted transaction does not fit those before it.
+        """
         self.indexes.finish()
         size = self.segment.size
         if self.cuts:
             self.segment.files.resize(self.segment.log, self.valid)
         self.write_indexes()
-        self._write_aborted([t for t in self.producers.replay.ended[ended:] if not t.committed])
+        self._write_aborted([t for t in self.producers.replay.ended[self._ended :] if not t.committed])
         return size - self.valid
 
     def write_indexes(self) -> None:
         """Write both indexes as far as they have been made."""
         self.segment.put_index(".index", self.indexes.offset_index())
         self.segment.put_index(".timeindex", self.indexes.time_index())
-
-    def _read(self, source: ByteSource) -> None:
-        size, files = self.segment.size, self.segment.files
-        place = "/".join(filter(None, (files.partition.directory, self.segment.log)))
-        for found in scan(source, Extent(place, self.segment.base, size=size)):
-            block, stop = up_to_stop(found, files.partition) if self.cuts else (found.take(found.crc_ok), None)
-            self.stop = stop
-            self.indexes.add(block)
-            if self.epochs is not None:
-                self.epochs.add(block)
-            modern = block.take(block.magic >= 2) if block.has_legacy else block
-            self.producers.replay.add(modern)
-            if len(block):
-                self.valid = int(block.position[-1] + block.size[-1])
-                self.producers.end = int(block["last_offset"][-1]) + 1
-            if self.stop is not None:
-                return
 
     def _write_aborted(self, aborted: list[EndedTransaction]) -> None:
         name = self.segment.name(".txnindex")

@@ -6,7 +6,7 @@ batches were appended. What is suspicious about them is the business of ``verify
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, ControlType, control_type, coordinator_epoch
-from rmqctl.kafka.block import Block, Flags, Ints
+from rmqctl.kafka.block import Batches, Block, Flags, Ints
 from rmqctl.kafka.reference import records_of_batch
 
 
@@ -114,6 +114,14 @@ class ProducerReplay:
 
     def add(self, block: Block) -> None:
         """Go on with the batches of a block."""
+        self.go_on(block, markers_in(block))
+
+    def go_on(self, block: Batches, marker: Callable[[int], Marker | None]) -> None:
+        """Go on with batches.
+
+        Args:
+            marker: what the marker in a row says.
+        """
         rows = np.flatnonzero(block["producer_id"] >= 0)
         control = block.flag(Attributes.CONTROL)[rows]
         transactional = block.flag(Attributes.TRANSACTIONAL)[rows]
@@ -125,9 +133,9 @@ class ProducerReplay:
                 stretch = slice(begin, at)
                 self.stretch({name: column[stretch] for name, column in columns.items()}, transactional[stretch])
             if at < len(rows):
-                marker = marker_of(block.raw(int(rows[at])))
-                if marker is not None:
-                    self.end(int(ids[at]), int(epochs[at]), int(bases[at]), marker)
+                ended = marker(int(rows[at]))
+                if ended is not None:
+                    self.end(int(ids[at]), int(epochs[at]), int(bases[at]), ended)
             begin = at + 1
 
     def stretch(self, columns: Mapping[str, Ints], transactional: Flags) -> Before:
@@ -205,6 +213,11 @@ class ProducerReplay:
     def rows(self) -> list[dict[str, int]]:
         """Return the producers as rows, by id."""
         return [self.producers[number].row() for number in sorted(self.producers)]
+
+
+def markers_in(block: Block) -> Callable[[int], Marker | None]:
+    """Return what reads the marker in a row of a block."""
+    return lambda row: marker_of(block.raw(row))
 
 
 def marker_of(batch: bytes) -> Marker | None:

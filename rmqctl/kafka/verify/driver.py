@@ -90,6 +90,7 @@ class Verification:
         image: the cluster's metadata, wherever its log lies; None where it is not known.
         share: reads splits elsewhere; None: by processes here.
         elsewhere: topic and number of what lies in the broker's other log directories.
+        watch: called with each split of a log that is not small, as it is taken: what it gave, or why it gave nothing.
     """
 
     directory: LogDirectory
@@ -99,6 +100,7 @@ class Verification:
     image: MetadataImage | None = None
     share: Share | None = None
     elsewhere: frozenset[tuple[str, int | None]] = frozenset()
+    watch: Callable[[Partition, Segment, Headers | OSError], object] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
     records: int = 0
@@ -232,6 +234,8 @@ class Verification:
         )
         for _ in splits_of(segment.log, records=False, split_size=self.options.split_size):
             _, found = next(results)
+            if self.watch is not None:
+                self.watch(check.partition, segment, found)
             if isinstance(found, OSError):
                 check.damaged = True
                 yield Finding(FILE_UNREADABLE, segment.log.name, 0, 0, f"{found.strerror or found}")
@@ -315,7 +319,7 @@ class Verification:
         elif self.options.processes <= 1 or len(parts) < 2:
             found = map(self._read, parts)
         else:
-            make = partial(_reader, replace(self, progress=None))
+            make = partial(_reader, replace(self, progress=None, watch=None))
             found = Ordered[Split | Group, Any](make, self.options.processes, self.options.processes * _AHEAD).results(
                 parts
             )

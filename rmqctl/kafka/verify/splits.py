@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from formats.dataclass import dataclass
 from formats.errors import DecodeError
@@ -106,6 +107,16 @@ class Headers:
         columns = [*self.columns.values(), self.position, self.size, self.magic, self.crc_ok]
         sent = [column[:1] if len(column) and (column == column[0]).all() else column for column in columns]
         return _received, (len(self), tuple(self.columns), sent, self.markers, self.gaps, self.findings)
+
+    @property
+    def has_legacy(self) -> bool:
+        """Whether any batch is a message of magic 0 or 1."""
+        return bool((self.magic < 2).any())
+
+    def take(self, keep: npt.NDArray[Any]) -> Headers:
+        """Return the batches of an index or boolean array, without what else was met."""
+        columns = {name: column[keep] for name, column in self.columns.items()}
+        return Headers(columns, self.position[keep], self.size[keep], self.magic[keep], self.crc_ok[keep])
 
     def flag(self, bit: Attributes) -> Flags:
         """Which batches have a bit of their attributes set."""
