@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.files.local import BytesSource
+from rmqctl.files.local import BytesSource, LocalFile
+from rmqctl.kafka import segments
 from rmqctl.kafka.block import Block, GapKind
 from rmqctl.kafka.records import records_of
 from rmqctl.kafka.segments import Extent, scan
@@ -44,6 +46,25 @@ def test_splits_give_the_same(window: int, splits: int) -> None:
     assert [b for part, _ in parts for b in part] == whole
     assert [g for _, part in parts for g in part] == gaps
     assert len(gaps) == 1
+
+
+def test_a_local_file_in_pieces_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_PIECE", 100)
+    path, rng = tmp_path / "x", random.Random(3)
+    old = b"".join(message(n, b"k", b"v" * rng.randrange(60), n % 2) for n in range(30))
+    for _ in range(60):
+        data = bytearray(rng.choice([LOG, old, old + LOG]))
+        for _ in range(rng.randrange(3)):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        del data[len(data) - rng.choice([0, 0, 5, 200]) :]
+        path.write_bytes(data)
+        window = rng.choice([300, 1000, 1 << 20])
+        extent = Extent("x", start=(start := rng.choice([0, 0, 777])), stop=rng.choice([None, start + 1500]))
+        sources = LocalFile(path), BytesSource(bytes(data))
+        pieces, whole = (
+            [(b.position.tolist(), b.crc_ok.tolist(), b.gaps) for b in scan(s, extent, window)] for s in sources
+        )
+        assert pieces == whole
 
 
 def test_any_flipped_byte_costs_at_most_its_batch() -> None:

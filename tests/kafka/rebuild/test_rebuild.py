@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from fixtures import golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Severity
 from rmqctl.kafka.directory import LogDirectories, read_directory
+from rmqctl.kafka.rebuild.build import Builder
 from rmqctl.kafka.rebuild.rebuild import RebuildOptions, Rebuilt, rebuild, write_into
 from rmqctl.kafka.state.replicas import Replicas
 from rmqctl.kafka.store import KafkaStore
-from rmqctl.kafka.verify.driver import Verification
+from rmqctl.kafka.verify import driver
+from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.repair import apply
 from tests.conftest import Rmqctl
 
@@ -153,3 +157,26 @@ def test_the_command_puts_them_in_place_and_takes_them_out_again(rmqctl: Rmqctl,
     into = tmp_path / "into"
     assert rmqctl("rebuild", root, "--into", into, "--topic", "txn-a", "--index").exit_code == 0
     assert (into / "txn-a-0" / missing.name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "4.3.1-crash" else pytest.mark.slow) for n in golden.KAFKA_NAMES]
+)
+def test_logs_built_while_they_are_verified(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large logs are read once, for the check and for what is derived: in any splits that is what reading them gives."""
+    root = golden.unpack(name, tmp_path)
+    rng = random.Random(7)
+    for damaged in (False, True):
+        for path in sorted(root.rglob("*.log")) if damaged else ():
+            data = bytearray(path.read_bytes())
+            if data and rng.random() < 0.6:
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                path.write_bytes(data)
+        read, _ = rebuilt(root, fresh=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "LARGEST", -1)
+            patch.setattr("rmqctl.kafka.rebuild.rebuild.VerifyOptions", partial(VerifyOptions, split_size=1 << 14))
+            patch.setattr(Builder, "run", None)
+            watched, _ = rebuilt(root, fresh=True, processes=2 if damaged else 1)
+        assert watched.changes == read.changes
+        assert watched.left == read.left
