@@ -210,11 +210,7 @@ class Reader:
         self._fd = -1
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Bytes of a file; fewer at its end.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Bytes of a file; fewer at its end."""
         if path != self._path:
             self.close()
             self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path

@@ -51,11 +51,7 @@ class Tree(Protocol):
         ...
 
     def entries(self, path: str, *, sizes: bool = True) -> list[Entry]:
-        """Names in a directory, sorted; empty when there is no such directory.
-
-        Raises:
-            OSError: the directory is there but cannot be read.
-        """
+        """Names in a directory, sorted; empty when there is no such directory."""
         ...
 
     def stat(self, path: str) -> Entry | None:
@@ -176,11 +172,7 @@ def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
 
 
 def read_head(tree: Tree, path: str, size: int) -> bytes:
-    """Up to ``size`` bytes from the start of a file, quick for small files; errors are those of the tree's own files.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Up to ``size`` bytes from the start of a file, quick for small files; errors are those of the tree."""
     if isinstance(tree, LocalTree):
         with suppress(OSError):
             return tree.read_head(path, size)

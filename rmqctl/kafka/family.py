@@ -68,11 +68,7 @@ def open_together(places: Sequence[Place]) -> Store | None:
 
 
 def _settings(place: Place) -> dict[str, str]:
-    """Return settings of a server.properties by name; empty where none was given.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return settings of a server.properties by name; empty where none was given."""
     if place.broker_conf is None:
         return {}
     return parse_properties(Path(place.broker_conf).read_text("utf-8", errors="replace"))

@@ -87,29 +87,17 @@ class TxnIndex(Index):
 
 
 def read_offset_index(source: ByteSource) -> OffsetIndex:
-    """Return the entries of a ``.index`` file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the entries of a ``.index`` file."""
     return OffsetIndex(*_slots(source, OffsetIndexEntry))
 
 
 def read_time_index(source: ByteSource) -> TimeIndex:
-    """Return the entries of a ``.timeindex`` file. A first entry of timestamp 0 and offset 0 counts, as it is legal.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the entries of a ``.timeindex`` file. A first entry of timestamp 0 and offset 0 counts, as it is legal."""
     return TimeIndex(*_slots(source, TimeIndexEntry))
 
 
 def read_txn_index(source: ByteSource) -> TxnIndex:
-    """Return the entries of a ``.txnindex`` file; zeros count as entries, for this file is never padded.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the entries of a ``.txnindex`` file; zeros count as entries, for this file is never padded."""
     slots, _, rest = _slots(source, AbortedTransaction)
     return TxnIndex(slots, len(slots), rest)
 
@@ -130,11 +118,7 @@ def _slots(source: ByteSource, schema: Any) -> tuple[npt.NDArray[np.void], int, 
 
 
 def used_part(source: ByteSource, size: int) -> bytes:
-    """Return the first ``size`` bytes of a file, of a large one only those before the room that was never written.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the first ``size`` bytes of a file, of a large one only those before the room that was never written."""
     if size <= _SMALL:
         return source.read_at(0, size)
     end = max((end for _, end in source.data_ranges(0, size)), default=0)
@@ -181,11 +165,7 @@ class ProducerSnapshot:
 
 
 def read_producer_snapshot(source: ByteSource) -> ProducerSnapshot:
-    """Return the producer state in a ``.snapshot`` file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the producer state in a ``.snapshot`` file."""
     data = source.read_at(0, min(source.size(), MAX_INDEX))
     found = ProducerSnapshot(data, "")
     return ProducerSnapshot(data, _problem(found))

@@ -69,7 +69,6 @@ class Following:
 
         Raises:
             BadOption: it was given places that the log does not have.
-            OSError: the store cannot be read.
         """
         wanted = self.start.offset
         if wanted == LATEST:
@@ -87,11 +86,7 @@ class Following:
         return {name: max(int(wanted), 0) for name in begin}
 
     def latest(self, known: Places, most_bytes: int | None = None) -> Places:
-        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one.
-
-        Raises:
-            OSError: the store cannot be read.
-        """
+        """After the last whole row; with ``most_bytes`` after the last of those that fit, at least one."""
         return self.log.end(known, most_bytes)
 
     def parts(self, start: Places, end: Places) -> list[Any]:
@@ -99,7 +94,6 @@ class Following:
 
         Raises:
             LostMessages: files below ``start`` that were not read are gone.
-            OSError: the store cannot be read.
         """
         begin = self.log.begin()
         for name, low in start.items():

@@ -61,9 +61,6 @@ def stretches(a: Log, b: Log, size: int = SPLIT_SIZE) -> list[Stretch]:
 
     Args:
         size: most bytes of either log in one stretch, but for files that overlap.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     logs = [_extents(log, size) for log in (a, b)]
     cuts = sorted({split.context.file.base + at for extents in logs for split, inner in extents for at in inner})

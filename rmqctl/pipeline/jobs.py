@@ -36,11 +36,7 @@ _RESULTS = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
 
 def frame(spark: SparkSession, source: Table) -> DataFrame:
-    """Return the rows of a table.
-
-    Raises:
-        OSError: the store cannot be listed.
-    """
+    """Return the rows of a table."""
     return tasks(spark, source.parts(), source.read, source.schema())
 
 

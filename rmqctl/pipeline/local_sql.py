@@ -85,7 +85,6 @@ class LocalQueries:
 
         Raises:
             NotForLocalEngine, BadQuery: the query is not one for this engine, or is wrong.
-            OSError: the store cannot be read.
         """
         with self._prepared(text) as (connection, query), self._judged():
             reader = connection.sql(query).to_arrow_reader(_ROWS)

@@ -81,11 +81,7 @@ class SparkQueries:
 
 
 def findings(spark: SparkSession, store: Tables) -> DataFrame:
-    """Return the table ``findings`` with the log checked by executors; only what was found is held here.
-
-    Raises:
-        OSError: the store cannot be listed.
-    """
+    """Return the table ``findings`` with the log checked by executors; only what was found is held here."""
     schema = store.table("findings").schema()
     found = pa.Table.from_batches(store.findings(sharing(spark)), schema)
     return spark.createDataFrame(found, spark_schema(schema))

@@ -77,19 +77,11 @@ class StatsTable:
         return self._schema
 
     def parts(self) -> Sequence[Any]:
-        """Those of the log.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Those of the log."""
         return self.figures.rows.parts()
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the figures of one part.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the figures of one part."""
         found, keys = list[pa.Table](), list[pa.Table]()
         for batch in self.figures.rows.read(part):
             found += self._figures(batch)
@@ -295,9 +287,6 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
 
     Args:
         keys: look at unique keys and keys as well, which moves every one of them between executors.
-
-    Raises:
-        OSError: the store cannot be listed.
     """
     from rmqctl.pipeline.jobs import frame
 
@@ -373,9 +362,6 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
     Args:
         keys: look at unique keys and keys as well.
         advance: called with the bytes of log read since its last call.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     figures = store.figures(keys=keys)
     source = StatsTable(figures)

@@ -178,9 +178,6 @@ def differences(journal: Journal, *, after: bool) -> list[str]:
     """Files and directories that are not as the journal has them on one side, a sentence each.
 
     Held against it: place, size, modification time and every byte that the journal changes.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     return list(_differences(journal, after=after))
 

@@ -139,7 +139,6 @@ def draft(plan: Plan, journal: str, *, lock: str = "lock") -> Changes:
 
     Raises:
         Refused: an edit does not fit what is on disk; the message names every such file.
-        OSError: a file cannot be read.
     """
     return _drafted(plan, journal).changes(plan, lock)
 
@@ -420,7 +419,6 @@ def preview(plan: Plan) -> Iterator[FilePreview]:
 
     Raises:
         Refused: the plan does not fit the store as it is.
-        OSError: a file cannot be read.
     """
     for file in draft_files(plan):
         was_in, is_in = file.was_at == STORE, file.is_at == STORE

@@ -175,7 +175,6 @@ def load(payload: Payload) -> bytes:
     """Return the bytes of a payload.
 
     Raises:
-        OSError: they cannot be read.
         ValueError: they are not those that were written.
     """
     if isinstance(payload, bytes):

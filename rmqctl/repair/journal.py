@@ -290,7 +290,6 @@ def read_journal(path: Path) -> Journal:
 
     Raises:
         Refused: it is none, it is cut or changed, or it belongs to another store than the one beside it.
-        OSError: it cannot be read.
     """
     path = Path(os.path.realpath(path))
     try:
@@ -315,11 +314,7 @@ def read_journal(path: Path) -> Journal:
 
 
 def header_of(path: Path) -> dict[str, Any]:
-    """Return the first line of a journal, without the rest; empty where it is damaged.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the first line of a journal, without the rest; empty where it is damaged."""
     with (path / JOURNAL).open("rb") as file:
         return next(rows_of(file.readline()), {})
 

@@ -353,7 +353,6 @@ def check_journal(path: Path, *, forwards: bool = False, force: bool = False, ou
 
     Raises:
         Refused: why it cannot be done; files that changed since are named.
-        OSError: a file cannot be read.
     """
     found = read_journal(path)
     if forwards:

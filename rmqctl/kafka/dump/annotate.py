@@ -42,9 +42,6 @@ def annotate(file: LogFile, start: int = 0, stop: int | None = None) -> Iterator
 
     Args:
         start, stop: show only what overlaps these bytes.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     source = file.open()
     try:

@@ -390,11 +390,7 @@ class Follow:
     _done: dict[str, int] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row | None]:
-        """Rows without end; None when the next one may take a while.
-
-        Raises:
-            OSError: a directory or a file cannot be read.
-        """
+        """Rows without end; None when the next one may take a while."""
         while True:
             for partition in self.partitions:
                 yield from self._partition(partition)

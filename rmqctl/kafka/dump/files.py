@@ -50,7 +50,6 @@ def file_rows(file: LogFile) -> Iterator[Row]:
 
     Raises:
         NotAStore: nothing is known about such a file.
-        OSError: it cannot be read.
     """
     reader = _READERS.get(file.kind)
     if reader is None:

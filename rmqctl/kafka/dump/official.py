@@ -119,9 +119,6 @@ class OfficialDump:
         Args:
             shown: the file's name as the user knows it.
             is_alone: it is all that is dumped.
-
-        Raises:
-            OSError: the file cannot be read.
         """
         yield f"Dumping {shown}"
         if file.is_leftover or file.kind not in DUMPED:

@@ -62,11 +62,7 @@ class SegmentDump:
     advance: Callable[[int], object] = lambda _: None
 
     def rows(self, partition: Partition | None, file: LogFile) -> Iterator[Row]:
-        """Yield the rows of one file.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Yield the rows of one file."""
         for part in self.parts(partition, file):
             yield from self.rows_of(part)
 
@@ -95,9 +91,6 @@ class SegmentDump:
 
         Args:
             start, stop: the batches and damage that begin among these bytes; ``stop`` None: to the end.
-
-        Raises:
-            OSError: it cannot be read.
         """
         done, end = start, file.size if stop is None else stop
         source = file.open()

@@ -142,7 +142,6 @@ class WritableLog:
 
         Raises:
             IOFailure: the system refuses.
-            OSError: a file cannot be read.
         """
         self.place, self.config, self._disk = place, place.config, place.disk
         self._lock, self._flushing = threading.RLock(), threading.Lock()

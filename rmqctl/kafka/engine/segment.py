@@ -152,7 +152,6 @@ class ActiveSegment:
 
         Raises:
             IOFailure: the system refuses.
-            OSError: a file cannot be read.
         """
         made = cls(directory, base, room, interval, disk, created)
         for path, read, index in (

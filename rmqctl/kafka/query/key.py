@@ -76,11 +76,7 @@ class KeySearch:
     advance: Advance = field(default=bool, repr=False)
 
     def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the records with the key in order, those of aborted transactions too; each with the number of its log.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Yield the records with the key in order, of aborted transactions too; each with the number of its log."""
         parts = [(number, segment) for number, log in enumerate(self.logs) for segment in range(len(log.segments))]
         cut: set[int] = set()
         for (number, segment), (rows, ends) in zip(parts, self._results(parts), strict=True):

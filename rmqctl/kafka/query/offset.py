@@ -51,11 +51,7 @@ class OffsetQuestion:
 
 
 def offset_rows(log: PartitionLog, question: OffsetQuestion) -> list[dict[str, Any]]:
-    """Return the status, the records, then the steps.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the status, the records, then the steps."""
     state, offset = log.replayed, question.offset
     view = view_of(log, read_committed=question.read_committed)
     steps = Steps(on=question.explain)

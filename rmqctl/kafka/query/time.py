@@ -66,9 +66,6 @@ def offset_for_time(
     Args:
         time: epoch ms, or one of :data:`SPECIAL`.
         release: whose broker is asked.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     steps = Steps(on=explain)
     number = SPECIAL[time] if isinstance(time, str) else time

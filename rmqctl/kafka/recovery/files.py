@@ -41,11 +41,7 @@ class Content:
     size: int
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes in order; the same cuts for contents of one size.
-
-        Raises:
-            OSError: the file on disk cannot be read.
-        """
+        """Yield the bytes in order; the same cuts for contents of one size."""
         source = self.stored.open() if self.stored is not None else BytesSource(self.data)
         try:
             for at in range(0, self.size, _PIECE):
@@ -108,11 +104,7 @@ class PartitionFiles:
         return BytesSource(b"".join(content.pieces()), name)
 
     def read(self, name: str) -> bytes:
-        """All bytes of a small file.
-
-        Raises:
-            OSError: the file on disk cannot be read.
-        """
+        """All bytes of a small file."""
         return b"".join(self._now[name].pieces())
 
     def put(self, name: str, data: bytes, size: int | None = None) -> None:

@@ -25,7 +25,6 @@ def recovery_plan(directories: list[LogDirectory], found: Recovery) -> Plan:
 
     Raises:
         Refused: the broker does not start, or there is not one local directory.
-        OSError: a file cannot be read.
     """
     root = ",".join(directory.root for directory in directories)
     if not found.starts or found.offline:

@@ -67,11 +67,7 @@ class ProducerStates:
         self.end, self.snapped = offset, 0
 
     def reload(self, log_start: int, end: int) -> None:
-        """Load the newest snapshot inside a range; those outside it, and those that cannot be read, are deleted.
-
-        Raises:
-            OSError: a snapshot cannot be read.
-        """
+        """Load the newest snapshot inside a range; those outside it, and those that cannot be read, are deleted."""
         for offset in list(self.snapshots):
             if offset > end or offset <= log_start:
                 self.remove(offset)

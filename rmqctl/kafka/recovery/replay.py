@@ -88,9 +88,6 @@ def recover(replicas: Replicas, release: Release, settings: Mapping[str, str] | 
 
     Args:
         settings: of the broker, for what files do not store.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     found = Recovery(release)
     live = 0

@@ -72,9 +72,6 @@ class Healer:
 
         Args:
             mender: of the same survey, which puts bytes in place.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         busy = set[int]()
         for damage in self.survey.damages:

@@ -511,11 +511,7 @@ def _edits(steps: Iterable[Step]) -> Iterator[Edit]:
 
 
 def complaints(directory: LogDirectory, repair: Repair) -> list[str]:
-    """Return what a directory as it is now has wrong that the plan did not foresee, a sentence each.
-
-    Raises:
-        OSError: a directory cannot be listed.
-    """
+    """Return what a directory as it is now has wrong that the plan did not foresee, a sentence each."""
     expected = {(f.kind.id, f.file, f.offset) for f in repair.after}
     return [
         f"{f.kind.id} in {f.file} at {f.offset}: {f.message}"

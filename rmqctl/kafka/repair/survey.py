@@ -144,9 +144,6 @@ class Survey:
         files: the ``.log`` files, ascending; a segment's number is its place here.
         columns: fields of the sound batches, by name, in log order; ``segment``, ``position``, ``size``, ``magic`` too.
         damages: in log order.
-
-    Raises:
-        OSError: a file cannot be read.
     """
 
     def __init__(self, partition: Partition, findings: Iterable[Finding] = ()) -> None:
@@ -232,11 +229,7 @@ class Survey:
         return bool(short.any() or (touch & (c["base_offset"][1:] != c["last_offset"][:-1] + 1)).any())
 
     def raw(self, segment: int, begin: int, end: int) -> bytes:
-        """Bytes of a segment.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Bytes of a segment."""
         source = self.files[segment].open()
         try:
             return source.read_at(begin, end - begin)

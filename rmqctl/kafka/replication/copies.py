@@ -172,11 +172,7 @@ class EpochChain:
 
 
 def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
-    """Return a partition of a log directory, with what a broker started on it would make of it.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return a partition of a log directory, with what a broker started on it would make of it."""
     found = copy_of_files(name, log.partition.logs, log.partition, is_clean=log.directory.is_clean, advance=advance)
     for number in range(min(log.recovered_from, max(len(log.segments) - 1, 0)), len(log.segments)):
         for _ in log.blocks_of(number):
@@ -205,9 +201,6 @@ def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> 
 def copy_at(place: LogDirectories, log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
     """Return a partition, as far as the user pointed at it: one file, or all of it; loose files where there is nothing
     else.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     only = place.selected_file
     if only is not None:
@@ -231,9 +224,6 @@ def copy_of_files(
     Args:
         partition: for its checkpoint of leader epochs.
         is_clean: the broker was stopped in order, so the end of the last file is no work in progress.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     damage, parts = list[Finding](), [np.zeros((len(_COLUMNS), 0), np.int64)]
     for number, file in enumerate(files):

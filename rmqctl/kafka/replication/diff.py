@@ -128,11 +128,7 @@ class Diff:
         return sum(self.counts.values()) > 0
 
     def findings(self) -> Iterator[Finding]:
-        """Differences by partition and offset, then those of the metadata.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Differences by partition and offset, then those of the metadata."""
         for finding in self._all():
             self.counts[str(finding.level)] += 1
             yield finding

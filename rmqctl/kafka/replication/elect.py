@@ -30,9 +30,6 @@ def contests(
 
     Args:
         releases: of the broker that would start on each.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     refusals = [_refusal(*one) for one in zip(names, brokers, releases, strict=True)]
     for label, logs in _together(brokers):
@@ -212,11 +209,7 @@ def follow(copy: Copy, leader: Copy) -> Following:
 def each_following(
     brokers: tuple[Replicas, Replicas], advance: Advance = lambda _: None
 ) -> Iterator[tuple[str, Following]]:
-    """Yield what the partitions of one broker give up when those of the other one lead; partitions that both have.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield what the partitions of one broker give up when those of the other one lead; partitions that both have."""
     for label, logs in _together(brokers):
         if len(logs) == 2:
             copies = [copy_at(brokers[number].place, log, label, advance) for number, log in logs]

@@ -104,7 +104,6 @@ def gather(sources: Sequence[Source], wanted: Wanted, advance: Advance = lambda 
 
     Raises:
         WrongUsage: files lie in no partition's directory, and nobody says whose they are.
-        OSError: a remote file cannot be read.
     """
     found: dict[tuple[str, int], Found] = {}
     for number, source in enumerate(sources):

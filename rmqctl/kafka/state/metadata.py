@@ -106,9 +106,6 @@ def metadata_image(log: PartitionLog, at: int | None = None) -> MetadataImage:
 
     Args:
         at: offset of the last record to apply; None: to the end of the log.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     image = MetadataImage()
     replay = _Replay(image, at)
@@ -121,22 +118,14 @@ def metadata_image(log: PartitionLog, at: int | None = None) -> MetadataImage:
 
 
 def image_of_snapshot(file: LogFile) -> MetadataImage:
-    """Return the image that one snapshot gives.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the image that one snapshot gives."""
     image = MetadataImage()
     _Replay(image, None).snapshot(file)
     return image
 
 
 def topic_made(log: PartitionLog, topic_id: str) -> int | None:
-    """When the topic of an id was made, ms; None where the log does not reach back that far.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """When the topic of an id was made, ms; None where the log does not reach back that far."""
     for _, block in log.blocks():
         for found in _records(block):
             message, value = found.record.message, found.record.value
@@ -146,11 +135,7 @@ def topic_made(log: PartitionLog, topic_id: str) -> int | None:
 
 
 def topic_names_ever(log: PartitionLog) -> dict[str, str]:
-    """Name by id of all topics that a metadata log and its snapshots still tell of, the deleted ones too.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Name by id of all topics that a metadata log and its snapshots still tell of, the deleted ones too."""
     names = dict[str, str]()
     for snapshot in snapshots(log.partition):
         names |= image_of_snapshot(snapshot).topic_names

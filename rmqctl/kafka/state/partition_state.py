@@ -104,9 +104,6 @@ class PartitionLog:
 
         Args:
             start: offset; segments that end before it are left out.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         segments = self.segments
         for number, segment in enumerate(segments):
@@ -118,11 +115,7 @@ class PartitionLog:
                 yield segment, block
 
     def blocks_of(self, number: int) -> Iterator[Block]:
-        """Yield the batches of one segment, by its number, up to where a broker cuts it.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the batches of one segment, by its number, up to where a broker cuts it."""
         segment = self.segments[number]
         assert segment.log is not None
         recovered, is_last = number >= self.recovered_from, number + 1 == len(self.segments)
@@ -220,11 +213,7 @@ class PartitionState:
 
 
 def read_text(file: LogFile) -> bytes:
-    """Return the bytes of a small file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the bytes of a small file."""
     source = file.open()
     try:
         return source.read_at(0, min(source.size(), _MAX_TEXT))

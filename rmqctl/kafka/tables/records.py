@@ -54,7 +54,6 @@ class KafkaOptions:
 
         Raises:
             NotAStore: there is no log directory at the path.
-            OSError: it cannot be read.
         """
         found: Any = open_store(self.path, format="kafka")
         replicas: Replicas = found.replicas
@@ -126,11 +125,7 @@ class _OfSegments:
         self.options = options
 
     def parts(self) -> list[list[Stretch]]:
-        """Stretches of segments, as many in a part as make a split.
-
-        Raises:
-            OSError: a directory cannot be listed.
-        """
+        """Stretches of segments, as many in a part as make a split."""
         logs, options = self.options.logs(), self.options
         size = options.split_size or usual_split_size(size_of(logs), options.cores)
         divide = Division(size, options.wanted, options.skip)
@@ -187,7 +182,6 @@ def limited(options: KafkaOptions, count: int) -> KafkaOptions:
 
     Raises:
         WrongUsage: they lie in several.
-        OSError: a file cannot be read.
     """
     table, places, last = RecordTable(options), set[tuple[str | None, int | None]](), 0
     for part in table.parts():

@@ -107,11 +107,7 @@ class Stretch:
     visible: Visible | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the batches that start in it; those of a block live until the next.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the batches that start in it; those of a block live until the next."""
         check_reachable(self.tree)
         source = self.tree.open(self.file)
         try:
@@ -149,11 +145,7 @@ class Stretch:
         note(0, self.stop - self.start)
 
     def records(self, wanted: Wanted) -> Iterator[Records]:
-        """Yield the wanted records, each batch decoded once.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the wanted records, each batch decoded once."""
         tests = wanted.is_selective
         for block in self.batches(wanted, doubtful=True):
             for records in records_of(block):
@@ -340,11 +332,7 @@ class IndexedSegment:
         return batch is not None and int(batch["last_offset"][0]) == int(entries[0][entry])
 
     def scanned(self, start: int) -> Iterator[Block]:
-        """Yield the batches from a place on where one should start.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the batches from a place on where one should start."""
         source = self.log.open()
         try:
             yield from scan(source, Extent(self.log.name, self.base, start))

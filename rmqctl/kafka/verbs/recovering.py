@@ -51,7 +51,6 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
 
     Raises:
         Refused: what is to be planned cannot be carried out.
-        OSError: a file cannot be read.
     """
     if asked.compare:
         starts = [replay(replicas, release, asked.settings) for release in COMPARED]
@@ -188,11 +187,7 @@ def _partition(partition: RecoveredPartition) -> Row:
 
 
 def lost_rows(found: Recovery) -> Iterator[Row]:
-    """Yield the batches given up, as `dump` shows them.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield the batches given up, as `dump` shows them."""
     for partition in found.partitions:
         if partition.lost.records or partition.lost.bytes:
             for block in lost_blocks(partition.loaded, is_clean=partition.is_clean):

@@ -130,7 +130,6 @@ class Diff:
         """Differences of the logs by physical offset, then those of the queues, then files that cannot be read.
 
         Raises:
-            OSError: a directory cannot be read.
             MissingExtra: RocksDB queues are to be compared and the extra is not installed.
         """
         for finding in self._all():
@@ -342,11 +341,7 @@ class Differences:
         return Ranges(len(rows), int(some.size.sum()), dict(self._queues(some)))
 
     def findings(self) -> Iterator[Finding]:
-        """Every difference, ascending by physical offset; neighbours of one kind are one finding.
-
-        Raises:
-            OSError: a record that is to be compared field by field cannot be read.
-        """
+        """Every difference, ascending by physical offset; neighbours of one kind are one finding."""
         found: list[tuple[int, Finding | _Pair]] = []
         found += self._ranges(DIFF_ONLY_A, self._diff.a, self._diff.b, self.a, self.joined.only_a)
         found += self._ranges(DIFF_ONLY_B, self._diff.b, self._diff.a, self.b, self.joined.only_b)

@@ -63,11 +63,7 @@ class _Replica:
 def contests(
     names: Sequence[str], stores: Sequence[RocketMQStore], advance: Advance = lambda _: None
 ) -> Iterator[Contest]:
-    """Compare the logs of some stores; there is one log.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Compare the logs of some stores; there is one log."""
     found = [_replica(name, store) for name, store in zip(names, stores, strict=True)]
     relations = [_compare(a, b, found, advance) for a, b in combinations(found, 2)]
     yield Contest("commitlog", [_candidate(one) for one in found], relations)

@@ -241,11 +241,7 @@ class Log:
         return self.files[0].base if self.files else 0
 
     def blocks(self) -> Iterator[LogBlock]:
-        """All of it.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """All of it."""
         return CommitLog(self.files, crashed=self.crashed).walk()
 
     def missing_files(self) -> int:
@@ -328,9 +324,6 @@ def lay(
         numbers: of the files of A and of B, by name.
         by_place: records at the same physical offset are compared; else all are left to be matched by queue.
         advance: called with the bytes of A's log gone through.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     laid, topics = Laid(), TextIds()
     kept = Unmatched(topics), Unmatched(topics)
@@ -354,11 +347,7 @@ class LogDiff:
     def run(
         self, *, by_place: bool, advance: Callable[[int], None] = lambda size: None, share: Share | None = None
     ) -> None:
-        """Read both logs once, here or by ``share``; the other arguments are those of :func:`lay`.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Read both logs once, here or by ``share``; the other arguments are those of :func:`lay`."""
         if share is not None:
             self.laid = share(self.a, self.b, by_place)
         else:

@@ -74,11 +74,7 @@ class StoreQueues:
         return (self.kind if self._rocks else f"{self.kind}/{key[0]}/{key[1]}"), 0
 
     def pieces(self, key: Key) -> Iterator[tuple[Ints, Units]]:
-        """Queue offsets, ascending, and their units; fillers and what was never written are left out.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Queue offsets, ascending, and their units; fillers and what was never written are left out."""
         if key in self._rocks:
             units = self._rocks[key]
             yield units["queue_offset"].astype(np.int64), units
@@ -142,9 +138,6 @@ class QueueDiff:
 
         Args:
             share: compares queues elsewhere with :meth:`compare`, and gives the results in the order of the keys.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         for kind in (QUEUES, BATCH_QUEUES):
             both = StoreQueues(self.a, kind), StoreQueues(self.b, kind)
@@ -157,11 +150,7 @@ class QueueDiff:
                 yield from laid.findings
 
     def compare(self, keys: list[QueueKey]) -> QueuesLaid:
-        """Return the same for some queues.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Return the same for some queues."""
         work = QueueDiff(self.a, self.b, self.common)
         found: list[Finding] = []
         for kind in (QUEUES, BATCH_QUEUES):

@@ -59,11 +59,7 @@ class Sink(Protocol):
 
 
 def records_from(files: list[StoreFile], begin: int, end: int, *, crashed: bool) -> Iterator[Fields]:
-    """Fields of the records of a log between two physical offsets, in log order.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Fields of the records of a log between two physical offsets, in log order."""
     state = LogState()
     for context in CommitLog(files, crashed=crashed).contexts():
         if context.file.base + context.file.size <= begin:

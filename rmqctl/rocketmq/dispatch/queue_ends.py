@@ -65,9 +65,6 @@ def undispatched(store: RocketMQStore, dispatched: int, log: LogReader, *, but_f
         dispatched: physical offset after the last record that has a queue unit. Where it is negative no queue
             tells what is missing, and the answer is empty.
         but_first: leave out the record at ``dispatched`` itself, as the normal recovery of 5.3.2 and later does.
-
-    Raises:
-        OSError: a file of the log cannot be read.
     """
     tails: dict[Key, Tail] = {}
     file = log.file_of(dispatched) if dispatched >= 0 else None
@@ -170,7 +167,6 @@ def queue_rows(
             are not wanted are then not looked at.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     with LogReader(store.log_files) as log:

@@ -38,11 +38,7 @@ from rmqctl.rocketmq.store.geometry import flag
 
 
 def shown_delays(store: RocketMQStore) -> dict[int, int]:
-    """Delay in ms of each level whose queue has a unit with its record: delivery time less store time.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Delay in ms of each level whose queue has a unit with its record: delivery time less store time."""
     found: dict[int, int] = {}
     if store.is_rocksdb:
         return _delays_in_database(store)
@@ -62,9 +58,6 @@ def assumed_levels(store: RocketMQStore, queue_ids: Iterable[int]) -> str:
 
     Args:
         queue_ids: of the schedule topic; level 1 has queue 0.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     if "messageDelayLevel" in store.settings:
         return ""
@@ -144,9 +137,6 @@ class DispatchRules:
 
         Args:
             as_release: dispatch as this release does; default: the latest that the store shows.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         release, settings = as_release or release_range(store).highest, store.settings
         return cls(
@@ -192,11 +182,7 @@ class DispatchRules:
 
 
 def batch_topics(store: RocketMQStore) -> frozenset[bytes] | None:
-    """Topics with the attribute ``queue.type=BatchCQ`` and those that have batch queue files; None if neither tells.
-
-    Raises:
-        OSError: a file or directory cannot be read.
-    """
+    """Topics with the attribute ``queue.type=BatchCQ`` and those that have batch queue files; None if neither tells."""
     found = {e.name.encode("utf-8", "surrogateescape") for e in store.tree.entries(BATCH_QUEUES, sizes=False)}
     document = read_config(store, "topics.json").document
     topics: dict[str, Any] = table(document, "topicConfigTable")

@@ -63,9 +63,6 @@ def index_rows(source: ByteSource, file: str, geometry: IndexGeometry | None) ->
 
     Args:
         geometry: slots and entries; None when nothing tells them, then only the header is shown.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     raw = source.read_at(0, HEADER.packer.size)
     if len(raw) < HEADER.packer.size:
@@ -177,9 +174,6 @@ def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION
 
     Args:
         precision: ms a slot stands for.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     for position, slots in chunks(source, _WHEEL_SLOT, 0, source.size()):
         rows = np.flatnonzero(used(slots))
@@ -192,11 +186,7 @@ def wheel_rows(source: ByteSource, file: str, precision: int = DEFAULT_PRECISION
 
 
 def timer_log_rows(file: StoreFile) -> Iterator[Row]:
-    """Units of one timer log file up to its blank or the room after it; what is no unit is a finding in its place.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Units of one timer log file up to its blank or the room after it; what is no unit is a finding in its place."""
     source = file.open()
     try:
         size = source.size()
@@ -369,11 +359,7 @@ class DLedgerDump(LogDump):
 
 
 def entry_index_rows(source: ByteSource, file: str) -> Iterator[Row]:
-    """Units of one file of the entry index that are not all zeros.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Units of one file of the entry index that are not all zeros."""
     for position, units in chunks(source, _INDEX, 0, source.size()):
         rows = np.flatnonzero(used(units))
         places = (position + rows * _INDEX.itemsize).tolist()

@@ -48,11 +48,7 @@ _NAMES = {
 
 
 def kind_of(name: str, source: ByteSource) -> FileKind | None:
-    """Return the kind of a file; None when neither name nor content is that of a store's file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the kind of a file; None when neither name nor content is that of a store's file."""
     stem = name.removesuffix(".bak").removesuffix(".tmp")
     if stem in _NAMES:
         return _NAMES[stem]

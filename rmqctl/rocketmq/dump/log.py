@@ -92,11 +92,7 @@ class LogDump:
         return [file for file in files if is_under(file.name, self.under)]
 
     def rows(self) -> Iterator[Row]:
-        """JSON-ready objects in log order.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """JSON-ready objects in log order."""
         messages = MessageRows(self.show)
         for part in self.parts():
             yield from merged(messages.rows(part.block, part.crc_ok), part.between)

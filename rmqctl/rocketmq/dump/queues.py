@@ -62,11 +62,7 @@ def unit_rows(
 
 
 def chunks(source: ByteSource, dtype: np.dtype[Any], start: int, end: int) -> Iterator[tuple[int, Records]]:
-    """Units of ``[start, end)`` in pieces, each with its position; holes are not read, a torn last unit is left out.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Units of ``[start, end)`` in pieces, each with its position; holes are not read, a torn last unit is left out."""
     size = dtype.itemsize
     step = max(CHUNK_BYTES // size, 1) * size
     done = start
@@ -138,20 +134,12 @@ def decode_ext(data: bytes) -> Row | None:
 
 
 def queue_rows(file: StoreFile, queue: QueueName, extension: ExtensionFiles | None = None) -> Iterator[Row]:
-    """Units of one consume queue file in order, with what is wrong between them; zeros at the end are room.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Units of one consume queue file in order, with what is wrong between them; zeros at the end are room."""
     yield from _File(file, queue, UNIT, extension).rows()
 
 
 def batch_rows(file: StoreFile, queue: QueueName) -> Iterator[Row]:
-    """Units of one batch queue file, or of the queue of a compacted topic.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Units of one batch queue file, or of the queue of a compacted topic."""
     yield from _File(file, queue, BATCH_UNIT, None).rows()
 
 
@@ -237,11 +225,7 @@ class _File:
 
 
 def extension_rows(file: StoreFile, queue: QueueName) -> Iterator[Row]:
-    """Units of one file of consumequeue_ext, as far as their sizes lead (spec 3.5).
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Units of one file of consumequeue_ext, as far as their sizes lead (spec 3.5)."""
     source = file.open()
     try:
         at, size = 0, source.size()

@@ -72,7 +72,6 @@ def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
 
     Raises:
         NotAStore: neither name nor content is that of a store's file.
-        OSError: the file cannot be read.
     """
     file, kind = identify(tree, path, shown)
     if kind is None:
@@ -81,11 +80,7 @@ def file_source(tree: Tree, path: str, shown: str, request: Request) -> Source:
 
 
 def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | None]:
-    """Return a file and its kind; its base is the offset in its name, or what the records in it say.
-
-    Raises:
-        OSError: the file is not there or cannot be read.
-    """
+    """Return a file and its kind; its base is the offset in its name, or what the records in it say."""
     if tree.stat(path) is None:
         raise FileNotFoundError(2, "no such file or directory", path)
     name = path.rpartition("/")[2]
@@ -201,7 +196,6 @@ def store_sources(store: RocketMQStore, request: Request) -> Iterator[Source]:
 
     Raises:
         NotAStore: the selection leads to nothing that belongs to a store.
-        OSError: a directory or file cannot be read.
     """
     path = store.selection
     top = path.partition("/")[0]
@@ -384,9 +378,6 @@ def _stray(file: StoreFile) -> Iterator[Row]:
 def selected_files(store: RocketMQStore) -> Iterator[StoreFile]:
     """Yield the files that the store's selection means: those of the log for the root; directories in their order of
     names.
-
-    Raises:
-        OSError: a directory cannot be read.
     """
     path = store.selection
     if not path or any(path == name or path.startswith(f"{name}/") for name, _ in store.log_trees):

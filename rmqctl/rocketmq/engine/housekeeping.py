@@ -100,7 +100,6 @@ def expire_index(index: IndexWriter, min_offset: int, disk: Disk) -> list[Path]:
 
     Raises:
         IOFailure: a file cannot be deleted.
-        OSError: it cannot be read.
     """
     gone = []
     for name in index.names[:-1]:

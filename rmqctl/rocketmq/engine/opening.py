@@ -138,9 +138,6 @@ def torn_record_plan(store: RocketMQStore, end: int) -> Plan | None:
 
     Args:
         end: where recovery ends the log.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     with LogReader(store.log_files) as log:
         file = log.file_of(end - 1)
@@ -239,7 +236,6 @@ def settled(store: RocketMQStore, config: StoreConfig | None) -> StoreConfig:
 
     Raises:
         Refused: the configuration asks for other sizes than the files have.
-        OSError: a file of the log cannot be read.
     """
     plain = StoreConfig()
     asked = config or replace(plain, release=release_range(store).highest)
@@ -320,7 +316,6 @@ def state_of(store: RocketMQStore, config: StoreConfig, started: Recovery) -> Op
 
     Raises:
         TooDamaged: the queues point after the end of the log.
-        OSError: a file cannot be read.
     """
     end = log_end(store)
     smallest = {image.key: image.min_offset for image in started.images}
@@ -403,7 +398,6 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
         TooDamaged: the broker would not start, or would give up messages.
         Refused: its files cannot be changed by a plan, or an earlier run on it was broken off.
         IOFailure: the system refuses.
-        OSError: a file cannot be read.
     """
     refuse_pending(Path(store.root))
     found = recover(store, config.release, index=store.has_abort)

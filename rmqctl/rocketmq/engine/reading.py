@@ -65,7 +65,6 @@ class Reading:
         """Return messages of a queue from an offset on: what one call of getMessage returns.
 
         Raises:
-            OSError: a file cannot be read.
             IOFailure: a queue or index file cannot be written.
         """
         self.dispatching.run()
@@ -80,7 +79,6 @@ class Reading:
         """Return the smallest and the next offset of a queue.
 
         Raises:
-            OSError: a file cannot be read.
             IOFailure: a queue or index file cannot be written.
         """
         self.dispatching.run()
@@ -91,7 +89,6 @@ class Reading:
         """Return the queue offset for a store time (getOffsetInQueueByTime).
 
         Raises:
-            OSError: a file cannot be read.
             IOFailure: a queue or index file cannot be written.
         """
         self.dispatching.run()
@@ -102,7 +99,6 @@ class Reading:
         """Return the messages a client gets for a key, ascending.
 
         Raises:
-            OSError: a file cannot be read.
             IOFailure: a queue or index file cannot be written.
         """
         self.dispatching.run()
@@ -117,11 +113,7 @@ class Reading:
                 file.close()
 
     def due(self, queue_id: int, offset: int, now_ms: int) -> list[Placed]:
-        """Messages of a queue of the schedule topic that are due, from a queue offset on.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Messages of a queue of the schedule topic that are due, from a queue offset on."""
         return self.placed(SCHEDULE_TOPIC, queue_id, offset, now_ms)
 
     def placed(self, topic: str, queue_id: int, offset: int, until: int | None = None) -> list[Placed]:
@@ -129,9 +121,6 @@ class Reading:
 
         Args:
             until: end in front of the first unit whose tags code is larger.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         with self._view(topic, queue_id) as view:
             reader = RecordReader(view.log, Trace(on=False))
@@ -142,11 +131,7 @@ class Reading:
             return [Placed(u.queue_offset, u.tags_code or 0, r) for u, r in found if isinstance(r, Record)]
 
     def records(self, offsets: Sequence[int]) -> list[Record | None]:
-        """Return the records at physical offsets; None where there is none.
-
-        Raises:
-            OSError: the log cannot be read.
-        """
+        """Return the records at physical offsets; None where there is none."""
         with StartedStore(self._store(), self.config.release) as started:
             reader = RecordReader(started.log, Trace(on=False))
             found = [reader.at(offset) for offset in offsets]

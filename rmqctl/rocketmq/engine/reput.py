@@ -412,11 +412,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, root: Path) -> Checkpoint:
-        """From the file; zeros where it has none.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """From the file; zeros where it has none."""
         path = root / NAME
         data = path.read_bytes() if path.exists() else b""
         values = _RUN.packer.unpack(data[: _RUN.packer.size].ljust(_RUN.packer.size, b"\0"))
@@ -464,9 +460,6 @@ class IndexWriter:
         """
         Args:
             counts_slots: `DispatchRules.counts_slots`.
-
-        Raises:
-            OSError: the newest file cannot be read.
         """
         self.directory, self.geometry, self.disk, self.checkpoint = directory, geometry, disk, checkpoint
         self.names = sorted(p.name for p in directory.iterdir() if p.name.isdigit()) if directory.is_dir() else []

@@ -139,11 +139,7 @@ class Delivery:
 
     @classmethod
     def of(cls, store: RocketMQStore | None) -> Delivery:
-        """From a store's delayOffset.json.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """From a store's delayOffset.json."""
         if store is None:
             return cls({}, {})
         document = read_config(store, DELAY_OFFSETS).document
@@ -313,7 +309,6 @@ class SystemTopics:
 
         Raises:
             IOFailure: a timer file cannot be made.
-            OSError: a file cannot be read.
         """
         self.transactions, self.delivery = Transactions(), Delivery.of(store)
         self.wheel = TimerWheel(root, config, disk) if config.timer and config.is_5 else None

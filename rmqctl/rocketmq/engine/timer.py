@@ -70,7 +70,6 @@ class TimerWheel:
 
         Raises:
             IOFailure: a file cannot be made.
-            OSError: timercheck cannot be read.
         """
         self._root, self._config, self._disk = root, config, disk
         self._log = MappedFiles.load(disk, [root / LOG], config.timer_log_file_size)

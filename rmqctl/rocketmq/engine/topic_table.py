@@ -44,11 +44,7 @@ class TopicTable:
 
     @classmethod
     def of(cls, store: RocketMQStore | None, release: Release) -> TopicTable:
-        """From a store's topics.json.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """From a store's topics.json."""
         document = read_config(store, TOPICS).document if store is not None else None
         return cls(release, document if isinstance(document, dict) else {})
 

@@ -524,9 +524,6 @@ def annotate(
         name: the file's path relative to the store; the topic of a queue is read from it.
         limit: bytes of a field that an annotation carries, None for all.
         index: slots and entries of an index file; default: found from its entries.
-
-    Raises:
-        OSError: the source cannot be read.
     """
     size = source.size()
     stop = size if stop is None else min(stop, size)

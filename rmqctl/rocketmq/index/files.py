@@ -54,11 +54,7 @@ class IndexFile:
 
     @classmethod
     def open(cls, tree: Tree, entry: Entry, geometry: IndexGeometry) -> IndexFile:
-        """Read the header; a file too short for one has a header of zeros.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Read the header; a file too short for one has a header of zeros."""
         source = tree.open(entry.path)
         return cls(tree, entry.path, entry.size, geometry, read_header(source), source)
 
@@ -134,11 +130,7 @@ def index_entries(store: RocketMQStore) -> list[Entry]:
 
 
 def index_files(store: RocketMQStore, geometry: IndexGeometry) -> list[IndexFile]:
-    """Return the same, opened.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the same, opened."""
     return [IndexFile.open(store.tree, e, geometry) for e in index_entries(store)]
 
 

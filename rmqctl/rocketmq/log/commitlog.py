@@ -142,11 +142,7 @@ class CommitLog:
         self.file_size = file_size or max(sizes, key=lambda size: (sizes[size], size), default=0)
 
     def contexts(self) -> list[FileContext]:
-        """Each file with its place in the log.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Each file with its place in the log."""
         holds = [has_data(f) for f in self.files]
         last = max((i for i, data in enumerate(holds) if data), default=-1)
         return [FileContext(f, i < last, self.crashed) for i, f in enumerate(self.files)]
@@ -157,11 +153,7 @@ class CommitLog:
         return self.files[0].base if self.files else 0
 
     def walk(self, window: int = WINDOW) -> Iterator[LogBlock]:
-        """Blocks of all files in log order, with structural findings; stale records are left out.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Blocks of all files in log order, with structural findings; stale records are left out."""
         state = LogState()
         for at, context in enumerate(self.contexts()):
             if finding := self.gap_before(at):
@@ -207,11 +199,7 @@ def walk_file(
     lead: int = 0,
     window: int = WINDOW,
 ) -> Iterator[LogBlock]:
-    """Blocks of one file or a split of it; ``state`` is carried on.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Blocks of one file or a split of it; ``state`` is carried on."""
     file = context.file
     lead = file.lead or lead
     source: ByteSource = file.open()
@@ -235,11 +223,7 @@ _LOOK_BACK = 1 << 20
 
 
 def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
-    """Return the state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back."""
     state, lead = LogState(), context.file.lead or lead
     source = context.file.open()
     try:
@@ -403,9 +387,6 @@ def misplaced_files(store: RocketMQStore, size: int) -> list[Misplaced]:
 
     Args:
         size: bytes of a file of the log.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     found, right = [], []
     for file in [*store.log_files, *_strays(store, size)]:

@@ -287,20 +287,12 @@ class LogReader:
         return at if at >= 0 and physical < self.files[at].base + self.files[at].size else None
 
     def read(self, physical: int, size: int) -> bytes:
-        """Up to ``size`` bytes at an offset, inside one file; empty where no file holds it.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Up to ``size`` bytes at an offset, inside one file; empty where no file holds it."""
         number = self._number_of(physical)
         return self.read_from(number, physical, size) if number is not None and size > 0 else b""
 
     def read_from(self, number: int, physical: int, size: int) -> bytes:
-        """Return the same from file ``number`` of the log, where the names of several claim that offset.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Return the same from file ``number`` of the log, where the names of several claim that offset."""
         file, source = self.files[number], self._open.get(number)
         if source is None:
             if len(self._open) >= 64:

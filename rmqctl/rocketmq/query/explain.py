@@ -50,11 +50,7 @@ class Place:
 
 
 def places_of(files: Iterable[IndexFile], physical: int, key_hash: int) -> list[Place]:
-    """Entries that name an offset and a hash, newest file first.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Entries that name an offset and a hash, newest file first."""
     return [place for file in reversed(list(files)) for place in _in_file(file, physical, key_hash)]
 
 
@@ -231,11 +227,7 @@ _LARGEST = 64 << 20
 def explain_key(
     store: RocketMQStore, query: KeyQuery, answer: KeyAnswer, trace: Trace, progress: Progress | None = None
 ) -> Step:
-    """Read the log, add what it says to the trace, and name the reason for what the answer lacks.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Read the log, add what it says to the trace, and name the reason for what the answer lacks."""
     files = index_files(store, index_geometry(store))
     try:
         return KeyExplanation(store, files, query, answer, trace).conclude(progress)
@@ -262,11 +254,7 @@ class KeyExplanation:
         self.end = 0
 
     def conclude(self, progress: Progress | None = None) -> Step:
-        """Read the log, note what it says, and name the reason.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Read the log, note what it says, and name the reason."""
         self._read_log(progress)
         expected = [r for r in self.found if not self.query.matches(r)]
         if expected:
@@ -486,11 +474,7 @@ def _includes(finding: Finding, physical: int) -> bool:
 def conclude_id(
     store: RocketMQStore, wanted: MessageId, answer: IdAnswer, trace: Trace, progress: Progress | None = None
 ) -> Step:
-    """Note what the queues, or the log, say of the message; the last step names the reason.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Note what the queues, or the log, say of the message; the last step names the reason."""
     if answer.messages:
         return _found(store, wanted, answer, trace)
     absent = next((a for k in answer.answers.values() for a in k.absent), None)

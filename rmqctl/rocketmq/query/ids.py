@@ -213,9 +213,6 @@ def by_id(
 
     Args:
         topics: where to look for a unique key; default: every topic the store knows.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     trace = trace or Trace(on=False)
     for line in wanted.describe():

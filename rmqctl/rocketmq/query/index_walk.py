@@ -136,11 +136,7 @@ class Walk:
 
 
 def walk_index(files: Iterable[IndexFile], query: IndexQuery, trace: Trace) -> Walk:
-    """Ask the index files, given oldest first.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Ask the index files, given oldest first."""
     walk = Walk()
     for file in reversed(list(files)):
         begin, end = file.header["begin_timestamp"], file.header["end_timestamp"]

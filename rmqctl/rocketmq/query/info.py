@@ -45,9 +45,6 @@ def store_info(store: RocketMQStore) -> dict[str, Any]:
 
     The numbers of topics and queues are None where they are in RocksDB, and its package is not installed
     or it cannot be opened.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     geometry = geometry_of(store).row()
     queues = _queues(store)
@@ -178,7 +175,6 @@ def subsystems(store: RocketMQStore) -> list[Subsystem]:
     """All parts; none for a store that has none in RocksDB.
 
     Raises:
-        OSError: a directory cannot be read.
         DatabaseDamaged: a database cannot be opened.
     """
     if not databases_of(store):

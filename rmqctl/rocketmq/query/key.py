@@ -116,11 +116,7 @@ class KeyAnswer:
 
 
 def by_key(store: RocketMQStore, query: KeyQuery, trace: Trace | None = None) -> KeyAnswer:
-    """Return the messages that a broker's index gives for a key.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the messages that a broker's index gives for a key."""
     trace = trace or Trace(on=False)
     batch = integer(store.settings, "maxMsgsNumBatch") or MAX_BATCH
     if is_asked(store):

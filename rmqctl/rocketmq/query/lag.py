@@ -37,7 +37,6 @@ def queues_of_topic(started: StartedStore, topic: str) -> list[int]:
     """Ids of the topic's queues, ascending: those on disk, in the database, or that topics.json gives it.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     store = started.store
@@ -52,7 +51,6 @@ def topics_of(started: StartedStore) -> list[str]:
     """Every topic that has a queue or is in topics.json, sorted.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     names = set(known_topics(started.store))
@@ -67,7 +65,6 @@ def wanted_queues(started: StartedStore, topic: str, queue_id: int | None) -> li
     Topics that only the log knows, because their queues are gone, count where a start of a broker makes them.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     ids = queues_of_topic(started, topic)
@@ -191,7 +188,6 @@ def progress_of(started: StartedStore) -> Progress:
     """All consumer offsets: JSON files with their fallback, light message queues, databases, which win.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: offsets are in a database, and the package rocksdict is not installed.
     """
     found = Progress()
@@ -207,7 +203,6 @@ def lag_rows(started: StartedStore, group: str | None = None, topic: str | None 
         group, topic: only these.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: queues or offsets are in RocksDB, and its package is not installed.
     """
     yield from _Lag(started).rows(group, topic)
@@ -310,7 +305,6 @@ def with_lite_topics(store: RocketMQStore, rows: Iterable[Row]) -> Iterator[Row]
     A lite topic expires some minutes after its last message, as its parent's attribute says, unless a group lags.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: configuration is in a database, and the package rocksdict is not installed.
     """
     known: tuple[Mapping[str, Any], dict[str, dict[str, int]]] | None = None

@@ -72,7 +72,6 @@ def unit_of(store: RocketMQStore, record: Record) -> RecordUnit:
     """Return the unit of a record in the queue it names.
 
     Raises:
-        OSError: a file of the queue cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     topic, queue_id, offset = record.topic, record.fields["queue_id"], record.fields["queue_offset"]
@@ -149,11 +148,7 @@ class UnitMessages:
         self._rows = RecordRows(show)
 
     def record(self, unit: Unit) -> Record | Absence:
-        """Return the record of a unit, or why there is none.
-
-        Raises:
-            OSError: the log cannot be read.
-        """
+        """Return the record of a unit, or why there is none."""
         return self._reader.at(unit.physical_offset)
 
     def row(self, record: Record) -> Row:

@@ -117,9 +117,6 @@ def get_message(
     Args:
         count: messages asked for (maxMsgNums).
         tag: only units with the hash of this tag, as the broker filters; consumers compare the text afterwards.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     trace = trace or Trace(on=False)
     answer = _outside(view, offset)
@@ -143,9 +140,6 @@ def browse(
     """``count`` messages from an offset on, across files and without a broker's limits; fillers are passed over.
 
     It ends after 800 units in a row whose records cannot be read, as many as a broker examines at a time.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     trace = trace or Trace(on=False)
     answer = _outside(view, offset)
@@ -326,11 +320,7 @@ class OffsetQuestion:
 
 
 def offset_rows(view: QueueView, question: OffsetQuestion) -> Iterator[Row]:
-    """Yield the status, the messages, and with ``explain`` the steps.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield the status, the messages, and with ``explain`` the steps."""
     trace = Trace(on=question.explain)
     answer = _answer(view, question, trace)
     place = {"topic": view.topic, "queue_id": view.queue_id, "offset": question.offset}

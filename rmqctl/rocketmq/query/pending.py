@@ -61,7 +61,6 @@ def pending_rows(started: StartedStore, what: str) -> Iterator[Row]:
         what: one of :data:`KINDS`.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: they are in a database, and the package rocksdict is not installed.
     """
     yield from {"timer": _timers, "transaction": _transactions, "pop": _pop, "delay": _delays}[what](started)

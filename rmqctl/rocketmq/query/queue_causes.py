@@ -33,11 +33,7 @@ _OUTSIDE = {EMPTY, TOO_SMALL, OVERFLOW_ONE, OVERFLOW_BADLY, NULL}
 
 
 def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
-    """Return the conclusion of a question by time.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the conclusion of a question by time."""
     view, time = answer.view, answer.question.time
     if not _has_messages(view):
         return _empty(view)
@@ -57,11 +53,7 @@ def cause_of_time(answer: TimeAnswer, messages: UnitMessages) -> Step:
 
 
 def cause_of_offset(answer: GetMessage, question: OffsetQuestion, messages: UnitMessages) -> Step:
-    """Return the conclusion of a question by queue offset.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the conclusion of a question by queue offset."""
     view, offset = messages.view, question.offset
     outside = _outside_queue(view, answer, offset)
     if outside is not None:

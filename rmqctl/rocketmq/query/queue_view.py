@@ -130,9 +130,6 @@ class QueueView:
         """Store time of the unit's record in ms, -1 where it cannot be read (CommitLog.pickupStoreTimestamp).
 
         The record is not verified, as a broker does not do it either.
-
-        Raises:
-            OSError: the log cannot be read.
         """
         if unit.physical_offset < self.log_begin or not self.is_readable(unit):
             return -1
@@ -147,11 +144,7 @@ class QueueView:
         return file is not None and unit.size > 0 and end <= min(file.base + file.size, self.log_end)
 
     def bytes_from(self, queue_offset: int) -> int:
-        """Bytes of the records from a queue offset on.
-
-        Raises:
-            OSError: a file of the queue cannot be read.
-        """
+        """Bytes of the records from a queue offset on."""
         place = self.at(queue_offset)
         if place is None:
             return 0
@@ -168,7 +161,6 @@ def open_queue(started: StartedStore, topic: str, queue_id: int) -> QueueView:
     """Return the queue; without files and units where there is none.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     view = queue_on_disk(started, topic, queue_id)
@@ -187,7 +179,6 @@ def queue_on_disk(started: StartedStore, topic: str, queue_id: int) -> QueueView
     """Return the queue as it lies on disk, or in the database.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     view = QueueView(started, topic, queue_id, log_end=started.log.max_offset)
@@ -226,9 +217,6 @@ def _cut_unwritten(view: QueueView) -> None:
 def hole_before(disk: QueueView, queue_offset: int) -> int | None:
     """Return the offset of an empty unit at which the queue ends for a broker, though units follow it on disk up to
     this one.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     if disk.is_batch or disk.store.in_database(disk.topic):
         return None
@@ -347,7 +335,6 @@ def queue_after_start(disk: QueueView) -> QueueView | None:
     """Return the queue after a start; None where the broker does not start.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     found = disk.started.recovery

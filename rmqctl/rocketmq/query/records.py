@@ -108,11 +108,7 @@ class RecordReader:
         self.log, self.trace, self.strict = log, trace, strict
 
     def at(self, physical: int) -> Record | Absence:
-        """Return the record that begins at an offset.
-
-        Raises:
-            OSError: the log cannot be read.
-        """
+        """Return the record that begins at an offset."""
         file = self.log.file_of(physical)
         if file is None:
             return self._absent(self._outside(physical))

@@ -65,7 +65,6 @@ class StartedStore:
         """What a start of a broker of the release makes of the store.
 
         Raises:
-            OSError: a file cannot be read.
             MissingExtra: the queues are in RocksDB, and its package is not installed.
         """
         from rmqctl.rocketmq.recovery.replay import recover
@@ -76,7 +75,6 @@ class StartedStore:
         """Queues of a topic after such a start, those without a message left out.
 
         Raises:
-            OSError: a file cannot be read.
             MissingExtra: the queues are in RocksDB, and its package is not installed.
         """
         return [image.key[2] for image in self.recovery.images if image.key[1] == topic and image.max_offset]

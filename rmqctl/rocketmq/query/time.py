@@ -43,9 +43,6 @@ def offset_by_time(view: QueueView, time: int, boundary: Boundary = Boundary.LOW
     Args:
         boundary: counts from 5.1.1 on.
         trace: takes note of what was looked at.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     trace = trace or Trace(on=False)
     if view.store.in_database(view.topic):
@@ -227,11 +224,7 @@ def _told(trace: Trace, file: UnitFile, offset: int, stored: int, time: int) -> 
 
 
 def batch_offset_by_time(view: QueueView, time: int, boundary: Boundary, trace: Trace) -> int:
-    """Return the base offset of the batch that a broker answers, -1 where nothing fits; not limited yet.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the base offset of the batch that a broker answers, -1 where nothing fits; not limited yet."""
     file = _file(view, time)
     if file is None:
         return -1
@@ -332,7 +325,6 @@ def time_rows(started: StartedStore, topic: str, queues: Iterable[int], question
     """For each queue its answer and the message there; with ``explain`` the steps after them.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     for queue_id in queues:
@@ -351,11 +343,7 @@ def time_rows(started: StartedStore, topic: str, queues: Iterable[int], question
 
 
 def answer_of(view: QueueView, question: TimeQuestion, trace: Trace | None = None) -> TimeAnswer:
-    """Return the answer of one queue, with what lies around it.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the answer of one queue, with what lies around it."""
     offset = offset_by_time(view, question.time, question.boundary, trace)
     unit = unit_at(view, offset)
     behind = offset + (unit.count if unit else 1)

@@ -88,11 +88,7 @@ class UnitFile:
         return map(self.unit, range(len(self)))
 
     def unit(self, number: int) -> Unit:
-        """Return unit ``number`` of the file, 0 <= number < len.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Return unit ``number`` of the file, 0 <= number < len."""
         data = self._read(number * self.unit_size, self.unit_size)
         if self.is_batch:
             physical, size, tags, stored, base, count = _BATCH.unpack(data)[:6]
@@ -100,11 +96,7 @@ class UnitFile:
         return Unit(self.base // UNIT_SIZE + number, *_SIMPLE.unpack(data))
 
     def cut(self) -> bool:
-        """Let only the units in front of the first that is not valid count; whether all of the file's room counts.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Let only the units in front of the first that is not valid count; whether all of the file's room counts."""
         source, size, self.stored = self._open(), self.unit_size, 0
         while self.stored < self.capacity:
             data = source.read_at(self.stored * size, min(_CHUNK, self.capacity - self.stored) * size)
@@ -115,11 +107,7 @@ class UnitFile:
         return self.stored == self.capacity
 
     def bytes_from(self, number: int) -> int:
-        """Bytes of the records that the units from a number on stand for; fillers do not count.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Bytes of the records that the units from a number on stand for; fillers do not count."""
         total = 0
         while number < self.stored:
             count = min(_CHUNK, self.stored - number)

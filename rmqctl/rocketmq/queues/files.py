@@ -67,11 +67,7 @@ class Queue:
 
     @classmethod
     def open(cls, where: QueueFiles, dtype: np.dtype[Any] = UNIT) -> Queue:
-        """Return the queue in a directory.
-
-        Raises:
-            OSError: the directory cannot be read.
-        """
+        """Return the queue in a directory."""
         return cls(where, where.files()[0], dtype)
 
     @property
@@ -84,11 +80,7 @@ class Queue:
         return f"{self.where.path}/{position:0{OFFSET_DIGITS}d}"
 
     def read(self, file: StoreFile, first: int = 0, count: int | None = None) -> Units:
-        """Units of one file from number ``first`` on; fewer where the file ends. A torn last unit is left out.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Units of one file from number ``first`` on; fewer where the file ends. A torn last unit is left out."""
         size = self.dtype.itemsize
         source = file.open()
         try:
@@ -102,9 +94,6 @@ class Queue:
         """Yield the written parts of one file in pieces, each with the number of its first unit in the file.
 
         Holes of a sparse file are left out: their units are zero.
-
-        Raises:
-            OSError: the file cannot be read.
         """
         size = self.dtype.itemsize
         source = file.open()
@@ -279,9 +268,6 @@ def queue_home(queue: Queue, log: LogReader) -> tuple[str, int] | None:
     agree.
 
     A unit says so where its size and number are those of the record, and the record is of no further queue.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     homes: Counter[tuple[str, int]] = Counter()
     for number, unit in _sample(queue, log.min_offset):

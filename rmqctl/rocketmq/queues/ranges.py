@@ -111,11 +111,7 @@ class QueueRange:
 
 
 def queue_range(queue: Queue, log: LogRange) -> QueueRange:
-    """Return the range of one queue; units that point after the end of the log do not count.
-
-    Raises:
-        OSError: a file of the queue cannot be read.
-    """
+    """Return the range of one queue; units that point after the end of the log do not count."""
     found = QueueRange(queue.key)
     end = _add_up(found, queue, log)
     if queue.dtype is BATCH_UNIT:
@@ -257,11 +253,7 @@ class LogEnd:
 
 
 def log_end(store: RocketMQStore) -> LogEnd:
-    """Return the end of the store's log. Reads the part of one file after the last record that a queue knows.
-
-    Raises:
-        OSError: a file of the log cannot be read.
-    """
+    """Return the end of the store's log. Reads the part of one file after the last record that a queue knows."""
     files = store.log_files
     for context in _from_the_end(files):
         state = _walked(context, late_start(store, context.file))
@@ -271,11 +263,7 @@ def log_end(store: RocketMQStore) -> LogEnd:
 
 
 def last_record(store: RocketMQStore) -> bytes | None:
-    """Return the bytes of the log's last record, None where it has none. Reads as little as :func:`log_end`.
-
-    Raises:
-        OSError: a file of the log cannot be read.
-    """
+    """Return the bytes of the log's last record, None where it has none. Reads as little as :func:`log_end`."""
     for context in _from_the_end(store.log_files):
         last: bytes | None = None
         for part in walk_file(context, LogState(), start=late_start(store, context.file)):
@@ -293,11 +281,7 @@ def _from_the_end(files: list[StoreFile]) -> Iterator[FileContext]:
 
 
 def last_unit(queue: Queue) -> Units | None:
-    """Return the last written unit of a queue, one row; None when it has none. Takes units to be written without holes.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the last written unit of a queue, one row; None when it has none. Units are taken as without holes."""
     for file in reversed(queue.files[-2:]):
         count = _written(queue, file)
         if count:
@@ -363,11 +347,7 @@ _LAG_MS = 60_000
 
 
 def file_queues_are_kept(store: RocketMQStore) -> bool:
-    """Whether the queue files of a store with a RocksDB database reach to the end of the log.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Whether the queue files of a store with a RocksDB database reach to the end of the log."""
     reached = -1
     for queue in queues_of(store.queues(QUEUES)):
         unit = last_unit(queue)

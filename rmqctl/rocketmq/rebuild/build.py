@@ -61,11 +61,7 @@ class QueueFilesWriter:
             self.flush()
 
     def read(self, kind: str, key: Key, position: int, size: int) -> bytes:
-        """Bytes of a queue that were flushed, within one file.
-
-        Raises:
-            OSError: they cannot be read.
-        """
+        """Bytes of a queue that were flushed, within one file."""
         base = position - position % self.file_sizes[kind]
         with (self.root / queue_path(kind, key) / f"{base:0{OFFSET_DIGITS}d}").open("rb") as file:
             return os.pread(file.fileno(), size, position - base)
@@ -323,11 +319,7 @@ def _in_this_process(contexts: list[FileContext], job: Job, progress: Progress |
 
 
 def dispatch_split(split: Split, dispatcher: Dispatcher) -> tuple[Dispatched, bool]:
-    """Return what one split dispatches, and whether the log ends in it because old records follow.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Return what one split dispatches, and whether the log ends in it because old records follow."""
     state = resume_state(split.context, split.start) if split.start else LogState()
     for found in walk_file(split.context, state, start=split.start, stop=split.stop):
         dispatcher.add(found)

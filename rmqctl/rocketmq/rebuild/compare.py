@@ -113,11 +113,7 @@ class Differences:
 
 
 def first_difference(old: ByteSource, new: ByteSource) -> int | None:
-    """Return the first byte where two files differ, or where the shorter ends; None if they are equal.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the first byte where two files differ, or where the shorter ends; None if they are equal."""
     try:
         if old.size() != new.size():
             return min(old.size(), new.size())
@@ -196,11 +192,7 @@ class QueueComparison:
     looks_for_first: bool = False
 
     def changes(self, kinds: tuple[str, ...], topics: frozenset[bytes] | None) -> Iterator[FileChange]:
-        """One change for each file that is there or was built, by name.
-
-        Raises:
-            OSError: a file or directory cannot be read.
-        """
+        """One change for each file that is there or was built, by name."""
         built: dict[str, set[str]] = {}
         for name in self.built.queue_files:
             built.setdefault(name.rpartition("/")[0], set()).add(name)
@@ -329,11 +321,7 @@ def index_entries(store: RocketMQStore) -> list[Entry]:
 
 
 def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Iterator[FileChange]:
-    """Index files in the order of the log: those that are there by name, those that were built under ``names``.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Index files in the order of the log: those that are there by name, those that were built under ``names``."""
     there = index_entries(store)
     for number, staged in enumerate(built.index_paths):
         if number >= len(there):
@@ -361,7 +349,6 @@ def rocksdb_changes(
     """One change for each queue, named by its directory: equal, or to be replaced with what differs.
 
     Raises:
-        OSError: a built file cannot be read.
         MissingExtra: RocksDB's package is not installed.
     """
     right: dict[Key, int] = {}

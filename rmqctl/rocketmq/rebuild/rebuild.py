@@ -57,11 +57,7 @@ _SPARE = 4 << 20
 
 
 def bytes_needed(store: RocketMQStore, geometry: Geometry, rules: DispatchRules, wanted: Wanted) -> int:
-    """Bytes that queues and index will take on the disk, about: the log's size by what samples of it dispatch.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Bytes that queues and index will take on the disk, about: the log's size by what samples of it dispatch."""
     contexts = [c for c in CommitLog(store.log_files, crashed=store.has_abort).contexts() if c.file.size]
     step = max(len(contexts) // _SAMPLES, 1)
     samples = [_sample(context, rules, wanted) for context in contexts[::step]]

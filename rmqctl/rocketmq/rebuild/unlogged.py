@@ -45,9 +45,6 @@ class Bitmaps:
     def find(self, key: Key, queue_offset: int, tags_code: int, store_timestamp: int) -> bytes:
         """Return the filter of a message; b"" unless its extension unit is there, with the same tags code and store
         time.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         queue, files = self._opened(key)
         unit = queue.unit_at(queue_offset * queue.dtype.itemsize) if queue_offset >= 0 else None
@@ -100,7 +97,6 @@ def lost_counters(store: RocketMQStore, known: set[Key]) -> dict[Key, int]:
         The largest offset known, by queue. Nothing where the log begins at offset 0: it then proves all.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     if not store.log_files or store.log_files[0].base == 0:
@@ -263,9 +259,6 @@ def checkpoint_bytes(
         last: physical offset and store time (ms) of the last record of the log.
         dispatched: the same of the record up to which all queues are complete.
         indexed: store time (ms) up to which index files are safe, see :func:`indexed_until`.
-
-    Raises:
-        OSError: the old checkpoint cannot be read.
     """
     old = read_checkpoint(store)
     fields = dict(old[0]) if old else dict.fromkeys(_RUN.names, 0)

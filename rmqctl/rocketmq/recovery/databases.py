@@ -136,7 +136,6 @@ def message_starts(
         now_ms: when the broker starts; default: now.
 
     Raises:
-        OSError: the log cannot be read.
         MissingExtra, Refused: as `open_database`.
     """
     if not may_have_rows(store):

@@ -89,11 +89,7 @@ class _Reader:
 
 
 def check_at(source: ByteSource, position: int, end: int, rules: RecoveryRules, *, body: bool = True) -> Checked:
-    """Judge the record at a position of a file that ends at ``end``, reading no more of it than the broker would.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Judge the record at a position of a file that ends at ``end``, reading no more of it than the broker would."""
     head = source.read_at(position, min(end - position, 8))
     total = int.from_bytes(head[:4], "big", signed=True) if len(head) == 8 else 0
     wanted = min(end - position, 3 * max(total, 0) + _LARGEST_HEAD)
@@ -234,11 +230,7 @@ class Known:
 
 
 def start_index(files: list[StoreFile], rules: RecoveryRules, known: Known, *, normal: bool) -> int:
-    """Return the number of the file where the scan begins.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the number of the file where the scan begins."""
     start = rules.normal_start if normal else rules.abnormal_start
     if start is Start.THIRD_LAST:
         return max(len(files) - 3, 0)
@@ -340,9 +332,6 @@ def replay_log(
     Args:
         files: of the log, in the order in which the broker lists them; all of one length.
         body: check body CRCs, as recovery does.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     while True:
         file = files[walk.index]

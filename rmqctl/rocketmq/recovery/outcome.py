@@ -195,11 +195,7 @@ def undispatched(found: Recovery) -> Row:
 
 
 def lost_rows(found: Recovery) -> Iterator[Row]:
-    """Yield the messages given up as `dump` shows them, and findings for what can no longer be read.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield the messages given up as `dump` shows them, and findings for what can no longer be read."""
     from rmqctl.rocketmq.dump.log import LogDump
     from rmqctl.rocketmq.log.commitlog import CommitLog
     from rmqctl.rocketmq.log.filters import Filter

@@ -53,7 +53,6 @@ def recovery_plan(store: RocketMQStore, found: Recovery, now: datetime, room: Pa
 
     Raises:
         Refused: the broker does not start, or files of the store lie outside its root.
-        OSError: a file cannot be read.
     """
     if found.error is not None:
         raise Refused(f"a {found.release} broker does not start on {store.root}: {found.error}; see: rmqctl repair")

@@ -89,9 +89,6 @@ def proven(job: Job, walk: LogWalk, processes: int) -> Iterator[Proof]:
     """Proofs that continue the walk, which is carried on with each; ends where one is missing.
 
     What a proof has dispatched is good until the next one is taken.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     parts = [
         Part(n, start, min(start + SPLIT_SIZE, job.files[n].size))
@@ -203,11 +200,7 @@ def stop_finding(file: StoreFile, walk: LogWalk) -> Finding | None:
 
 
 def find_losses(result: Recovery) -> list[LostMessage]:
-    """Messages at or after the cut, ascending: those a search finds, and those that only queue units name.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Messages at or after the cut, ascending: those a search finds, and those that only queue units name."""
     if not result.log_files:  # what the queues prove to have been there
         units = {place: (size, i.key) for i in result.images for place, size in i.lost}
         return [LostMessage(place, size, key[1], key[2], None) for place, (size, key) in sorted(units.items())]
@@ -218,11 +211,7 @@ def find_losses(result: Recovery) -> list[LostMessage]:
 
 
 def find_undispatched(result: Recovery) -> Undispatched:
-    """Messages in the range of the log that is not dispatched, and those whose queue refuses them.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Messages in the range of the log that is not dispatched, and those whose queue refuses them."""
     begin, end = result.never_dispatched
     found, state, ids = Undispatched(), LogState(), TextIds()
     for image in result.images:
@@ -267,11 +256,7 @@ def _behind(result: Recovery, cut: int) -> list[LostMessage]:
 
 
 def holds_data(file: StoreFile, begin: int) -> bool:
-    """Whether anything but zeros lies behind a byte of a file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Whether anything but zeros lies behind a byte of a file."""
     source = file.open()
     try:
         for start, end in source.data_ranges(begin, file.size):

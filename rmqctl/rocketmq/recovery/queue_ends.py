@@ -57,7 +57,6 @@ def queue_ends(
         processes: that read the log; default: as the machine has cores.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     rules = release or release_range(store).highest
@@ -74,7 +73,6 @@ def queue_limits(store: RocketMQStore, *, processes: int | None = None) -> Limit
     """Smallest and next offset of every queue: those that :func:`queue_ends` has, without counting messages.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: the queues are in RocksDB, and its package is not installed.
     """
     started = _started(store, release_range(store).highest, processes)

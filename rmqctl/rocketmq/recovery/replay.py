@@ -88,7 +88,6 @@ def recover(
         processes: that share the log where it is large.
 
     Raises:
-        OSError: a file cannot be read.
         MissingExtra: queues are in RocksDB, or ``databases`` is asked, and the package rocksdict is not installed.
     """
     replay = _Replay(store, release or release_range(store).highest, index=index, processes=processes)

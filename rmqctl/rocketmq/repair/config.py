@@ -44,9 +44,6 @@ def config_steps(
         store: with log and queues as they will be.
         last_time: store time of the last record, ms.
         processes: that read the log where a start on the store is replayed.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     findings = list(findings)
     for finding in findings:
@@ -111,11 +108,7 @@ def _topics(store: RocketMQStore) -> dict[str, Any]:
 
 
 def topic_steps(store: RocketMQStore) -> Iterator[Step]:
-    """topics.json with the kind of queue that each topic's directories hold: a 5.x broker starts with no other.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """topics.json with the kind of queue that each topic's directories hold: a 5.x broker starts with no other."""
     found = read_config(store, Path(TOPICS).name)
     made, document = _topics(store), found.document if isinstance(found.document, dict) else {}
     entries, changed = dict(table(document, "topicConfigTable")), []

@@ -415,11 +415,7 @@ class DamageWitness:
 
 
 def survey(store: RocketMQStore) -> LogDamage:
-    """Walk over the whole log once.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Walk over the whole log once."""
     ids = TextIds()
     queues = QueueChecker(store, LogContext.of(store), ids, KeyNumbers())
     sights, state, join = [], LogState(), LogJoin()

@@ -163,9 +163,6 @@ def timer_steps(store: RocketMQStore, findings: Iterable[Finding], damage: Calla
     Args:
         store: with the log as it will be.
         damage: what that shows, asked where it is needed.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     named = {f.file for f in findings if f.kind is TIMER_LOG}
     files = [file for file in timer_files(store) if file.name in named]
@@ -191,9 +188,6 @@ def timer_check_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iter
 
     Args:
         store: with the queues as they will be.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     for finding in findings:
         end = timer_queue_end(store) if finding.kind is TIMER_CHECK and finding.offset == _QUEUE_OFFSET_AT else None

@@ -54,11 +54,7 @@ _LENGTHS = (LOG_FILE_LENGTH, QUEUE_FILE_LENGTH)
 
 
 def stray_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
-    """Strays into quarantine, lengths put right, so that every release loads the files.
-
-    Raises:
-        OSError: a directory cannot be listed.
-    """
+    """Strays into quarantine, lengths put right, so that every release loads the files."""
     for finding in FileCheck(store, geometry).findings():
         if finding.kind in _NAMES:
             yield _name(store, finding)
@@ -99,9 +95,6 @@ def _holds_own(file: StoreFile, others: LogReader, *, or_damage: bool) -> bool:
 
     Args:
         or_damage: bytes that are no record count, too.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     source = file.open()
     try:
@@ -163,11 +156,7 @@ def _size(name: str, geometry: Geometry) -> int:
 
 
 def pointless_files(store: RocketMQStore) -> list[str]:
-    """Files of the log after a gap that hold nothing of their own: they keep a broker from finding the end of the log.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Files of the log after a gap that hold nothing of their own: a broker does not find the end for them."""
     files = store.log_files
     size = max((f.size for f in files), default=0)
     for at in range(1, len(files)):
@@ -194,9 +183,6 @@ def missing_steps(
 
     Args:
         damage: what the log shows, asked where it is needed.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     if not store.log_files:
         yield from _no_log(store, geometry, replica)
@@ -321,11 +307,7 @@ class _Filler:
 
 
 def misplaced_steps(store: RocketMQStore, geometry: Geometry) -> Iterator[Step]:
-    """Right names for files that have a wrong one; those whose place another file has go into quarantine.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Right names for files that have a wrong one; those whose place another file has go into quarantine."""
     found = misplaced_files(store, geometry.commit_log_file_size)
     moved = homecoming(store, found)
     if moved:
@@ -354,9 +336,6 @@ def misnamed_queue_steps(store: RocketMQStore, findings: Iterable[Finding]) -> I
 
     Args:
         findings: of a verification of the store.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     named = [f.file for f in findings if f.kind is QUEUE_DIRECTORY]
     gone: list[str] = []
@@ -418,9 +397,6 @@ def expired_steps(store: RocketMQStore, findings: Iterable[Finding]) -> Iterator
     Expiry deletes queue files from the oldest while their last unit points before the log, never the last file,
     which keeps the queue's counter. Units that damage made point elsewhere do not keep a file: where a later file still
     begins before the log, all in front of it is gone.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     begin = store.log_files[0].base if store.log_files else 0
     if not any(f.kind is LOG_GAP and (f.physical_offset or 0) < begin for f in findings) or store.is_rocksdb:
@@ -440,9 +416,6 @@ def hollow_steps(store: RocketMQStore) -> Iterator[Step]:
     """First files of queues in which no unit is left, once the log has given back all that it can.
 
     A broker that finds one among the last three cuts the queue there, and starts to count again.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     if store.is_rocksdb:
         return
@@ -500,11 +473,7 @@ def _begins_before(queue: Queue, file: StoreFile, begin: int) -> bool:
 
 
 def unreadable_steps(store: RocketMQStore) -> Iterator[Step]:
-    """One step a file that cannot be opened or read.
-
-    Raises:
-        OSError: a directory cannot be listed.
-    """
+    """One step a file that cannot be opened or read."""
     for entry in _derived_files(store):
         problem = _problem(store, entry)
         if problem is not None:

@@ -253,11 +253,7 @@ class GapMender:
         self._placed: set[tuple[str, int, int]] = set()
 
     def steps(self, gap: Gap) -> Iterator[Step]:
-        """Yield what to do about one gap.
-
-        Raises:
-            OSError: the log cannot be read.
-        """
+        """Yield what to do about one gap."""
         pieces = self._entries(gap) if gap.file.lead else self._pieces(gap)
         if gap.file.lead and (gap.is_tail or not pieces):
             yield left(

@@ -51,9 +51,6 @@ class Replica:
 
         Args:
             log: the log to be mended.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         data = self._log.read(begin, end - begin)
         if len(data) != end - begin or not _is_sound(data, begin):
@@ -72,9 +69,6 @@ class Replica:
 
         Args:
             is_last: it is the last of its log, and need not be full.
-
-        Raises:
-            OSError: it cannot be read.
         """
         file = next((f for f in self.store.log_files if f.base == base and f.size == size), None)
         if file is None:

@@ -84,11 +84,7 @@ class LogMender:
         self.suspects = suspects
 
     def steps(self) -> Iterator[Step]:
-        """Yield what to do, by offset in the log.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Yield what to do, by offset in the log."""
         damage, gaps = self.mending.damage, GapMender(self.mending)
         with self.mending.log:
             steps, filled = displaced_steps(self.mending)  # what these leave is for the next round
@@ -387,9 +383,6 @@ def complaints(store: RocketMQStore, repair: Repair, processes: int = 1) -> list
 
     Args:
         processes: that share the log.
-
-    Raises:
-        OSError: a directory cannot be listed.
     """
     fresh = overlaid(store, ())
     expected = {(f.kind.id, f.file, f.offset) for f in repair.after}

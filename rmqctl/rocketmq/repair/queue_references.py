@@ -132,11 +132,7 @@ def _beside(claim: Claim) -> set[Place]:
 
 
 def claims_into(store: RocketMQStore, ranges: Iterable[Range]) -> Claims:
-    """Return the units of all queues that point into the ranges.
-
-    Raises:
-        OSError: a queue cannot be read.
-    """
+    """Return the units of all queues that point into the ranges."""
     merged = _merged(ranges)
     if not merged:
         return Claims(())

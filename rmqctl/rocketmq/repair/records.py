@@ -54,7 +54,6 @@ def neutralize_step(store: RocketMQStore, physical: int) -> Step:
 
     Raises:
         Refused: no whole record begins there, or there is no room for a placeholder.
-        OSError: the log cannot be read.
     """
     with LogReader(store.log_files) as log:
         raw, file = log.record(physical), log.file_of(physical)
@@ -97,9 +96,6 @@ def displaced_steps(mending: Mending) -> tuple[list[Step], set[int]]:
     """Return steps that put such records back where they say they were, and the begins of the ranges that these fill.
 
     The bytes of each are sound, and the place that it states lies in a destroyed range: nothing sound is written over.
-
-    Raises:
-        OSError: the log cannot be read.
     """
     gaps = [gap for gap in mending.damage.gaps if not gap.file.lead]
     if sum(_limit(gap) - gap.begin for gap in gaps) > _MOST:
@@ -186,11 +182,7 @@ class RecordMender:
         )
 
     def steps(self) -> Iterator[Step]:
-        """Yield what to do, by offset.
-
-        Raises:
-            OSError: the log cannot be read.
-        """
+        """Yield what to do, by offset."""
         damage = self.mending.damage
         moved = {**damage.strayed, **self._moved(), **self._flagged()}
         retagged = {m.physical for m in damage.missing if m.actual and m.expected and m.actual[:2] == m.expected[:2]}

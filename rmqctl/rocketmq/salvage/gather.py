@@ -91,9 +91,6 @@ def gather(
         source: number of the store.
         stale: take old records after the end of the log, too.
         advance: called with bytes passed.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     log = CommitLog(store.log_files, crashed=store.has_abort)
     parts: list[Records] = []

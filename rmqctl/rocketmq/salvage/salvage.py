@@ -229,9 +229,6 @@ def _made(
 def _parts(store: RocketMQStore) -> Iterator[tuple[str, RocketMQStore]]:
     """Yield the store with the files of its log in their places, and each file whose place another has; with their
     paths.
-
-    Raises:
-        OSError: a remote file cannot be read.
     """
     found = misplaced_files(store, geometry_of(store).commit_log_file_size)
     moved, wrong = homecoming(store, found), {one.file.name for one in found}
@@ -381,7 +378,6 @@ class Writer:
 
         Raises:
             IOFailure: the system refuses to write.
-            OSError: a source cannot be read.
         """
         keep = self.keep if keep is None else keep
         names = ("source", "file", "physical", "size", "queue", "queue_offset", "messages", "store_timestamp")

@@ -56,22 +56,14 @@ class ConfigFile:
 
 
 def config_files(store: RocketMQStore) -> list[ConfigFile]:
-    """All JSON files of config/, by name; a ``.bak`` alone stands for its file. Other names are left out.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """All JSON files of config/, by name; a ``.bak`` alone stands for its file. Other names are left out."""
     entries = store.tree.entries(CONFIG, sizes=False)
     names = {e.name.removesuffix(".bak") for e in entries if not e.is_directory}
     return [read_config(store, name) for name in sorted(names) if name.endswith(".json") or name in _METRICS]
 
 
 def read_config(store: RocketMQStore, name: str) -> ConfigFile:
-    """One file, by the broker's own rule: the ``.bak`` counts where the file is missing, empty or broken.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """One file, by the broker's own rule: the ``.bak`` counts where the file is missing, empty or broken."""
     path = f"{CONFIG}/{name}"
     data = read_all(store.tree, path)
     document, error = _parse(data)
@@ -111,9 +103,6 @@ def consumer_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     """Return the offsets of all groups, light message queues included; what cannot be read is left out.
 
     Where both files are there, the offsets of the later one come last.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     found = []
     names = (
@@ -145,21 +134,13 @@ def offsets_of(path: str, key: str, queues: Any) -> list[ConsumerOffset]:
 
 
 def delay_offsets(store: RocketMQStore) -> dict[int, int]:
-    """Next queue offset to deliver, by delay level (queue id + 1).
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Next queue offset to deliver, by delay level (queue id + 1)."""
     offsets = table(read_config(store, "delayOffset.json").document, "offsetTable")
     return {int(level): v for level, v in offsets.items() if _is_number(level) and isinstance(v, int)}
 
 
 def topic_names(store: RocketMQStore) -> set[str] | None:
-    """Topics that topics.json knows; None without a readable one.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Topics that topics.json knows; None without a readable one."""
     document = read_config(store, "topics.json").document
     return set(table(document, "topicConfigTable")) if document is not None else None
 
@@ -300,11 +281,7 @@ _RUN = plan_of(Checkpoint).runs[0]
 
 
 def read_checkpoint(store: RocketMQStore) -> tuple[dict[str, int], int] | None:
-    """Fields by name, and the file's length in bytes; missing bytes count as zero. None without a file.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Fields by name, and the file's length in bytes; missing bytes count as zero. None without a file."""
     data = read_all(store.tree, PATH)
     if data is None:
         return None
@@ -322,7 +299,6 @@ def known_topics(store: RocketMQStore) -> list[str]:
     """Names of queues and of topics.json, sorted; none of a database of queues that cannot be read.
 
     Raises:
-        OSError: a directory cannot be read.
         MissingExtra: queues are in RocksDB, and its package is not installed.
     """
     kinds = (BATCH_QUEUES,) if store.is_rocksdb else (QUEUES, BATCH_QUEUES)

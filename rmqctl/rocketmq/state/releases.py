@@ -55,11 +55,7 @@ class Evidence:
 
 
 def record_evidence(store: RocketMQStore) -> Iterator[Evidence]:
-    """Layout and properties of records in the last file of the log that has some.
-
-    Raises:
-        OSError: a file of the log cannot be read.
-    """
+    """Layout and properties of records in the last file of the log that has some."""
     records = list(_last_records(store))
     if any(r["magic"] == int(Magic.MESSAGE_V2) for r in records):
         yield Evidence("the log has records with a long topic (V2)", lowest=Release(5, 1, 0))
@@ -140,11 +136,7 @@ def _scanned_records(file: StoreFile) -> list[dict[str, Any]]:
 
 
 def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
-    """Whether the newest index file counts used slots, or entries as brokers did up to 4.7.0.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Whether the newest index file counts used slots, or entries as brokers did up to 4.7.0."""
     from rmqctl.rocketmq.index.files import IndexFile
     from rmqctl.rocketmq.store.geometry import index_geometry
 
@@ -220,9 +212,6 @@ def release_range(store: RocketMQStore, *, quick: bool = False) -> ReleaseRange:
 
     Args:
         quick: leave out the index, which only tells 4.x releases apart that answer queries alike.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     evidence = [e for look in (_LOOKS[:-1] if quick else _LOOKS) for e in look(store)]
     bounds = {r for e in evidence for r in (e.lowest, e.highest) if r} | {OLDEST, NEWEST}

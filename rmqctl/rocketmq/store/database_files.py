@@ -452,7 +452,6 @@ def salvaged_database(store: RocketMQStore, path: str, fits: Fits, directory: Pa
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
-        OSError: a file cannot be read.
     """
     manifest = _manifest(store, path)
     from tempfile import TemporaryDirectory

@@ -354,11 +354,7 @@ def lost_ranges(store: RocketMQStore, files: Iterable[StoreFile], file_size: int
 
 
 def missing_log(store: RocketMQStore) -> Finding | None:
-    """Return the finding for a log without a file; None where there is one, or where there never was a message.
-
-    Raises:
-        OSError: a directory cannot be listed.
-    """
+    """Return the finding for a log without a file; None where there is one, or where there never was a message."""
     if store.log_files:
         return None
     odd = odd_place(store)

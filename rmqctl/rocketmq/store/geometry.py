@@ -296,11 +296,7 @@ OLD_NAMES = {
 
 
 def read_broker_conf(path: Path) -> dict[str, str]:
-    """Return settings of a broker.conf by name.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return settings of a broker.conf by name."""
     return parse_broker_conf(path.read_text("utf-8", errors="replace"))
 
 
@@ -365,11 +361,7 @@ class Geometry:
 
 
 def geometry_of(store: RocketMQStore) -> Geometry:
-    """Sizes of the store's files.
-
-    Raises:
-        OSError: a directory or an index file cannot be read.
-    """
+    """Sizes of the store's files."""
     ways: list[str] = []
     conf = store.settings
     log = _pick(conf, "mappedFileSizeCommitLog", (f.size for f in store.log_files), COMMIT_LOG_FILE_SIZE, ways)
@@ -402,11 +394,7 @@ def _pick(conf: object, key: str, sizes: Iterable[int], default: int, ways: list
 
 
 def index_geometry(store: RocketMQStore) -> IndexGeometry:
-    """Slots and entries of the store's index files.
-
-    Raises:
-        OSError: an index file cannot be read.
-    """
+    """Slots and entries of the store's index files."""
     return _index(store, [])
 
 

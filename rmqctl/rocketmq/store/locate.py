@@ -162,7 +162,6 @@ def open_path(
 
     Raises:
         NotAStore: nothing is there, or nothing that belongs to a RocketMQ store.
-        OSError: it cannot be read.
     """
     settings = read_broker_conf(Path(broker_conf)) if broker_conf else {}
     logs = [tree_of(p) for p in commit_log]

@@ -40,11 +40,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 def needed(store: RocketMQStore, splits: Sequence[Split], wanted: Filter) -> list[Split]:
-    """Return the splits, in order, that may hold wanted messages.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the splits, in order, that may hold wanted messages."""
     found = [split for split in splits if _overlaps(split, wanted)]
     found = _in_time(found, wanted)
     places = _places(store, wanted) if wanted.topics and len(found) > 1 else None
@@ -204,11 +200,7 @@ class MessageTable:
             raise BadOption(str(error)) from None
 
     def parts(self) -> list[Split]:
-        """Return splits of the log, less those in which nothing wanted can lie.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Return splits of the log, less those in which nothing wanted can lie."""
         store, wanted = self.options.store(), self.options.wanted
         size = sum(f.size for f in store.log_files)
         splits = log_splits(store, self.options.split_size or usual_split_size(size, self.options.cores))
@@ -219,20 +211,13 @@ class MessageTable:
 
         Args:
             order: gives the records of a block in another order.
-
-        Raises:
-            OSError: the file cannot be read.
         """
         batches = MessageBatches(self.schema(), self.options.body)
         for block in self.blocks(part):
             yield from batches.of(block if order is None else order(block))
 
     def blocks(self, part: Split) -> Iterator[Block]:
-        """Yield the wanted messages of one split as blocks.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the wanted messages of one split as blocks."""
         for found in walk_split(part):
             rows = self.options.wanted.select(found.block)
             block = found.block if rows is None else found.block.take(rows)
@@ -240,11 +225,7 @@ class MessageTable:
 
 
 def first_record(split: Split) -> int | None:
-    """Where in its file the first record of a split begins, None where it has none.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Where in its file the first record of a split begins, None where it has none."""
     for found in walk_split(split):
         if len(found.block):
             return int(found.block.position[0]) - split.context.file.lead
@@ -254,9 +235,6 @@ def first_record(split: Split) -> int | None:
 def limited(options: TableOptions, count: int) -> TableOptions:
     """Return the same with only the first ``count`` messages in log order. The log is walked here up to the last of
     them.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     table = MessageTable(options)
     for part in table.parts():

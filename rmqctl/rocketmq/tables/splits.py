@@ -51,9 +51,6 @@ def splits_of_log(
     Args:
         end: a physical offset up to which the log is known to go; then nothing is scanned.
         known: a place in a file where a record begins that belongs to the log; 0 where nobody knows one.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     found: list[Split] = []
     for context in log.contexts():
@@ -84,9 +81,6 @@ def stale_from(context: FileContext, start: int = 0) -> int | None:
 
     Args:
         start: a place in front of which there are none.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     for found in walk_file(context, resume_state(context, start) if start else LogState(), start=start):
         for finding in found.findings:
@@ -101,11 +95,7 @@ def _clipped(part: Split, end: int) -> Split:
 
 
 def walk_split(split: Split) -> Iterator[LogBlock]:
-    """Yield the blocks of records that start in a split.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Yield the blocks of records that start in a split."""
     file = split.context.file
     check_reachable(file)
     state = resume_state(split.context, split.start) if split.start else LogState()
@@ -146,9 +136,6 @@ def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = T
     Args:
         known: an offset that this function gave before; what lies before it is not looked at again.
         growing: somebody may be writing.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     contexts = log_of(store).contexts()
     if not contexts:

@@ -67,11 +67,7 @@ class UnitTable:
         return UNIT_SCHEMA
 
     def parts(self) -> list[list[UnitFile]]:
-        """Queue files, as many in a part as make a split.
-
-        Raises:
-            OSError: a directory cannot be read.
-        """
+        """Queue files, as many in a part as make a split."""
         store = self.options.store()
         found: list[list[UnitFile]] = []
         room = 0
@@ -96,11 +92,7 @@ class UnitTable:
         return (not wanted.topics or topic in wanted.topics) and wanted.queue_id in {None, queue_id}
 
     def read(self, part: list[UnitFile]) -> Iterator[pa.RecordBatch]:
-        """Yield the units of some files; zeros are room and left out.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Yield the units of some files; zeros are room and left out."""
         for unit in part:
             if unit.file is not None:
                 yield from _of_file(unit, unit.file)
@@ -207,11 +199,7 @@ class IndexTable:
         return INDEX_SCHEMA
 
     def parts(self) -> list[EntryRange]:
-        """Ranges of entries; of a file that the broker left ahead of its header all that were written.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Ranges of entries; of a file that the broker left ahead of its header all that were written."""
         store = self.options.store()
         geometry, step = index_geometry(store), max((self.options.split_size or SPLIT_SIZE) // ENTRY.packer.size, 1)
         found = []
@@ -225,11 +213,7 @@ class IndexTable:
         return found
 
     def read(self, part: EntryRange) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a range.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Yield the entries of a range."""
         file = IndexFile.open(part.tree, part.entry, part.geometry)
         try:
             for first in range(part.first, part.end, _ROWS):

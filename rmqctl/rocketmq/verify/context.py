@@ -66,9 +66,6 @@ class LogContext:
 
         Args:
             as_release: judge by the rules of this release; default: those the store shows.
-
-        Raises:
-            OSError: a file cannot be read.
         """
         files, shown = store.log_files, release_range(store)
         releases = ReleaseRange(as_release, as_release, ()) if as_release else shown

@@ -63,11 +63,7 @@ class FileCheck:
         self.queues: dict[str, Listing] = {}
 
     def findings(self) -> Iterator[Finding]:
-        """Yield findings in the order log, queues, index, timer log.
-
-        Raises:
-            OSError: a directory cannot be listed.
-        """
+        """Yield findings in the order log, queues, index, timer log."""
         yield from self._log()
         if not self.store.is_rocksdb:
             yield from self._queues(QUEUES, self.geometry.queue_file_size)

@@ -116,11 +116,7 @@ def compare_times(file: IndexFile, offset: Ints, difference: Ints, physical: Int
 
 
 def time_findings(file: IndexFile, context: LogContext, times: FileTimes) -> Iterator[Finding]:
-    """Yield findings of the header's times, and where those are right, of the entries'.
-
-    Raises:
-        OSError: a file of the log cannot be read.
-    """
+    """Yield findings of the header's times, and where those are right, of the entries'."""
     if not any(file.header.values()):
         return
     said = _stored(file, context, times)
@@ -193,9 +189,6 @@ def check_file(
         unsettled: the header may be behind entries and slots.
         times: what the log said of the times of its entries.
         chains: what :func:`chain_findings` gave where that has run before.
-
-    Raises:
-        OSError: the file cannot be read.
     """
     if not file.is_whole:
         return
@@ -213,11 +206,7 @@ def check_file(
 
 
 def chain_findings(file: IndexFile, *, unsettled: bool) -> list[Finding]:
-    """Return findings of the slots and chains of one file, none where its length or header is wrong; needs no log.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return findings of the slots and chains of one file, none where its length or header is wrong; needs no log."""
     if not file.is_whole or header_problem(file, unsettled=unsettled):
         return []
     return list(_chains(file, unsettled=unsettled))

@@ -94,11 +94,7 @@ _INDEX_FLUSH_MS = 2_000
 
 
 def check_state(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
-    """Yield findings about the store's state.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield findings about the store's state."""
     if context.running:
         yield Finding(STORE_RUNNING, "lock", 0, 0, "a broker holds the lock; what was read may be changing")
     elif context.crashed:
@@ -207,11 +203,7 @@ Ranges = Mapping[Key, tuple[int, int]]
 
 
 def check_config(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
-    """Yield findings about config/.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield findings about config/."""
     yield from _unreadable(store, context)
     if store.is_rocksdb or has_stored_config(store):
         return  # the databases count, not the files (spec 10.3)
@@ -348,11 +340,7 @@ _CHUNK = 1 << 15
 
 
 def check_timer(store: RocketMQStore, context: LogContext) -> Iterator[Finding]:
-    """Yield findings of the timer files; none where there are no such files.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield findings of the timer files; none where there are no such files."""
     files = timer_files(store)
     end = files[0].base if files else 0
     for file in files:
@@ -370,11 +358,7 @@ def timer_files(store: RocketMQStore) -> list[StoreFile]:
 
 
 def stale_timers(file: StoreFile, context: LogContext) -> tuple[Units, Ints]:
-    """Return the units of a file of the timer log, and the rows of those for messages that the log does not hold.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the units of a file of the timer log, and the rows of those for messages that the log does not hold."""
     units = _units(file)[2]
     return units, _stale(units, context)
 
@@ -411,11 +395,7 @@ def _references(file: StoreFile, units: Units, context: LogContext) -> Iterator[
 
 
 def timer_queue_end(store: RocketMQStore) -> int | None:
-    """Return the next queue offset of the timer queue, None where it has no file.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return the next queue offset of the timer queue, None where it has no file."""
     queue = Queue.open(QueueFiles(QUEUES, _TOPIC, 0, f"{QUEUES}/{_TOPIC}/0", store.tree))
     return queue.end() // queue.dtype.itemsize if queue.files else None
 

@@ -100,9 +100,6 @@ class Extensions:
         Args:
             wanted: tags code and store time (ms) of the record.
             physical: physical offset of the record.
-
-        Raises:
-            OSError: an extension file cannot be read.
         """
         path, offset = f"{QUEUES_EXT}/{topic}/{queue_id}", address - EXT_ADDRESS_BASE
         files = self._listed(path)
@@ -252,11 +249,7 @@ class BatchMatch:
                 self._found.setdefault(key, []).append(batch)
 
     def claims(self) -> dict[Key, BatchClaim]:
-        """Per queue what this split claims.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Per queue what this split claims."""
         claims = {}
         for key, batches in self._found.items():
             claimed = claims[key] = BatchClaim()
@@ -327,11 +320,7 @@ def _batches(units: Units) -> list[Batch]:
 
 
 def finish_batches(store: RocketMQStore, claims: Mapping[Key, BatchClaim], context: LogContext) -> Iterator[Finding]:
-    """Batch queues that do not come out even with the batches of the log.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Batch queues that do not come out even with the batches of the log."""
     left, homes = dict(claims), set()
     reached = max((claimed.dispatched for claimed in claims.values()), default=-1)
     context = context.for_queues(reached, (b.physical_offset for c in claims.values() for b in c.unmatched))

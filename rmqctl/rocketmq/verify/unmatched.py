@@ -95,9 +95,6 @@ def uneven_queues(
         listed: names and sizes of each queue's files by its path; a queue without files is left out.
         lacking: queues of which records of the log have no right unit.
         min_offset: physical offset at which the log begins.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     paths = [path for path, files in listed.items() if files]
     for at in range(0, len(paths), _AT_ONCE):
