@@ -23,7 +23,9 @@ from statistics import median, quantiles
 import pytest
 
 from rmqctl.files.writing import Buffer, Disk
-from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from rmqctl.rocketmq.producer.bulk import produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template
 from rmqctl.rocketmq.producer.produce import ProduceOptions

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from rmqctl.rocketmq.engine import StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 
 Rmqctl = Callable[..., Result]
 NOBODY = 65534

@@ -20,7 +20,8 @@ from rmqctl.kafka.engine.engine import KafkaEngine
 from rmqctl.kafka.reference import Record
 from rmqctl.opening import open_store
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import Host, Message, StoreConfig
+from rmqctl.rocketmq.engine.config import Host, StoreConfig
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.record import prepare
 
 CONFIG = StoreConfig()

@@ -12,7 +12,7 @@ from typing import Any
 
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
-from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message

@@ -11,7 +11,8 @@ import pytest
 
 from fixtures import golden
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.producer.bulk import produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template
 from rmqctl.rocketmq.producer.produce import ProduceOptions

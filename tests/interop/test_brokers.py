@@ -16,7 +16,8 @@ import pytest
 
 from fixtures import damage, golden
 from rmqctl.repair.execute import apply
-from rmqctl.rocketmq.engine import Message, StoreEngine
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.repair.placeholder import MARK
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at

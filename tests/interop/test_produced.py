@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.rocketmq.engine import Message, StoreEngine
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from tests.interop.compare import Answers, dumped, geometry, ranges
 from tests.interop.conftest import Judges
 from tests.interop.judge import RELEASES, Judge, has_java

@@ -17,7 +17,7 @@ import pytest
 
 from fixtures import golden
 from rmqctl.release import Release
-from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import get_message

@@ -12,7 +12,9 @@ import pytest
 from formats.rocketmq.message import decode_record
 from rmqctl.release import Release
 from rmqctl.repair.execute import apply
-from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at

@@ -9,7 +9,9 @@ import pytest
 
 from fixtures import golden
 from rmqctl.errors import Refused
-from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.opening import settled
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.geometry import (

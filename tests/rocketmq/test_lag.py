@@ -13,7 +13,9 @@ from fixtures import golden
 from formats.rocketmq.rocksdb import TOPIC_DATA, consumer_offset_key
 from rmqctl.errors import MissingExtra
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.query.lag import LagRow, lag_rows
 from rmqctl.rocketmq.query.recovered_store import StartedStore
 from rmqctl.rocketmq.store.locate import open_store_at

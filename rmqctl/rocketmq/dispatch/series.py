@@ -16,7 +16,7 @@ import numpy.typing as npt
 from formats.dataclass import dataclass
 from rmqctl.rocketmq.dispatch.dispatched import NO_EXTENSION, Dispatched, IndexColumns, Key, Piece
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, BatchQueueState, ExtState, QueueState
-from rmqctl.rocketmq.index.files import IndexHead
+from rmqctl.rocketmq.index import IndexHead
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QUEUES_EXT, can_have_queues
 from rmqctl.rocketmq.store.geometry import ENTRY, IndexGeometry

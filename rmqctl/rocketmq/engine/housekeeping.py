@@ -18,7 +18,7 @@ from rmqctl.rocketmq.engine.flush import Service
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.message import MessageRefused, PutStatus
 from rmqctl.rocketmq.engine.reput import UNIT_SIZES, IndexWriter, UnitFiles
-from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, COMMIT_LOG, QUEUES
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.reput import Dispatching
-from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.query.key import KeyQuery, by_key_in
 from rmqctl.rocketmq.query.offset import PULL_COUNT, get_message, units_from
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue

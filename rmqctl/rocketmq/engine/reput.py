@@ -38,7 +38,7 @@ from rmqctl.rocketmq.engine.commit_log import CommitLog
 from rmqctl.rocketmq.engine.config import BATCH_UNIT_SIZE, UNIT_SIZE, StoreConfig
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles
 from rmqctl.rocketmq.engine.opening import OpenState, RawKey
-from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead, next_name
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, next_name
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES

@@ -15,7 +15,7 @@ from formats.rocketmq.consumequeue import ConsumeQueueUnit
 from rmqctl.damage import FILE, NOTHING, DamageKinds, Target
 from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine.opening import StoreLock
-from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.store.files import QUEUES
 from rmqctl.rocketmq.store.geometry import index_geometry

@@ -20,7 +20,7 @@ from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.dump.record import host_text, transaction
 from rmqctl.rocketmq.findings.log import LOG_GAP
-from rmqctl.rocketmq.index.files import IndexEntry, IndexFile, index_files
+from rmqctl.rocketmq.index import IndexEntry, IndexFile, index_files
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query import steps

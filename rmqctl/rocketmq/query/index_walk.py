@@ -23,7 +23,7 @@ from itertools import islice
 from formats.dataclass import dataclass
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
-from rmqctl.rocketmq.index.files import IndexEntry, IndexFile
+from rmqctl.rocketmq.index import IndexEntry, IndexFile
 from rmqctl.rocketmq.query.records import Record
 from rmqctl.rocketmq.query.steps import Trace, instant, span
 from rmqctl.rocketmq.store.databases import MESSAGES, Database, open_database

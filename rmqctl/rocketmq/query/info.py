@@ -14,7 +14,7 @@ from formats.dataclass import dataclass
 from formats.rocketmq.rocksdb_messages import HALF_FAMILY, POP_FAMILY, TIMER_FAMILY
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import LocalTree, Tree
-from rmqctl.rocketmq.index.files import NAME_DIGITS, is_asked, may_have_rows
+from rmqctl.rocketmq.index import NAME_DIGITS, is_asked, may_have_rows
 from rmqctl.rocketmq.log.scan import Extent, scan
 from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.queues.rocksdb import open_queues

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from formats.dataclass import dataclass
 from formats.rocketmq.index import index_key, tag_index_key
-from rmqctl.rocketmq.index.files import IndexFile, index_files, is_asked
+from rmqctl.rocketmq.index import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.index_walk import MAX_BATCH, IndexQuery, Walk, walk_index
 from rmqctl.rocketmq.query.records import ENCODING, Absence, Record, RecordReader

@@ -26,7 +26,7 @@ from formats.rocketmq.rocksdb_messages import (
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.rocketmq.timer import TimerCheck
 from rmqctl.files.tree import read_all
-from rmqctl.rocketmq.index.files import may_have_rows
+from rmqctl.rocketmq.index import may_have_rows
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic, topics_of
 from rmqctl.rocketmq.query.log_search import Search, search_log

@@ -13,7 +13,7 @@ from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key, Wan
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.series import Bitmap, Entries, IndexSeries, QueueSeries, QueueSizes, Slots
 from rmqctl.rocketmq.dispatch.units import Appended
-from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, INDEX, QUEUES, QUEUES_EXT, RocketMQStore
 from rmqctl.rocketmq.store.geometry import SLOT_SIZE, Geometry, IndexGeometry

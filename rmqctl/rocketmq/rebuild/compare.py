@@ -18,7 +18,7 @@ from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import Entry
 from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE
-from rmqctl.rocketmq.index.files import NAME_DIGITS
+from rmqctl.rocketmq.index import NAME_DIGITS
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, sound_units
 from rmqctl.rocketmq.rebuild.build import Built, queue_path

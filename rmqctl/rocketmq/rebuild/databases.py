@@ -58,7 +58,7 @@ from rmqctl.rocketmq.dispatch.database_rows import (
 )
 from rmqctl.rocketmq.dispatch.dispatched import Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
-from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, walk_file
 from rmqctl.rocketmq.queues.rocksdb import queues_in

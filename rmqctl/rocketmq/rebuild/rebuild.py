@@ -23,7 +23,7 @@ from rmqctl.release import Release
 from rmqctl.repair.edits import Create, Edit, Overwrite, Plan, Quarantine, SetTimes, Step
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules, assumed_levels
-from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead, files_are_written, is_written
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead, files_are_written, is_written
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import UNIT

@@ -22,7 +22,7 @@ from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.dispatched import Key
 from rmqctl.rocketmq.dispatch.series import MAX_HOLE
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, QueueState
-from rmqctl.rocketmq.index.files import IndexHead
+from rmqctl.rocketmq.index import IndexHead
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Queue
 from rmqctl.rocketmq.queues.ranges import LogRange, queue_range

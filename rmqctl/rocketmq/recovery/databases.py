@@ -27,7 +27,7 @@ from rmqctl.rocketmq.dispatch.database_rows import (
     marks_of_none,
     records_from,
 )
-from rmqctl.rocketmq.index.files import may_have_rows
+from rmqctl.rocketmq.index import may_have_rows
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.rocksdb import QueueDatabase
 from rmqctl.rocketmq.recovery.images import CutFile, QueueImage

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.rules import DispatchRequest
 from rmqctl.rocketmq.dispatch.series import Entries, IndexSeries, Slots
 from rmqctl.rocketmq.dispatch.units import Appended, BatchQueueState, QueueState
-from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexFile, IndexHead, next_name
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexFile, IndexHead, next_name
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank, is_valid, is_valid_batch
 from rmqctl.rocketmq.queues.ranges import first_live

@@ -16,7 +16,7 @@ from rmqctl.files.tree import LocalTree, Tree, read_all
 from rmqctl.repair.edited_file import Overlay
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Plan, Quarantine, Step, changes
 from rmqctl.rocketmq.dispatch.database_rows import INDEX_FAMILY, Marks, MessageRows, records_from
-from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.rebuild.databases import (
     CHECKPOINT,
     END,

@@ -16,7 +16,7 @@ from rmqctl.rocketmq.dispatch.database_rows import Marks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules
 from rmqctl.rocketmq.dispatch.series import not_yet
-from rmqctl.rocketmq.index.files import IndexFile, files_are_written, index_entries
+from rmqctl.rocketmq.index import IndexFile, files_are_written, index_entries
 from rmqctl.rocketmq.log.commitlog import LogBlock
 from rmqctl.rocketmq.queues.rocksdb import open_queues
 from rmqctl.rocketmq.recovery.databases import (

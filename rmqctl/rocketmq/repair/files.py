@@ -22,7 +22,7 @@ from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine
 from rmqctl.rocketmq.findings.derived import INDEX_FILE_NAME, QUEUE_DIRECTORY, QUEUE_FILE_LENGTH, QUEUE_FILE_NAME
 from rmqctl.rocketmq.findings.log import LOG_FILE_LENGTH, LOG_FILE_NAME, LOG_GAP, LOG_MISSING, LOG_PHYSICAL_OFFSET
 from rmqctl.rocketmq.findings.state import FILE_EMPTY, FILE_STRAY, FILE_UNREADABLE, TIMER_LOG
-from rmqctl.rocketmq.index.files import index_entries
+from rmqctl.rocketmq.index import index_entries
 from rmqctl.rocketmq.log.block import GapKind
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, Misplaced, has_data, homecoming, misplaced_files
 from rmqctl.rocketmq.log.record import SMALLEST, LogReader

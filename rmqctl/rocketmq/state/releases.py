@@ -137,7 +137,7 @@ def _scanned_records(file: StoreFile) -> list[dict[str, Any]]:
 
 def index_evidence(store: RocketMQStore) -> Iterator[Evidence]:
     """Whether the newest index file counts used slots, or entries as brokers did up to 4.7.0."""
-    from rmqctl.rocketmq.index.files import IndexFile
+    from rmqctl.rocketmq.index import IndexFile
     from rmqctl.rocketmq.store.geometry import index_geometry
 
     for entry in reversed([e for e in store.index_files if not e.is_directory]):

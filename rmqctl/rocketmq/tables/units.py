@@ -17,7 +17,7 @@ from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.dispatch.series import Entries
 from rmqctl.rocketmq.dump.queues import chunks, used
-from rmqctl.rocketmq.index.files import IndexFile
+from rmqctl.rocketmq.index import IndexFile
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, UNIT, Units, is_pre_blank
 from rmqctl.rocketmq.queues.rocksdb import RocksUnit, rocksdb_units
 from rmqctl.rocketmq.store.files import BATCH_QUEUES, QUEUES, QueueFiles, RocketMQStore, StoreFile

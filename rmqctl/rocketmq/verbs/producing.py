@@ -19,8 +19,8 @@ from rmqctl.text import instant, number_of
 
 if TYPE_CHECKING:
     from rmqctl.release import Release
-    from rmqctl.rocketmq.engine import StoreEngine
     from rmqctl.rocketmq.engine.config import Clock, ForwardClock, MadeUpClock, StoreConfig
+    from rmqctl.rocketmq.engine.engine import StoreEngine
     from rmqctl.rocketmq.engine.message import PutResult
     from rmqctl.rocketmq.producer.drafts import Draft, Template
     from rmqctl.rocketmq.producer.produce import ProduceOptions
@@ -68,7 +68,7 @@ class Asked(ProduceRequest):
         ):
             raise WrongUsage("--topic", "is needed; only --jsonl names topics itself.")
         if self.start_time is not None:
-            from rmqctl.rocketmq.index.files import LAST_TIME
+            from rmqctl.rocketmq.index import LAST_TIME
 
             last = self.start_time + (1 if self.interval is None else self.interval) * (self.count or 1)
             if self.start_time < 0 or last > LAST_TIME:
@@ -220,7 +220,7 @@ class Asked(ProduceRequest):
 
     def config(self, path: str, clock: Clock) -> StoreConfig:
         """Return the engine's settings."""
-        from rmqctl.rocketmq.engine import FlushMode, Host, StoreConfig
+        from rmqctl.rocketmq.engine.config import FlushMode, Host, StoreConfig
         from rmqctl.rocketmq.engine.putting import NAMES
         from rmqctl.rocketmq.engine.routing import TIMES
 
@@ -256,7 +256,7 @@ class Asked(ProduceRequest):
 
 def _shown_release(path: str) -> Release | None:
     """Return the release that a store shows, None where there is none."""
-    from rmqctl.rocketmq.engine import StoreConfig
+    from rmqctl.rocketmq.engine.config import StoreConfig
     from rmqctl.rocketmq.engine.opening import existing
     from rmqctl.rocketmq.state.releases import release_range
 
@@ -277,9 +277,9 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
 
     Raises:
         WrongUsage: options do not go together.
-        Refused, StoreInUse, IOFailure: see :meth:`rmqctl.rocketmq.engine.StoreEngine.open`.
+        Refused, StoreInUse, IOFailure: see :meth:`rmqctl.rocketmq.engine.engine.StoreEngine.open`.
     """
-    from rmqctl.rocketmq.engine import StoreEngine
+    from rmqctl.rocketmq.engine.engine import StoreEngine
     from rmqctl.rocketmq.producer.produce import room_for
     from rmqctl.rocketmq.store.locate import check_no_part
 
@@ -310,7 +310,7 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
 
 def _going_on(clock: ForwardClock | MadeUpClock, last: int) -> Iterator[str]:
     """Keep store times in order: none is before that of the last message, ms, unless no clock ever showed that."""
-    from rmqctl.rocketmq.index.files import LAST_TIME
+    from rmqctl.rocketmq.index import LAST_TIME
 
     if last <= LAST_TIME and clock.not_before(last):
         yield f"store times go on behind {instant(last)}, that of the last message, as they never go back"

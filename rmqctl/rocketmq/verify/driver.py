@@ -16,7 +16,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.parallel import Ordered
 from rmqctl.release import Release
 from rmqctl.rocketmq.findings.log import LOG_BAD_RECORD, LOG_BLANK, LOG_STORE_TIME
-from rmqctl.rocketmq.index.files import index_entries, is_written
+from rmqctl.rocketmq.index import index_entries, is_written
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import STRAY, CommitLog, FileContext, homecoming, misnamed, misplaced_files
 from rmqctl.rocketmq.log.record import LogReader

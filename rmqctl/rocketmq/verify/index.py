@@ -16,7 +16,7 @@ from formats.dataclass import dataclass
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, INDEX_MISSING
-from rmqctl.rocketmq.index.files import IndexFile, index_files, is_written
+from rmqctl.rocketmq.index import IndexFile, index_files, is_written
 from rmqctl.rocketmq.log.block import Block, Ints
 from rmqctl.rocketmq.log.columns import TextIds
 from rmqctl.rocketmq.log.commitlog import LogBlock

@@ -22,7 +22,7 @@ from rmqctl.rocketmq.findings.derived import (
     INDEX_NEWER,
     INDEX_TIME,
 )
-from rmqctl.rocketmq.index.files import IndexFile
+from rmqctl.rocketmq.index import IndexFile
 from rmqctl.rocketmq.log.block import Ints
 from rmqctl.rocketmq.log.columns import run_starts
 from rmqctl.rocketmq.log.record import LogReader

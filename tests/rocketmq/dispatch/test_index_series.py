@@ -16,7 +16,7 @@ from formats.rocketmq.index import IndexEntry
 from rmqctl.rocketmq.dispatch import series as series_module
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns
 from rmqctl.rocketmq.dispatch.series import IndexSeries, chain
-from rmqctl.rocketmq.index.files import HEADER_SIZE, IndexHead
+from rmqctl.rocketmq.index import HEADER_SIZE, IndexHead
 from rmqctl.rocketmq.rebuild.build import IndexFilesWriter
 from rmqctl.rocketmq.store.geometry import SLOT_SIZE, IndexGeometry
 

@@ -8,8 +8,10 @@ from time import sleep
 
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.findings import Severity
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from fixtures import golden
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import Host, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import Host, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.engine.record import client_text, java_map_order, property_text
 from rmqctl.rocketmq.log.commitlog import CommitLog
 from rmqctl.rocketmq.producer.drafts import batch_item

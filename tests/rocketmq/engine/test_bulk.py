@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from rmqctl.errors import IOFailure
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.flush import Pauses
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.producer import bulk as bulk_module
 from rmqctl.rocketmq.producer.bulk import Encoder, can_bulk, produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template, counted

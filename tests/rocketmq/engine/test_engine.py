@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from fixtures import golden
 from rmqctl.errors import NotAStore, Refused, StoreInUse, TooDamaged
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 from rmqctl.rocketmq.query.key import KeyQuery
 from rmqctl.rocketmq.state.releases import FIRST_WITH_EMPTY_BODIES
 from tests.rocketmq.engine.engine_helpers import START, complaints, put_some, small

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import Message, StoreEngine
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
+from rmqctl.rocketmq.engine.message import Message
 from tests.rocketmq.engine.engine_helpers import START, age, complaints, put_some, small
 
 DAYS = 24 * HOUR_MS

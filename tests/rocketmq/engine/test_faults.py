@@ -12,7 +12,9 @@ import pytest
 
 from rmqctl.errors import IOFailure, RmqctlError
 from rmqctl.files.writing import Buffer, Disk
-from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, PutResult, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import FlushMode, MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message, PutResult
 from tests.rocketmq.engine.engine_helpers import complaints
 
 MESSAGES = 40

@@ -11,8 +11,10 @@ import pytest
 
 from rmqctl.errors import IOFailure
 from rmqctl.files.writing import Buffer, Disk
-from rmqctl.rocketmq.engine import FlushMode, Message, PutResult, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.flush import has_pages
+from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from tests.rocketmq.engine.engine_helpers import SlowDisk, complaints
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.files.writing import Disk
-from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import is_time, usage_of
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 from tests.rocketmq.engine.engine_helpers import START, age, complaints, put_some, small
 
 

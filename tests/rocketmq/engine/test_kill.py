@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.rocketmq.engine import StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from tests.rocketmq.engine.engine_helpers import complaints
 
 _WRITERS = 8
 _CODE = """
 import sys, threading
 from pathlib import Path
-from rmqctl.rocketmq.engine import FlushMode, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 engine = StoreEngine.open(sys.argv[1], StoreConfig.small(flush=FlushMode.SYNC))
 def work(number):
     n = 0
@@ -34,7 +37,9 @@ threading.Event().wait()
 """.replace("WRITERS", str(_WRITERS))
 _IN_FLIGHT = """
 import sys, threading
-from rmqctl.rocketmq.engine import FlushMode, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 engine = StoreEngine.open(sys.argv[1], StoreConfig.small(flush=FlushMode.SYNC))
 room = threading.Semaphore(IN_FLIGHT)
 def told(future, number, n):

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.producer.bulk import produce_bulk
 from rmqctl.rocketmq.producer.drafts import Template
 from rmqctl.rocketmq.producer.produce import ProduceOptions

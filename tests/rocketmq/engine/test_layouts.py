@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.damaged import sound_store
-from rmqctl.rocketmq.engine import Host, MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import Host, MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.recovery.rules import FAMILIES
 from rmqctl.rocketmq.store.files import QUEUES_EXT

@@ -10,7 +10,9 @@ import pytest
 
 from fixtures import golden
 from rmqctl.files.writing import Disk
-from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.query.key import KeyQuery
 from tests.rocketmq.engine.engine_helpers import complaints
 

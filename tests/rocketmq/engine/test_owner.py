@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 
 BROKER, GROUP = 4321, 4322
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.errors import IOFailure, Refused
-from rmqctl.rocketmq.engine import FlushMode, MadeUpClock, Message, MessageRefused, PutResult, PutStatus, StoreConfig
-from rmqctl.rocketmq.engine import StoreEngine as Engine
+from rmqctl.rocketmq.engine.config import FlushMode, MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine as Engine
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutResult, PutStatus
 from rmqctl.rocketmq.producer.drafts import Draft
 from rmqctl.rocketmq.producer.produce import ProduceOptions, produce
 from tests.rocketmq.engine.engine_helpers import SlowDisk, complaints

@@ -8,7 +8,9 @@ import pytest
 
 from formats.rocketmq.tags_code import parse_delay_levels
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, MessageRefused, PutStatus, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message, MessageRefused, PutStatus
 from rmqctl.rocketmq.engine.routing import dead_letter_topic, retry_topic, sent_back
 from rmqctl.rocketmq.state.config import delay_offsets
 from rmqctl.rocketmq.store.locate import open_store_at

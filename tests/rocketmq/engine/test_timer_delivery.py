@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.housekeeping import HOUR_MS
+from rmqctl.rocketmq.engine.message import Message
 from tests.rocketmq.engine.engine_helpers import START, TIMER, bodies, complaints
 
 HOUR, DAY = 3_600_000, 86_400_000

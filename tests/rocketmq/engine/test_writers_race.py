@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.rocketmq.engine import StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from tests.rocketmq.engine.engine_helpers import complaints
 
 WRITER = """
 import os, random, sys, time
 from rmqctl.errors import StoreInUse
-from rmqctl.rocketmq.engine import FlushMode, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 root, name, turns, ends = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4].split(",")
 chosen = random.Random(name)
 config = StoreConfig.small(flush=FlushMode.SYNC, services=False)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fixtures import damage, golden
-from rmqctl.rocketmq.index.files import index_files
+from rmqctl.rocketmq.index import index_files
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.explain import conclude_id, explain_key
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id

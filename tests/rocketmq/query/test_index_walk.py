@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from formats.rocketmq.index import key_hash
 from rmqctl.files.tree import Entry, LocalTree
-from rmqctl.rocketmq.index.files import IndexFile
+from rmqctl.rocketmq.index import IndexFile
 from rmqctl.rocketmq.query.index_walk import End, IndexQuery, Walk, walk_index
 from rmqctl.rocketmq.query.steps import Trace
 from rmqctl.rocketmq.store.geometry import IndexGeometry

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fixtures import golden
-from rmqctl.rocketmq.index.files import IndexFile, index_files
+from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.query.ids import by_id, parse_message_id

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from commands import cli
 from fixtures import golden
 from rmqctl.errors import Refused, TooDamaged
-from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 
 NAMES = ("4.9.8-clean", "5.5.0-crash", "5.5.0-rocksdb-clean")
 

@@ -13,7 +13,7 @@ from fixtures import golden
 from rmqctl.errors import TooDamaged
 from rmqctl.files.tree import LocalTree, read_all
 from rmqctl.rocketmq.dispatch.queue_ends import queue_rows
-from rmqctl.rocketmq.engine import StoreEngine
+from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.opening import settings_of, settled
 from rmqctl.rocketmq.family import RocketMQ
 from rmqctl.rocketmq.query.queue_view import open_queue

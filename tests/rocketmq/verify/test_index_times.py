@@ -13,7 +13,7 @@ from click.testing import Result
 
 from fixtures import golden
 from rmqctl.findings import Finding
-from rmqctl.rocketmq.index.files import IndexFile, index_files
+from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.store.geometry import IndexGeometry, index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify import index

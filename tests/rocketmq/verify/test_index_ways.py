@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures import golden
-from rmqctl.rocketmq.index.files import IndexFile, index_files
+from rmqctl.rocketmq.index import IndexFile, index_files
 from rmqctl.rocketmq.store.geometry import ENTRY, index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify import index, index_file

@@ -12,7 +12,9 @@ from fixtures import bulk, golden
 from rmqctl.files.tree import LocalTree
 from rmqctl.findings import Finding, Severity
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
 from rmqctl.rocketmq.store.files import StoreFile, sequence
 from rmqctl.rocketmq.store.locate import open_store_at

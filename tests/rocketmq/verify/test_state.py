@@ -12,7 +12,9 @@ import pytest
 
 from fixtures import golden
 from rmqctl.release import Release
-from rmqctl.rocketmq.engine import MadeUpClock, Message, StoreConfig, StoreEngine
+from rmqctl.rocketmq.engine.config import MadeUpClock, StoreConfig
+from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.message import Message
 
 ZERO, AHEAD = "checkpoint.zero", "checkpoint.ahead"
 PHYSIC, LOGICS = slice(0, 8), slice(8, 16)
