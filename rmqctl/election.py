@@ -85,6 +85,7 @@ class Contest:
         log: ``topic-0``, or ``commitlog``.
         gone: ranges of offsets that no replica has any more.
         union: what even a salvaged union of all would lack, of what was committed or may have been.
+        is_salvageable: whether ``salvage`` writes such a log; it writes no DLedger log.
     """
 
     log: str
@@ -92,6 +93,7 @@ class Contest:
     relations: list[Relation] = field(default_factory=list)
     gone: tuple[tuple[int, int], ...] = ()
     union: Amount = Amount()
+    is_salvageable: bool = True
 
     @property
     def best(self) -> Candidate:
@@ -106,7 +108,8 @@ class Contest:
     @property
     def salvages(self) -> bool:
         """Whether a salvaged union has what every choice of leader loses."""
-        return not self.best.is_safe and not self.union.count and not self.union.bytes
+        is_whole = not self.union.count and not self.union.bytes
+        return self.is_salvageable and not self.best.is_safe and is_whole
 
     def rows(self) -> Iterator[Row]:
         """Relations, choices and the verdict as rows."""
@@ -223,6 +226,14 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
             yield f"{contest.log}: offsets {first:,} to {last:,}{more} are in no replica any more"
     if any(contest.salvages for contest in losing):
         yield f"all replicas together have what is lost; type: rmqctl salvage {' '.join(names)} INTO"
+    for contest in losing:
+        if not contest.is_salvageable:
+            leader = contest.best.name
+            others = [f"--from {name}" for name in names if name != leader]
+            yield (
+                f"members take destroyed entries from each other; type: rmqctl repair {leader} {' '.join(others)}, "
+                "then ask again"
+            )
     if not losing:
         choice = {contest.best.name for contest in seen}
         one = f"{next(iter(choice))} may lead everywhere" if len(choice) == 1 else "the column best says who may lead"

@@ -103,3 +103,25 @@ def test_the_term_of_a_dledger_entry_is_an_epoch(rmqctl: Rmqctl, tmp_path: Path)
 
 def test_stores_of_two_families_are_no_replicas(rmqctl: Rmqctl, both: tuple[Path, Path]) -> None:
     assert rmqctl("elect", both[0], golden.pristine("4.3.1-clean")).exit_code == 2
+
+
+def test_members_of_a_dledger_group_mend_each_other(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Salvage writes no DLedger log, so it is no advice; repair from the other member is, and it works."""
+    roots = []
+    for name in "ab":
+        golden.extract(Path(golden.DIRECTORY).parent / "rare" / "5.3.3-dledger.tar.xz", tmp_path / name)
+        roots.append(tmp_path / name / "5.3.3-dledger")
+    dump = rmqctl("dump", roots[0], "-o", "jsonl").stdout.splitlines()
+    rows = [row for row in map(json.loads, dump) if row["kind"] == "message"]
+    for root, row in zip(roots, (rows[10], rows[20]), strict=True):
+        data = bytearray((root / row["file"]).read_bytes())
+        data[row["position"] + 20 : row["position"] + 60] = bytes(40)
+        data[row["position"] + 85 : row["position"] + row["size"]] = bytes(row["size"] - 85)
+        (root / row["file"]).write_bytes(data)
+    assert elect(rmqctl, *roots, exit_code=1)["salvage"] is False
+    text = " ".join(rmqctl("elect", *roots).stdout.split())
+    assert "rmqctl salvage" not in text
+    leader = next(root for root in roots if f"rmqctl repair {root} --from" in text)
+    other = next(root for root in roots if root != leader)
+    rmqctl("repair", leader, "--from", other, "--apply")
+    assert elect(rmqctl, *roots, exit_code=0)["best"] == str(leader)

@@ -13,6 +13,7 @@ from formats.kafka.directory_files import (
     ZERO_ID,
     MetaProperties,
     format_meta_properties,
+    format_partition_metadata,
     is_id,
     parse_meta_properties,
 )
@@ -28,6 +29,7 @@ from rmqctl.kafka.findings.directory import (
     DIRECTORY_NAME,
     DIRECTORY_STRAY,
     DIRECTORY_SWAP,
+    DIRECTORY_TOPIC_ID,
     QUORUM_STATE,
 )
 from rmqctl.kafka.repair.log import Source, leftover_sources
@@ -68,17 +70,64 @@ def name_steps(findings: Iterable[Finding], image: MetadataImage | None) -> Iter
                 yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(path),))
 
 
-def waiting_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Iterator[Step]:
-    """Move damaged files but logs out of directories that wait to be deleted: brokers load them, too, until then."""
-    waiting = {p.directory for p in directory.partitions if p.state is DirectoryState.DELETE}
-    seen = set[str]()
+_ASIDE = {
+    DirectoryState.DELETE: ("waits to be deleted", "rmqctl salvage --deleted takes the records that it still has"),
+    DirectoryState.STRAY: ("was set aside", "rmqctl salvage --stray takes the records that it still has"),
+    DirectoryState.FUTURE: ("is a copy under way", "move it away, and the broker copies the partition once more"),
+}
+
+
+def aside_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Move damaged files but logs out of directories that no broker serves: it loads them, too, and may not start.
+
+    Their logs stay as they are.
+    """
+    states = {p.directory: _ASIDE[p.state] for p in directory.partitions if p.state in _ASIDE}
+    there, seen = {file.name for file in directory.all_files()}, set[str]()
     for finding in findings:
         place, slash, name = finding.file.rpartition("/")
-        is_wrong = finding.level is Severity.ERROR and place in waiting and not name.endswith(".log")
-        if slash and is_wrong and finding.file not in seen:
+        if not slash or place not in states or finding.level is not Severity.ERROR or finding.file in seen:
+            continue
+        what, way = states[place]
+        if finding.file in there and not name.endswith(".log"):
             seen.add(finding.file)
-            why = f"{finding.message}; its partition waits to be deleted, and a broker does without the file"
+            why = f"{finding.message}; its partition {what}, and a broker does without the file"
             yield Step(finding.kind.id, finding.file, "move out", why, (Quarantine(finding.file),))
+        elif place not in seen:
+            seen.add(place)
+            why = f"the directory {what}, and nobody reads it; {way}"
+            yield Step(finding.kind.id, f"{place}/", f"left as it is: {finding.message}", why)
+
+
+def topic_id_steps(
+    directory: LogDirectory, own: Replicas, others: Sequence[Replicas], findings: Iterable[Finding]
+) -> Iterator[Step]:
+    """Write the partition.metadata that nothing here knows the content of as a replica has it.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    plain = {p.directory: p for p in directory.partitions if p.is_plain and not p.is_metadata_log}
+    for finding in findings:
+        partition = plain.get(finding.file.rpartition("/")[0])
+        if finding.kind is not DIRECTORY_TOPIC_ID or partition is None:
+            continue
+        if own.image is not None and partition.topic in own.image.topics:
+            continue
+        images = [replica.image for replica in others if replica.image is not None]
+        ids = {image.topics.get(partition.topic) for image in images}
+        ids |= {log.topic_id for replica in others for log in replica.of(partition.topic)}
+        ids -= {None}
+        if len(ids) != 1:
+            why = "the ids that the replicas say differ" if ids else "nothing here says which id its topic has"
+            why += "; give a log directory of the cluster that has the topic, or its metadata log, with --from"
+            yield left(finding, why)
+            continue
+        file = partition.one(FileKind.PARTITION_METADATA)
+        content = format_partition_metadata(next(iter(ids)) or "")
+        before = b"" if file is None else read_text(file)
+        why = f"{finding.message}; a replica says which id the topic has"
+        yield Step(finding.kind.id, finding.file, "write it", why, written(file, content, before, finding.file))
 
 
 # --- partitions that are gone -------------------------------------------------------------------------

@@ -33,12 +33,13 @@ from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.repair.bridge import empty_batch
 from rmqctl.kafka.repair.files import (
     appended,
+    aside_steps,
     identity_steps,
     lost_steps,
     name_steps,
     swap_steps,
+    topic_id_steps,
     vote_steps,
-    waiting_steps,
 )
 from rmqctl.kafka.repair.heal import Healer, stored_epochs
 from rmqctl.kafka.repair.log import LogMender, Source, leftover_sources
@@ -360,7 +361,8 @@ class _Planner:
             findings = self._findings("derived")
         replicas = self.replicas
         directory, log = self.directory, replicas.metadata_log
-        self._take(waiting_steps(directory, findings))
+        self._take(aside_steps(directory, findings))
+        self._take(topic_id_steps(directory, replicas, self.options.replicas, findings))
         self._take(identity_steps(directory, replicas, self.options.replicas, findings))
         self._take(vote_steps(None if log is None else log.partition, replicas.image, findings))
 

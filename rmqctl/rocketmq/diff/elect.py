@@ -66,7 +66,8 @@ def contests(
     """Compare the logs of some stores; there is one log."""
     found = [_replica(name, store) for name, store in zip(names, stores, strict=True)]
     relations = [_compare(a, b, found, advance) for a, b in combinations(found, 2)]
-    yield Contest("commitlog", [_candidate(one) for one in found], relations)
+    is_salvageable = not any(has_dledger_log(store) for store in stores)
+    yield Contest("commitlog", [_candidate(one) for one in found], relations, is_salvageable=is_salvageable)
 
 
 def _replica(name: str, store: RocketMQStore) -> _Replica:

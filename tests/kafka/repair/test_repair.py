@@ -385,3 +385,39 @@ def test_producers_are_not_forgotten_where_all_snapshots_are_gone(rmqctl: Rmqctl
         path.unlink()
     assert rmqctl("repair", root, "--apply").exit_code == 0
     assert end.read_bytes() == data
+
+
+def test_directories_that_no_broker_serves_never_stop_a_plan(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """Files that are gone or damaged in -delete, -stray and -future directories: the rest is mended, a broker starts."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    for state in ("delete", "stray", "future"):
+        aside = root / f"txn-a-0.{'ab' * 16}-{state}"
+        shutil.copytree(root / "txn-a-0", aside)
+        max(aside.glob("*.txnindex")).unlink(missing_ok=True)
+        (aside / "partition.metadata").write_text("garbage")
+        (aside / "leader-epoch-checkpoint").write_text("garbage")
+        _overwrite(min(aside.glob("*.log")), 100, bytes(50))
+        max(aside.glob("*.log")).write_bytes(b"garbage")
+    log = min((root / "plain-none-0").glob("*.log"))
+    sound = log.read_bytes()
+    _overwrite(log, 100, bytes([sound[100] ^ 1]))
+    done = rmqctl("repair", root, "--apply", "-o", "json")
+    left = json.loads(done.stdout[: done.stdout.rindex("}") + 1])["left"]
+    assert {row["file"].rpartition("-")[2] for row in left} == {"delete/", "stray/", "future/"}
+    assert log.read_bytes() == sound
+    assert recover(replicas(root), Release(4, 3, 1)).starts
+
+
+def test_the_id_of_a_topic_comes_from_a_replica(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """A second log directory of a broker has no metadata log."""
+    root = golden.unpack("4.3.1-clean", tmp_path)
+    shutil.rmtree(root / "__cluster_metadata-0")
+    path = root / "idem-0/partition.metadata"
+    data = path.read_bytes()
+    path.write_text("garbage")
+    for other in root.glob("idem-[1-9]*"):
+        shutil.rmtree(other)
+    (left,) = json.loads(rmqctl("repair", root, "-o", "json").stdout)["left"]
+    assert (left["file"], "--from" in left["why"]) == ("idem-0/partition.metadata", True)
+    assert rmqctl("repair", root, "--apply", "--from", golden.pristine("4.3.1-clean")).exit_code == 0
+    assert path.read_bytes() == data
