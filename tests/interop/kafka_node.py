@@ -21,7 +21,7 @@ SHARES = Release(4, 2, 0)
 """The first release whose share groups are meant for use."""
 _PATIENCE = 120
 _STARTED = "Kafka Server started"
-_QUICK: dict[str, object] = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 150}
+_QUICK: dict[str, object] = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 300}
 """A broker that was killed is registered still: the controller lets it in again only when that session is over."""
 
 

@@ -39,18 +39,23 @@ public final class Brokers {
         Exit.setExitProcedure((code, message) -> ended(code));
         Exit.setHaltProcedure((code, message) -> ended(code));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String[] asked = line.split(" ");
-            switch (asked[0]) {
-                case "start" -> start(asked[1], null);
-                case "open" -> start(asked[1], asked[2]);
-                case "stop" -> stop();
-                default -> Client.answer(address, asked);
+        try {
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                String[] asked = line.split(" ");
+                switch (asked[0]) {
+                    case "start" -> start(asked[1], null);
+                    case "open" -> start(asked[1], asked[2]);
+                    case "stop" -> stop();
+                    default -> Client.answer(address, asked);
+                }
+                OUT.println(".");
+                OUT.flush();
             }
-            OUT.println(".");
-            OUT.flush();
+            Runtime.getRuntime().halt(0);
+        } catch (Throwable error) { // threads of brokers would keep the machine, and whoever waits for the answer
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
         }
-        Runtime.getRuntime().halt(0);
     }
 
     private static void ended(int code) {
@@ -75,7 +80,7 @@ public final class Brokers {
         thread.start();
         String found = "nothing in time";
         try {
-            found = outcome.get(60, TimeUnit.SECONDS);
+            found = outcome.get(180, TimeUnit.SECONDS);
         } catch (java.util.concurrent.TimeoutException late) {
             System.err.println("nothing in time");
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,14 @@ def test_markers_in_a_segment_that_is_lost_as_a_whole(directory: str, how: str, 
         path.write_bytes(sound)
         for b in (b for b in data if b.segment != number):
             assert fate(b, after) in {fate(b, before), None}, "committed stays committed, aborted aborted"
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:40] + b"\n\0\n" + data[40:], lambda data: data[:40] + data[45:]])
+def test_a_marker_of_another_size(change: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    root = alone(*PLACES[2], tmp_path)
+    before, survey = replayed(opened(root)).ended, Survey(opened(root).partitions[0])
+    batch = next(batch for batch in markers(survey) if batch.base_offset == 141)
+    path = root / survey.files[batch.segment].name
+    data, end = path.read_bytes(), batch.position + batch.size
+    path.write_bytes(data[: batch.position] + change(data[batch.position : end]) + data[end:])
+    assert [t[:3] + t[4:] for t in replayed(mended(root, tmp_path)).ended] == [t[:3] + t[4:] for t in before]
