@@ -178,10 +178,10 @@ class LogMender:
         if self.survey.partition.is_metadata_log:
             return self._without_changes(lost, epoch, timestamp)
         markers = {} if self.endings is None else self.endings.of(lost)
-        if markers:
-            data = with_markers(lost, markers, epoch, timestamp)
-            if data is None:  # as where bytes were put into a marker or taken out: the file is written again
-                data = with_markers(lost, markers, epoch, timestamp, fills=False)
+        data = with_markers(lost, markers, epoch, timestamp) if markers else None
+        if markers and data is None:  # as where bytes were put into a marker or taken out: the file is written again
+            data = with_markers(lost, markers, epoch, timestamp, fills=False)
+        if data is not None:
             how = {True: "COMMIT", False: "ABORT"}
             told = ", ".join(
                 f"{how[e.commit]} of producer {e.producer_id} at {at}" for at, e in sorted(markers.items())
