@@ -131,6 +131,31 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
+def places_by_number() -> list[str]:
+    """Numbers that are read of bytes at a place which stands there as a literal: places come from `formats`."""
+    found = []
+    for name in modules():
+        if within(name, FAMILIES) and name not in _PLACES:
+            tree = ast.parse(modules()[name].read_text("utf-8"))
+            found += [f"{name}:{node.lineno}" for node in ast.walk(tree) if _reads_at_number(node)]
+    return found
+
+
+_PLACES = ("rmqctl.kafka.codecs",)
+"""Frames of compression libraries, which are no formats of ours."""
+
+
+def _reads_at_number(node: ast.AST) -> bool:
+    """Whether a node is like ``int.from_bytes(data[28:36], "big")``: the field begins at a literal that is not 0."""
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "int.from_bytes" and node.args):
+        return False
+    taken = node.args[0]
+    if not (isinstance(taken, ast.Subscript) and isinstance(taken.slice, ast.Slice)):
+        return False
+    lower, upper = taken.slice.lower, taken.slice.upper
+    return isinstance(lower, ast.Constant) and isinstance(upper, ast.Constant) and bool(lower.value)
+
+
 def main() -> None:
     library = [m for m in modules() if m.startswith("rmqctl")]
     real = [m for m in library if lines(m) > 20]
@@ -143,6 +168,7 @@ def main() -> None:
     print(f"imports of a family in commands {len(family_imports())}")
     print(f"shared rooms that know a family {rooms_that_know_a_family()}")
     print(f"circles                       {circles()}")
+    print(f"places in bytes by number     {places_by_number()}")
 
 
 if __name__ == "__main__":

@@ -155,7 +155,8 @@ def test_long_retry_topics_are_second_version_records(tmp_path: Path) -> None:
 
 def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom rmqctl.rocketmq.engine import StoreEngine, StoreConfig\n"
+        "import sys\nfrom rmqctl.rocketmq.engine.config import StoreConfig\n"
+        "from rmqctl.rocketmq.engine.engine import StoreEngine\n"
         f"e = StoreEngine.open({str(tmp_path)!r}, StoreConfig.small())\nprint('open', flush=True)\nsys.stdin.read()\ne.close()"
     )
     with subprocess.Popen(
