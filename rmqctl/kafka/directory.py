@@ -5,9 +5,10 @@ Discovery goes by names alone and never fails on one. It reads no content but wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
+from types import MappingProxyType
 
 from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
@@ -204,8 +205,11 @@ class LogDirectory:
             yield from partition.files
 
 
-def read_directory(tree: Tree) -> LogDirectory:
+def read_directory(tree: Tree, known: Mapping[str, Partition] = MappingProxyType({})) -> LogDirectory:
     """Return what lies in a log directory.
+
+    Args:
+        known: partitions that need not be listed again, by the names of their directories.
 
     Raises:
         OSError: the directory itself cannot be listed; of a partition that cannot, only the name is known.
@@ -219,7 +223,7 @@ def read_directory(tree: Tree) -> LogDirectory:
         if name is None or entry.name == REMOTE_CACHE:
             found.others.append(entry.name)
         else:
-            found.partitions.append(read_partition(tree, entry.name, name))
+            found.partitions.append(known.get(entry.name) or read_partition(tree, entry.name, name))
     found.partitions.sort(key=_order)
     return found
 

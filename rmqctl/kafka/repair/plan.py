@@ -48,7 +48,7 @@ from rmqctl.kafka.repair.transactions import Endings
 from rmqctl.kafka.state.metadata import MetadataImage
 from rmqctl.kafka.state.partition_state import Checkpoints, PartitionLog, read_text
 from rmqctl.kafka.state.replicas import Replicas
-from rmqctl.kafka.verify.driver import Verification, VerifyOptions
+from rmqctl.kafka.verify.driver import Looked, Verification, VerifyOptions
 from rmqctl.kafka.verify.state import is_compacted
 from rmqctl.release import Release
 from rmqctl.repair.edited_file import Overlay
@@ -110,11 +110,18 @@ class Repair:
     refusal: str = ""
 
 
-def plan_repair(directory: LogDirectory, options: RepairOptions, staged: Path, advance: Advance = str) -> Repair:
+def plan_repair(
+    directory: LogDirectory,
+    options: RepairOptions,
+    staged: Path,
+    advance: Advance = str,
+    image: MetadataImage | None = None,
+) -> Repair:
     """Make the plan for one log directory.
 
     Args:
         staged: files that the plan puts in place are built here; it must stay until the plan is carried out.
+        image: the cluster's metadata in the directory as it is, where it has been read.
 
     Raises:
         Refused: the directory is not on this machine, or a transaction that is to be ended is not open.
@@ -122,7 +129,7 @@ def plan_repair(directory: LogDirectory, options: RepairOptions, staged: Path, a
     """
     if not isinstance(directory.tree, LocalTree):
         raise Refused(f"{directory.root} is not on this machine; copy it here to repair it")
-    return _Planner(directory, options, staged, advance).run()
+    return _Planner(directory, options, staged, advance, image).run()
 
 
 @dataclass(slots=True)
@@ -131,12 +138,14 @@ class _Planner:
     options: RepairOptions
     staged: Path
     advance: Advance
+    image: MetadataImage | None = None
     steps: list[Step] = field(default_factory=list)
     left: dict[tuple[str, str, str], Step] = field(default_factory=dict)
     _built: int = 0
     _image: MetadataImage | None = None
     _known: list[Finding] = field(default_factory=list)
     _mended: dict[str, int] = field(default_factory=dict)
+    _looked: dict[str, Looked] = field(default_factory=dict)
 
     def run(self) -> Repair:
         before = self._known = self._findings("verify")
@@ -167,9 +176,20 @@ class _Planner:
         self.advance(stage)
         selection = "" if partition is None else partition.directory
         options = VerifyOptions("full" if partition is None else "structure", processes=self.options.processes)
-        image = None if partition is None else self._image
-        found = Verification(self.directory, options, selection=selection, image=image).findings()
+        image = self._image if partition is not None else None if self.steps else self.image
+        checked = Verification(self.directory, options, selection=selection, image=image)
+        if partition is None:
+            checked.known = self._unchanged()
+            checked.memory = None if self.steps else self._looked
+        found = checked.findings()
         return [f for f in found if f.level is not Severity.NOTE or (partition is not None and f.kind in LOG_KINDS)]
+
+    def _unchanged(self) -> Mapping[str, Looked]:
+        """Return what was found in the partitions that no step changes; nothing where others may depend on a change."""
+        changed = _changed(_edits(self.steps))
+        if changed <= {p.directory for p in self.below.partitions if not p.is_metadata_log}:
+            return {name: looked for name, looked in self._looked.items() if name not in changed}
+        return {}
 
     def _take(self, steps: Iterable[Step]) -> bool:
         """Add the steps that are wanted; whether any changes something."""
@@ -504,8 +524,18 @@ def _unknown(replicas: Replicas, image: MetadataImage) -> dict[str, tuple[str, s
 
 
 def overlaid(directory: LogDirectory, steps: Iterable[Step]) -> LogDirectory:
-    """Return the directory with steps carried out in memory."""
-    return read_directory(Overlay(directory.tree, _edits(steps)))
+    """Return the directory with steps carried out in memory; partitions that none of them changes are the same."""
+    edits = list(_edits(steps))
+    if not edits:
+        return directory
+    changed = _changed(edits)
+    known = {p.directory: p for p in directory.partitions if p.directory not in changed}
+    return read_directory(Overlay(directory.tree, edits), known)
+
+
+def _changed(edits: Iterable[Edit]) -> set[str]:
+    """Return the names, directly in the directory, of what edits change."""
+    return {edit.file.partition("/")[0] for edit in edits}
 
 
 def _edits(steps: Iterable[Step]) -> Iterator[Edit]:

@@ -219,7 +219,8 @@ def _plan_repair(
         release_shown(replicas), asked.only, asked.skip, asked.replicas, asked.transactions(), asked.settings,
         asked.processes,
     )  # fmt: skip
-    found = plan_repair(directory, options, staged.enter_context(staging(directory.root, answer.intent)))
+    place = staged.enter_context(staging(directory.root, answer.intent))
+    found = plan_repair(directory, options, place, image=replicas.image)
     given_up = sum(step.loses for step in found.plan.steps)
     show_repair(answer, found, f"{number_of(given_up, 'record')} given up" if given_up else "no record given up")
     assert answer.shown is not None

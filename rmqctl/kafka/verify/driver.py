@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
@@ -90,6 +90,8 @@ class Verification:
         image: the cluster's metadata, wherever its log lies; None where it is not known.
         share: reads splits elsewhere; None: by processes here.
         elsewhere: topic and number of what lies in the broker's other log directories.
+        known: what was found in partitions that have not changed since, by the names of their directories.
+        memory: takes what is found, for the same.
         watch: called with each split of a log that is not small, as it is taken: what it gave, or why it gave nothing.
     """
 
@@ -100,6 +102,8 @@ class Verification:
     image: MetadataImage | None = None
     share: Share | None = None
     elsewhere: frozenset[tuple[str, int | None]] = frozenset()
+    known: Mapping[str, Looked] = field(default_factory=dict)
+    memory: dict[str, Looked] | None = None
     watch: Callable[[Partition, Segment, Headers | OSError], object] | None = None
     counts: Counter[str] = field(default_factory=Counter)
     files: int = 0
@@ -157,6 +161,9 @@ class Verification:
         for partition, looked in self._looked(partitions):
             if partition.directory in emptied:
                 yield from state.check_gone([emptied[partition.directory]])
+            if self.memory is not None:
+                looked.findings = tuple(looked.findings)
+                self.memory[partition.directory] = looked
             yield from (self._placed(finding, partition) for finding in looked.findings)
             self.records += looked.records
             if looked.end is not None:
@@ -177,7 +184,10 @@ class Verification:
         groups = {part.begin: part for part in parts if isinstance(part, Group)}
         while number < len(partitions):
             group = groups.get(number)
-            if group is None:
+            if partitions[number].directory in self.known:
+                yield partitions[number], self.known[partitions[number].directory]
+                number += 1
+            elif group is None:
                 log, looked = PartitionLog(self.directory, partitions[number], self._checkpoints), Looked()
                 looked.findings = self._partition(log, results, looked)
                 yield partitions[number], looked
@@ -291,17 +301,17 @@ class Verification:
             return
         begin = size = 0
         for number, partition in enumerate(partitions):
-            logs = partition.logs
-            own = sum(log.size for log in logs)
-            largest = min(LARGEST, self.options.split_size)
-            is_small = self.share is None and bool(logs) and own <= largest and min(log.size for log in logs) >= 0
+            is_known = partition.directory in self.known
+            sizes = [] if is_known or self.share is not None else [log.size for log in partition.logs]
+            own = sum(sizes)
+            is_small = bool(sizes) and min(sizes) >= 0 and own <= min(LARGEST, self.options.split_size)
             if number > begin and (not is_small or number - begin == _GROUP or size + own > _GROUP_SIZE):
                 yield Group(begin, number, size)
                 begin, size = number, 0
             if is_small:
                 size += own
             else:
-                yield from self._splits(partition)
+                yield from () if is_known else self._splits(partition)
                 begin = number + 1
         if begin < len(partitions):
             yield Group(begin, len(partitions), size)

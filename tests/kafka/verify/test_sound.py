@@ -9,9 +9,12 @@ import pytest
 
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import read_directory
+from rmqctl.kafka.repair import plan
 from rmqctl.kafka.verify import driver
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.kafka.verify.sound import may_be_sound, sound_logs
+from rmqctl.release import Release
+from rmqctl.repair.edited_file import Overlay
 from tests.benchmarks.kafka_logs import make_partitions
 
 ROOM = 1 << 20
@@ -130,3 +133,25 @@ def test_damage_is_found_alike(name: str, stores: dict[str, Path], monkeypatch: 
 def test_much_damage_is_found_alike(name: str, stores: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(100, 700):
         same_after_damage(stores[name], seed, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["small", "crashed"])
+def test_a_plan_takes_what_did_not_change_as_it_was_found(
+    name: str, stores: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair lists and verifies again only what its steps change, and plans the same."""
+
+    def planned(place: Path) -> list[object]:
+        place.mkdir()
+        found = plan.plan_repair(read_directory(LocalTree(root)), plan.RepairOptions(Release(4, 1, 0)), place)
+        steps = [(step.id, step.file, step.what, step.why, step.loses) for step in (*found.plan.steps, *found.left)]
+        return [steps, found.before, found.after, found.refusal]
+
+    root = stores[name]
+    for seed in range(4):
+        with damaged(root, random.Random(seed)):
+            once = planned(tmp_path / f"{seed}")
+            with monkeypatch.context() as patch:
+                patch.setattr(plan._Planner, "_unchanged", lambda _: {})
+                patch.setattr(plan, "overlaid", lambda d, s: read_directory(Overlay(d.tree, list(plan._edits(s)))))
+                assert planned(tmp_path / f"{seed}-again") == once
