@@ -149,7 +149,7 @@ _LONGEST_DIRECTORY = 60
 _PYTHON = "PYSPARK_PYTHON"
 LOCAL_ENGINE = 1 << 30
 """Bytes of log up to which `sql` and `stats` do without Spark where nobody asks for it."""
-_SHORT = 256 << 20
+_SHORT = 1 << 30
 """Bytes of log up to which a session spends most of its time on starting."""
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TRUSTING_JVM = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"

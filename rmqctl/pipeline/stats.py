@@ -4,6 +4,9 @@ Figures of one part of a log are records, and the messages in them, counted by w
 latencies in buckets. They are small however many messages there are, so that a job sends little from task to task. A
 value up to 256 is a bucket of its own; above, a bucket spans less than 0.8 % of its values.
 
+Keys are as many as messages. They are counted where they are read, divided into shares by their text, and packed: Spark
+moves a share as one value, and a task counts it. Row by row they cost the JVM more than reading the log.
+
 On Spark each job is a function from DataFrame to DataFrame, and :func:`collect` runs them all. For a store that needs
 no cluster :func:`collect_here` makes the same figures in this process.
 """
@@ -28,12 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SIZE, LATENCY, MOMENT, UNIQUE, KEY = "size", "latency", "time", "unique", "key"
+SIZE, LATENCY, MOMENT, KEYS = "size", "latency", "time", "keys"
+UNIQUE, KEY = "unique", "key"
 STEPS_MS = (1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000)
 _MOMENTS = 200
 SUMS = ("records", "messages", "bytes", "body_bytes", "body_bytes_decompressed", "bad_crc")
-_HOUR, _TEXT = "hour_timestamp", "text"
-_COUNTED = ["topic", "measure", _TEXT, "n"]
+_HOUR, _PACKED = "hour_timestamp", "packed"
+_COUNTED = ["topic", "kind", "text", "n"]
 _EXACT_BITS = 8
 _HOUR_US = 3_600_000_000
 _TIME = pa.timestamp("us", tz="UTC")
@@ -52,16 +56,20 @@ class StatsTable:
     """The partial figures of a store, part by part.
 
     One row a group and bucket. ``measure`` ``size``: ``value`` is the size of a message in bytes; ``latency``: how long
-    it waited, ms; ``time``: its time in steps, epoch ms, by topic alone; ``unique`` and ``key``: its unique key and its
-    keys, in ``text``, by topic alone.
+    it waited, ms; ``time``: its time in steps, epoch ms, by topic alone; ``keys``: unique keys and keys of one share,
+    whose number is ``value``, in ``packed``.
 
     Attributes:
         keys: the columns that tell groups apart.
         step_ms: the narrowest step of time that divides the time of the wanted messages into few.
     """
 
-    def __init__(self, figures: Figures) -> None:
-        self.figures = figures
+    def __init__(self, figures: Figures, shares: int = 1) -> None:
+        """
+        Args:
+            shares: into how many the keys are divided; a key is in the same one wherever it is read.
+        """
+        self.figures, self._shares = figures, shares
         columns = (name for group in figures.groups.values() for name in group)
         self.keys = tuple(dict.fromkeys(columns))
         span = figures.span
@@ -70,10 +78,12 @@ class StatsTable:
         rows = figures.rows.schema()
         kinds = [(name, _TIME if name == _HOUR else rows.field(name).type) for name in self.keys]
         sums = [(name, pa.int64()) for name in SUMS]
-        self._schema = pa.schema([*kinds, ("measure", pa.string()), ("value", pa.int64()), *sums, (_TEXT, pa.string())])
+        self._schema = pa.schema(
+            [*kinds, ("measure", pa.string()), ("value", pa.int64()), *sums, (_PACKED, pa.binary())]
+        )
 
     def schema(self) -> pa.Schema:
-        """Return the groups, ``measure``, ``value``, :data:`SUMS`, ``text``."""
+        """Return the groups, ``measure``, ``value``, :data:`SUMS`, ``packed``."""
         return self._schema
 
     def parts(self) -> Sequence[Any]:
@@ -89,15 +99,23 @@ class StatsTable:
         if found:
             yield from self.summed(pa.concat_tables(found)).combine_chunks().to_batches()
         if keys:
-            yield from self._of_keys(counted(keys)).combine_chunks().to_batches()
+            yield from self._of_keys(counted(keys)).to_batches()
 
     def _of_keys(self, counts: pa.Table) -> pa.Table:
-        """Return counts of keys as rows of this table."""
-        columns = {
-            name: pa.nulls(len(counts), kind) for name, kind in zip(self._schema.names, self._schema.types, strict=True)
+        """Return counts of keys as rows of this table, one a share."""
+        share = _share_of(counts.column("text").combine_chunks().cast(pa.string()), self._shares)
+        order = np.argsort(share, kind="stable")
+        counts, bounds = counts.take(order), np.searchsorted(share[order], np.arange(self._shares + 1))
+        found = np.flatnonzero(np.diff(bounds))
+        own: dict[str, Any] = {
+            "measure": [KEYS] * len(found),
+            "value": found,
+            _PACKED: [_packed(counts.slice(bounds[n], bounds[n + 1] - bounds[n])) for n in found],
         }
-        own = {"topic": "topic", "measure": "measure", _TEXT: _TEXT, "records": "n"}
-        columns |= {name: counts.column(column) for name, column in own.items()}
+        columns = [
+            pa.array(own[field.name], field.type) if field.name in own else pa.nulls(len(found), field.type)
+            for field in self._schema
+        ]
         return pa.table(columns, schema=self._schema)
 
     def _figures(self, batch: pa.RecordBatch) -> list[pa.Table]:
@@ -127,8 +145,8 @@ class StatsTable:
         self, base: dict[str, Any], measure: str, values: Any, sums: dict[str, Any], *, exact: bool = False
     ) -> pa.Table:
         value = values if exact else pa.array(bucket(values.to_numpy(zero_copy_only=False)))
-        none = pa.nulls(len(value), pa.string())
-        columns = {**base, "measure": pa.repeat(measure, len(value)), "value": value, **sums, _TEXT: none}
+        none = pa.nulls(len(value), pa.binary())
+        columns = {**base, "measure": pa.repeat(measure, len(value)), "value": value, **sums, _PACKED: none}
         return pa.table([columns[name] for name in self._schema.names], schema=self._schema)
 
     def summed(self, table: pa.Table) -> pa.Table:
@@ -136,11 +154,11 @@ class StatsTable:
         names = [*self.keys, "measure", "value"]
         found = table.group_by(names, use_threads=False).aggregate([(name, "sum") for name in SUMS])
         found = found.rename_columns([n.removesuffix("_sum") for n in found.column_names])
-        return found.append_column(_TEXT, pa.nulls(len(found), pa.string())).select(self._schema.names)
+        return found.append_column(_PACKED, pa.nulls(len(found), pa.binary())).select(self._schema.names)
 
 
 def _keys(batch: pa.RecordBatch) -> list[pa.Table]:
-    """Return unique keys and keys of rows: ``topic``, ``measure``, ``text`` and how many, ``n``."""
+    """Return unique keys and keys of rows: ``topic``, ``kind``, ``text`` and how many, ``n``."""
     if "keys" not in batch.schema.names:
         return []
     topics, unique, lists = (batch.column(name) for name in ("topic", "unique_key", "keys"))
@@ -150,8 +168,8 @@ def _keys(batch: pa.RecordBatch) -> list[pa.Table]:
         (KEY, topics.take(pc.list_parent_indices(lists)), flat),
     )
     return [
-        pa.table({"topic": topic, "measure": pa.repeat(measure, len(text)), _TEXT: text, "n": pa.repeat(1, len(text))})
-        for measure, topic, text in pairs
+        pa.table({"topic": topic, "kind": pa.repeat(kind, len(text)), "text": text, "n": pa.repeat(1, len(text))})
+        for kind, topic, text in pairs
     ]
 
 
@@ -161,6 +179,33 @@ def counted(tables: list[pa.Table]) -> pa.Table:
     return found.select([*_COUNTED[:3], "n_sum"]).rename_columns(_COUNTED)
 
 
+def _share_of(texts: pa.StringArray, shares: int) -> Ints:
+    """Return a number below ``shares`` for each text, by its length and last bytes, in which keys differ most."""
+    _, places, data = texts.buffers()
+    at = np.frombuffer(places, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    size, found = np.diff(at), np.diff(at).astype(np.uint64)
+    octets = np.frombuffer(data or b"\0", np.uint8)
+    for back in range(1, _LAST + 1):
+        found = found * np.uint64(_FACTOR) + np.where(size >= back, octets[np.maximum(at[1:] - back, 0)], 0)
+    return ((found >> np.uint64(32)) % np.uint64(shares)).astype(np.int64)
+
+
+_LAST, _FACTOR = 16, 0x9E3779B97F4A7C15
+
+
+def _packed(counts: pa.Table) -> bytes:
+    """Return counts of keys as one value."""
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, counts.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+        stream.write_table(counts)
+    return bytes(out.getvalue())
+
+
+def _unpacked(values: pa.ChunkedArray) -> list[pa.Table]:
+    """Return the counts of keys in values."""
+    return [pa.ipc.open_stream(value.as_buffer()).read_all() for value in values if value.is_valid]
+
+
 # --- the job behind `stats` -------------------------------------------------------------------------
 
 
@@ -168,6 +213,7 @@ Row = dict[str, Any]
 
 PERCENTILES = (50, 90, 99, 99.9)
 TOP_KEYS = 20
+_MOST_SHARES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,28 +304,22 @@ def timeline(parts: DataFrame) -> DataFrame:
     )
 
 
-def duplicates(parts: DataFrame) -> DataFrame:
-    """Per topic: UNIQ_KEYs that more than one record has (``keys``), and how many records that is too many."""
-    return parts.sparkSession.sql(
-        """
-        SELECT topic, count(*) AS keys, sum(n - 1) AS records
-        FROM (SELECT topic, text, sum(records) AS n FROM {parts} WHERE measure = 'unique' GROUP BY topic, text)
-        WHERE n > 1 GROUP BY topic ORDER BY records DESC, topic
-        """,
-        parts=parts,
-    )
+_NAMED = pa.schema(
+    [("kind", pa.string()), ("topic", pa.string()), ("key", pa.string()), ("keys", pa.int64()), ("records", pa.int64())]
+)
 
 
-def top_keys(parts: DataFrame, count: int = TOP_KEYS) -> DataFrame:
-    """Return the keys with most records, each with its topic."""
-    return parts.sparkSession.sql(
-        """
-        SELECT topic, text AS key, sum(records) AS records FROM {parts} WHERE measure = 'key'
-        GROUP BY topic, text ORDER BY records DESC, topic, key LIMIT {count}
-        """,
-        parts=parts,
-        count=count,
-    )
+def named(parts: DataFrame) -> DataFrame:
+    """Return what :func:`_of_keys` says of each share of the keys: rows of the kinds ``unique`` and ``key``."""
+    from rmqctl.pipeline.data_source import spark_schema
+
+    def of_share(rows: pa.Table) -> pa.Table:
+        twice, most = _of_keys(counted(_unpacked(rows.column(_PACKED))))
+        found = [{"kind": UNIQUE, **row} for row in twice] + [{"kind": KEY, **row} for row in most]
+        return pa.Table.from_pylist(found, schema=_NAMED)
+
+    chosen = parts.where(f"measure = '{KEYS}'").select("value", _PACKED)
+    return chosen.groupBy("value").applyInArrow(of_share, spark_schema(_NAMED))
 
 
 def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
@@ -288,22 +328,22 @@ def collect(spark: SparkSession, store: Tables, *, keys: bool = True) -> Stats:
     Args:
         keys: look at unique keys and keys as well, which moves every one of them between executors.
     """
-    from rmqctl.pipeline.jobs import frame
+    from rmqctl.pipeline.jobs import tasks
 
     made = store.for_cores(cores_of(spark)).figures(keys=keys)
-    source = StatsTable(made)
+    planned = made.rows.parts()
+    source = StatsTable(made, min(max(len(planned), 1), _MOST_SHARES))
     masks = {_mask(source.keys, columns): by for by, columns in made.groups.items()}
-    parts = frame(spark, source).cache()
+    parts = tasks(spark, planned, source.read, source.schema()).cache()
     try:
         rows = [row.asDict(recursive=True) for row in grouped(source, parts).collect()]
         bars = [row.asDict() for row in histograms(parts).collect()]
         moments = [row.asDict() for row in timeline(parts).collect()]
-        jobs = (duplicates(parts), top_keys(parts)) if keys else ()
-        found = [[row.asDict() for row in job.collect()] for job in jobs] or [[], []]
+        found = [row.asDict() for row in named(parts).collect()] if keys else []
     finally:
         parts.unpersist()
-    named = ((masks[row["mask"]], row) for row in rows)
-    return collected(made, named, bars, found[0], found[1], (moments, source.step_ms))
+    by_group = ((masks[row["mask"]], row) for row in rows)
+    return collected(made, by_group, bars, *_together(found), (moments, source.step_ms))
 
 
 def _mask(keys: Sequence[str], columns: tuple[str, ...]) -> int:
@@ -369,8 +409,9 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
     for part in source.parts():
         for batch in source.read(part):
             found = pa.Table.from_batches([batch])
-            if len(found) and found.column("measure")[0].as_py() in (UNIQUE, KEY):
-                texts.append(found.select(["topic", "measure", _TEXT, "records"]).rename_columns(_COUNTED))
+            packed = _unpacked(found.column(_PACKED))
+            if packed:
+                texts += packed
             else:
                 parts.append(found)
         advance(taken().bytes)
@@ -381,8 +422,8 @@ def collect_here(store: Tables, *, keys: bool = True, advance: Callable[[int], o
     whole = source.summed(pa.concat_tables(parts)) if parts else source.schema().empty_table()
     is_moment = pc.equal(whole.column("measure"), MOMENT)
     moments, rest = whole.filter(is_moment), whole.filter(pc.invert(is_moment))
-    named = _of_keys(counted(texts)) if texts else ([], [])
-    return collected(figures, _rows(figures, rest), _bars(rest), *named, (_timeline(moments), source.step_ms))
+    keyed = _of_keys(counted(texts)) if texts else ([], [])
+    return collected(figures, _rows(figures, rest), _bars(rest), *keyed, (_timeline(moments), source.step_ms))
 
 
 def _rows(figures: Figures, parts: pa.Table) -> Iterator[tuple[str, Row]]:
@@ -453,12 +494,26 @@ def _timeline(parts: pa.Table) -> list[Row]:
 
 def _of_keys(counts: pa.Table) -> tuple[list[Row], list[Row]]:
     """Duplicates by topic, and the most frequent keys."""
-    is_unique = pc.equal(counts.column("measure"), UNIQUE)
+    is_unique = pc.equal(counts.column("kind"), UNIQUE)
     ids = counts.filter(pc.and_(is_unique, pc.greater(counts.column("n"), 1)))
     ids = ids.append_column("more", pc.subtract(ids.column("n"), 1))
     twice = ids.group_by("topic").aggregate([("n", "count"), ("more", "sum")])
     twice = twice.select(["topic", "n_count", "more_sum"]).rename_columns(["topic", "keys", "records"])
-    order = [("records", "descending"), ("topic", "ascending")]
-    named = counts.filter(pc.invert(is_unique)).select(["topic", _TEXT, "n"])
-    most = named.rename_columns(["topic", "key", "records"]).sort_by([*order, ("key", "ascending")]).slice(0, TOP_KEYS)
-    return twice.sort_by(order).to_pylist(), most.to_pylist()
+    found = counts.filter(pc.invert(is_unique)).select(["topic", "text", "n"])
+    return _sorted(twice), _sorted(found.rename_columns(["topic", "key", "records"]), "key")[:TOP_KEYS]
+
+
+def _together(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The same of all shares."""
+    found = pa.Table.from_pylist(rows, schema=_NAMED)
+    is_unique = pc.equal(found.column("kind"), UNIQUE)
+    twice = found.filter(is_unique).group_by("topic").aggregate([("keys", "sum"), ("records", "sum")])
+    twice = twice.select(["topic", "keys_sum", "records_sum"]).rename_columns(["topic", "keys", "records"])
+    most = found.filter(pc.invert(is_unique)).select(["topic", "key", "records"])
+    return _sorted(twice), _sorted(most, "key")[:TOP_KEYS]
+
+
+def _sorted(table: pa.Table, *further: str) -> list[Row]:
+    order = [("records", "descending"), ("topic", "ascending"), *((name, "ascending") for name in further)]
+    rows: list[Row] = table.sort_by(order).to_pylist()
+    return rows

@@ -37,6 +37,7 @@ class Result:
     """One comparison.
 
     Attributes:
+        name: of the work and, after a slash, of what it is compared with.
         seconds, reference: medians of both.
         ratio: median of ``reference / seconds`` pair by pair: above 1 is faster than the reference.
         wanted: the ratio asked for, None where none is.
@@ -55,8 +56,9 @@ class Result:
 
     def line(self) -> str:
         """The result as a row of the printed table."""
-        verdict = "" if self.wanted is None else f"wanted {self.wanted:4.2f}  {'ok' if self.is_enough else 'BELOW'}"
-        return f"{self.name:72} {self.seconds:8.3f} s  {self.reference:8.3f} s  {self.ratio:6.2f}  {verdict}"
+        verdict = "" if self.wanted is None else f" (wanted {self.wanted:.2f}: {'ok' if self.is_enough else 'BELOW'})"
+        times = f"{self.seconds:8.3f} s, compared with {self.reference:8.3f} s: {self.ratio:6.2f} times as fast"
+        return f"{self.name:72} {times}{verdict}"
 
 
 def compare(name: str, work: Work, reference: Work, wanted: float | None = None, rounds: int = 3) -> Result:

@@ -108,7 +108,9 @@ def kafka_python(path: Path, most: int) -> int:
 def test_frames_and_crc(segment: tuple[Path, int, str]) -> None:
     path, _, name = segment
     places = batch_places(path)
-    result = compare(f"Kafka: frames + CRC-32C, {name}", lambda: frames(path), lambda: read_and_crc(path, places), 0.5)
+    result = compare(
+        f"Kafka: frames + CRC-32C / read and CRC, {name}", lambda: frames(path), lambda: read_and_crc(path, places), 0.5
+    )
     RESULTS.append(result)
     judge(result)
 
@@ -123,7 +125,9 @@ def test_recover(segment: tuple[Path, int, str]) -> None:
             answer.prepare()
             assert [row["log_end_offset"] for row in answer] == [count]
 
-    result = compare(f"Kafka: recover without an index, {name}", started, lambda: read_and_crc(path, places), 0.3)
+    result = compare(
+        f"Kafka: recover without an index / read and CRC, {name}", started, lambda: read_and_crc(path, places), 0.3
+    )
     RESULTS.append(result)
     judge(result)
 

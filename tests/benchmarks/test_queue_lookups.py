@@ -50,6 +50,6 @@ def run(*args: object) -> Callable[[], object]:
 def test_in_three_times_the_start(question: tuple[object, ...], output: str, store: Path) -> None:
     command, value, *options = question
     lookup = run(command, store, "Topic000/0", value, *options, "-o", output)
-    result = compare(f"{command} -o {output}", lookup, run("--version"), WANTED, rounds=5)
+    result = compare(f"{command} -o {output} / --version", lookup, run("--version"), WANTED, rounds=5)
     sys.stdout.write(result.line() + "\n")
     judge(result)

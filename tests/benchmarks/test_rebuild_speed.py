@@ -70,9 +70,9 @@ def test_two_processes(store: Path, tmp_path: Path) -> None:
         with ProcessPoolExecutor(2) as pool:
             list(pool.map(read_and_crc, [log, log], [places[:half], places[half:]]))
 
-    alone = compare("two processes of pure CRC, against one", crc_of_two, lambda: read_and_crc(log, places))
+    alone = compare("two processes of pure CRC / one", crc_of_two, lambda: read_and_crc(log, places))
     both = compare(
-        "rebuild with two processes, against one",
+        "rebuild with two processes / one",
         lambda: rebuilt(store, tmp_path / "two", 2),
         lambda: rebuilt(store, tmp_path / "one", 1),
         1.6 if alone.ratio >= 1.8 else None,
@@ -116,7 +116,7 @@ def test_index_keys(tmp_path: Path) -> None:
         series.finish()
         assert series.heads[0].index_count == KEYS + 1
 
-    result = compare(f"index of {KEYS:,} keys, against hash and int64 sort", build, reference, 1 / 4, rounds=1)
+    result = compare(f"index of {KEYS:,} keys / hashing and sorting them", build, reference, 1 / 4, rounds=1)
     RESULTS.append(result)
     judge(result)
 

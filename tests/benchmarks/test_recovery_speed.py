@@ -94,7 +94,7 @@ def _parallel(log: Path) -> float:
         with ProcessPoolExecutor(2) as pool:
             list(pool.map(read_and_crc, [log, log], [places[:half], places[half:]]))
 
-    RESULTS.append(compare("two processes of pure CRC, against one", crc_of_two, lambda: read_and_crc(log, places)))
+    RESULTS.append(compare("two processes of pure CRC / one", crc_of_two, lambda: read_and_crc(log, places)))
     return RESULTS[-1].ratio
 
 
@@ -154,7 +154,7 @@ def test_recover(ended: str, release: str, stores: Stores, tmp_path: Path) -> No
     """A dry run, on one core and on two, against the load of the broker."""
     stores.ends(crashed=ended == "a crash")
     one, two = WANTED[ended][release]
-    broker, name = loaded(stores, release, tmp_path), f"recover after {ended}, {release}, against its load"
+    broker, name = loaded(stores, release, tmp_path), f"recover after {ended} / load of a {release} broker"
     judge(
         noted(paired(name, lambda: recovered(stores, release, 1), broker, one)),
         noted(paired("the same, two processes", lambda: recovered(stores, release, 2), broker, shared(stores, two))),
@@ -175,7 +175,7 @@ def test_rebuild(release: str, stores: Stores, tmp_path: Path) -> None:
         return timed(lambda: Rebuild(open_store_at(str(stores.ours)), options).run(tmp_path / "into"))
 
     broker = loaded(stores, release, tmp_path, anew=True)
-    name = f"rebuild, {release}, against its load without queues and index"
+    name = f"rebuild / load of {release} without queues and index"
     judge(
         noted(paired(name, lambda: rebuilt(1), broker, one)),
         noted(paired("the same, two processes", lambda: rebuilt(2), broker, shared(stores, two))),

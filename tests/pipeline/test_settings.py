@@ -12,7 +12,7 @@ SOCKETS, CODE = "spark.python.unix.domain.socket.enabled", "spark.sql.codegen.fa
 
 
 def test_a_short_local_job_starts_quickly() -> None:
-    short, long, unknown = (settings(Cluster(log_bytes=size)) for size in (1 << 20, 1 << 30, None))
+    short, long, unknown = (settings(Cluster(log_bytes=size)) for size in (1 << 30, 1 << 31, None))
     assert short[CODE] == "NO_CODEGEN"
     assert short["spark.sql.shuffle.partitions"] == "1"
     for found in (long, unknown):
