@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures import golden
@@ -65,3 +66,24 @@ def test_percentiles_are_those_of_the_values_one_by_one(rows: list[tuple[int, in
         values = [value for own, value, count in rows if own == group for _ in range(count)]
         expected = np.percentile(values, stats.PERCENTILES).tolist() if values else None
         assert found[group] == (None if expected is None else pytest.approx(expected))
+
+
+_KEYED = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([stats.UNIQUE, stats.KEY]), st.text(max_size=20))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(_KEYED, max_size=40), max_size=3), st.integers(1, 7))
+def test_keys_in_shares_are_those_of_the_whole(parts: list[list[tuple[str, str, str]]], shares: int) -> None:
+    kinds = pa.schema([*((name, pa.string()) for name in ("topic", "kind", "text")), ("n", pa.int64())])
+    rows = [[dict(zip(kinds.names, (*row, 1), strict=True)) for row in part] for part in parts]
+    tables = [stats.counted([pa.Table.from_pylist(part, schema=kinds)]) for part in rows]
+    numbers = [stats._share_of(table.column("text").combine_chunks(), shares) for table in tables]
+    found = []
+    for share in range(shares):
+        of_share = [table.filter(pa.array(own == share)) for table, own in zip(tables, numbers, strict=True)]
+        packed = pa.chunked_array([[stats._packed(table) for table in of_share]], pa.binary())
+        if of_share:
+            twice, most = stats._of_keys(stats.counted(stats._unpacked(packed)))
+            found += [{"kind": stats.UNIQUE, **row} for row in twice] + [{"kind": stats.KEY, **row} for row in most]
+    whole = stats._of_keys(stats.counted(tables)) if tables else ([], [])
+    assert stats._together(found) == whole
