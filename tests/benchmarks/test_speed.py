@@ -163,8 +163,11 @@ def test_dump(store: Path, request: pytest.FixtureRequest, tmp_path: Path) -> No
 
 
 def test_start(tmp_path: Path) -> None:
+    """Commands on a small store, with compiled modules, as users have them: the first run of each writes them."""
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
     def run(*args: str) -> Callable[[], object]:
-        return lambda: subprocess.run([sys.executable, *args], stdout=subprocess.DEVNULL, check=True)
+        return lambda: subprocess.run([sys.executable, *args], stdout=subprocess.DEVNULL, env=compiled, check=True)
 
     note(
         compare(
