@@ -103,6 +103,11 @@ class IndexChecker:
         block = found.block
         if not len(block):
             return []
+        if not self._cursors:
+            rows = np.flatnonzero(self._keys.counts(block, found.pairs, tags=False))
+            self._partial.keyed += len(rows)
+            self._add_uncovered(block, rows)
+            return []
         physical = block.physical
         low, high = self._from if self._from is not None else int(physical[0]), int(physical[-1])
         self._from = high + 1
@@ -181,6 +186,10 @@ class IndexChecker:
 
     def _differences(self, block: Block, entries: _Slice, physical: Ints, keys: KeyColumns) -> None:
         """Note records without their entries and entries without their record; repeats count once."""
+        lacking = keys.owner[~keys.tag]
+        if not len(entries.hash):
+            self._add_uncovered(block, np.unique(lacking))
+            return
         places = physical[keys.owner].tolist()
         wanted = set(zip(places, keys.hash.tolist(), strict=True))
         there = list(zip(entries.physical.tolist(), entries.hash.tolist(), strict=True))
@@ -190,21 +199,20 @@ class IndexChecker:
                 path = self._cursors[number].file.path
                 self._partial.strangers.append(Stranger(path, at, place))
                 self._partial.times.setdefault(path, FileTimes()).strangers.add(place)
-        ends = (block.physical + block.total_size).tolist()
-        lacking = {
-            int(owner)
-            for owner, hash_, tag in zip(keys.owner.tolist(), keys.hash.tolist(), keys.tag.tolist(), strict=True)
-            if not tag and (int(physical[owner]), hash_) not in held
-        }
-        for row in sorted(lacking):
-            self._add_uncovered(int(physical[row]), ends[row])
+        rows = zip(lacking.tolist(), physical[lacking].tolist(), keys.hash[~keys.tag].tolist(), strict=True)
+        unheld = {row for row, place, hash_ in rows if (place, hash_) not in held}
+        self._add_uncovered(block, np.array(sorted(unheld), np.int64))
 
-    def _add_uncovered(self, begin: int, end: int) -> None:
-        runs = self._partial.uncovered
-        if runs and begin - runs[-1].end < _NEAR:
-            runs[-1] = replace(runs[-1], end=end, count=runs[-1].count + 1)
-        else:
-            runs.append(Uncovered(begin, end, 1, end))
+    def _add_uncovered(self, block: Block, rows: Ints) -> None:
+        """Note records that lack an entry; those with nothing much between them as one run."""
+        if not len(rows):
+            return
+        begins, runs = block.physical[rows], self._partial.uncovered
+        ends = begins + block.total_size[rows]
+        starts = np.flatnonzero(begins - np.append(begins[:1] - _NEAR, ends[:-1]) >= _NEAR).tolist()
+        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+            run = Uncovered(int(begins[start]), int(ends[stop - 1]), stop - start, int(ends[start]))
+            runs[-1:] = _merged([*runs[-1:], run])
 
 
 def _equal(entries: _Slice, physical: Ints, keys: KeyColumns) -> bool:

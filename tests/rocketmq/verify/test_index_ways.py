@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures import golden
+from formats.rocketmq.message import decode_record
+from rmqctl.release import Release
+from rmqctl.rocketmq.dispatch.rules import DispatchRules, request_of_fields
 from rmqctl.rocketmq.index import IndexFile, index_files
-from rmqctl.rocketmq.store.geometry import ENTRY, index_geometry
+from rmqctl.rocketmq.log.columns import TextIds
+from rmqctl.rocketmq.log.commitlog import CommitLog
+from rmqctl.rocketmq.store.geometry import ENTRY, HEADER, geometry_of, index_geometry
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify import index, index_file
+from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
 
 STORE, ENTRIES, SIZE, SPLIT = "5.5.0-clean", 40, ENTRY.packer.size, 1 << 16
@@ -84,3 +91,54 @@ def test_a_sound_file_takes_the_short_way(root: Path, monkeypatch: pytest.Monkey
     assert [f for f in Verification(open_store_at(str(root)), options).findings() if f.level != "note"] == []
     assert taken.count(True) > len(taken) // 2
     assert index_file._newest(opened(root)) is not None
+
+
+@pytest.mark.parametrize("near", [1, 400, 1 << 16])
+@pytest.mark.parametrize("kept", [0, 40], ids=["no file", "a file that ends early"])
+def test_records_that_no_file_holds(near: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same runs as record by record."""
+    root = golden.unpack(STORE, tmp_path)
+    geometry, held = (
+        geometry_of(open_store_at(str(root))),
+        set(opened(root).entries(1, kept)["physical_offset"].tolist()),
+    )
+    _end_after(root, kept)
+    monkeypatch.setattr(index, "_NEAR", near)
+    store, rules = open_store_at(str(root)), DispatchRules(Release(4, 9, 8))
+    context, ids = LogContext.of(store), TextIds()
+    checker = index.IndexChecker(store, geometry, context, ids)
+    expected, keyed = list[index.Uncovered](), 0
+    for found in CommitLog(store.log_files).walk():
+        checker.block(found)
+        for row in range(len(found.block)):
+            begin, size = int(found.block.physical[row]), int(found.block.total_size[row])
+            fields = decode_record(found.block.raw(row))[0]
+            if fields["sys_flag"] & 0xC == 0xC or not request_of_fields(fields, rules).key_hashes:
+                continue
+            keyed += 1
+            if begin in held:
+                continue
+            if expected and begin - expected[-1].end < near:
+                expected[-1] = replace(expected[-1], end=begin + size, count=expected[-1].count + 1)
+            else:
+                expected.append(index.Uncovered(begin, begin + size, 1, begin + size))
+    partial = checker.partial()
+    assert partial.uncovered == expected
+    assert (partial.keyed, partial.strangers) == (keyed, [])
+
+
+def _end_after(root: Path, kept: int) -> None:
+    """Leave the first entries of the first index file, or no file."""
+    file, (path, *others) = opened(root), sorted((root / "index").iterdir())
+    for other in others if kept else [path, *others]:
+        other.unlink()
+    if not kept:
+        return
+    end, after = file.physical_at(kept), file.geometry.entry_at(kept + 1)
+    with path.open("r+b") as out:
+        out.seek(after)
+        out.write(bytes(file.size - after))
+        out.seek(HEADER.packer.size - 4)
+        out.write((kept + 1).to_bytes(4, "big"))
+        out.seek(24)
+        out.write(end.to_bytes(8, "big"))
