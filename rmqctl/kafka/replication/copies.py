@@ -28,6 +28,8 @@ from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 
 _COLUMNS = ("file", "position", "size", "base", "last", "epoch", "crc", "count", "magic", "producer", "control")
 _MOST_RUNS = 4096
+_NO_OFFSET = (1 << 63) - 1
+"""No record can have it, for the log would end after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +278,8 @@ def _columns(block: Block, file: int) -> Ints:
 def _put_in_order(copy: Copy) -> None:
     """Leave the batches whose offsets ascend in file order; a base offset that only one value fits is set right."""
     b = copy.batches
-    if not len(b) or (b.base[1:] > b.last[:-1]).all():
+    possible = (b.last >= b.base) & (b.last < _NO_OFFSET)
+    if not len(b) or (possible.all() and (b.base[1:] > b.last[:-1]).all()):
         return
     b = b.take(np.lexsort((b.position, b.file)))
     good = np.array(_ascending(b.base, b.last), np.int64)
@@ -293,7 +296,7 @@ def _put_in_order(copy: Copy) -> None:
         after = good[good > row]
         before = np.flatnonzero(keep[:row])
         low = int(base[before[-1]] + b.last[before[-1]] - b.base[before[-1]]) + 1 if len(before) else None
-        span = int(b.last[row] - b.base[row]) + 1
+        span = (int(b.last[row]) - int(b.base[row])) % (1 << 64) + 1  # offsets beyond the largest number go round
         fits = low is not None and len(after) > 0 and low + span == int(b.base[after[0]]) and after[0] == row + 1
         message = f"the base offset {b.base[row]} is in no order with those around it"
         if fits and low is not None:
@@ -311,7 +314,7 @@ def _ascending(base: Ints, last: Ints) -> list[int]:
     """Rows of the longest run of batches, not all neighbours, in which each begins after the one before ends."""
     ends, rows, before = list[int](), list[int](), [-1] * len(base)
     for row, (low, high) in enumerate(zip(base.tolist(), last.tolist(), strict=True)):
-        if high < low:
+        if high < low or high >= _NO_OFFSET:
             continue
         at = bisect_right(ends, low - 1)  # chains that end below this one
         before[row] = rows[at - 1] if at else -1

@@ -55,6 +55,8 @@ _SEGMENT = 1 << 30
 _PIECE = 8 << 20
 _SPARE = 1.05
 _MARKER_SINCE = Release(3, 7, 0)
+_MOST_PRODUCERS = 1 << 62
+"""Producer ids from here on are damage: a cluster gives them out from 0, a thousand at a time."""
 _FRAME = plan_of(BatchFrame).runs[0].packer
 
 
@@ -260,7 +262,7 @@ class _Salvage:
         )
         made.holes = union.holes
         made.epoch = max(copy.chain.latest for copy in one.copies)
-        made.last_producer = int(batches.producer.max(initial=-1))
+        made.last_producer = int(batches.producer[batches.producer < _MOST_PRODUCERS].max(initial=-1))
         directory = self.into / f"{one.topic}-{one.number}"
         directory.mkdir()
         bases = _bases(union)

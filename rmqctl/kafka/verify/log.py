@@ -173,7 +173,9 @@ class LogCheck:
             message = f"leader epoch {epoch[row]} is negative"
             yield _of_row(BATCH_LEADER_EPOCH, segment.log, headers, row, message)
         last = headers["last_offset"]
-        wrong = headers.crc_ok & ((headers["base_offset"] < segment.base) | (last - segment.base > INT_MAX))
+        base = headers["base_offset"]
+        wrong = (base < segment.base) | (base - segment.base > INT_MAX) | (last - segment.base > INT_MAX)
+        wrong &= headers.crc_ok
         for row in np.flatnonzero(wrong).tolist():
             self.damaged = self.segments[-1].damaged = True
             message = f"base offset {headers['base_offset'][row]} in a segment that begins at {segment.base}"

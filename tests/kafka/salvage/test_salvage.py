@@ -16,6 +16,7 @@ from rmqctl.kafka.store import KafkaStore
 from rmqctl.opening import open_store
 from rmqctl.release import Release
 from tests.conftest import Rmqctl
+from tests.kafka.batches import batch, record
 from tests.kafka.salvage.salvage_helpers import one, partition
 
 SEGMENT = "plain-none-0/00000000000000000050.log"
@@ -271,3 +272,21 @@ def test_whatever_was_damaged_a_broker_has_nothing_to_do_with_the_result(seed: i
     salvage(tmp_path / "into", *roots, as_release=release)
     assert [row for row in findings(tmp_path / "into") if row["severity"] == "error"] == []
     assert starts_with_nothing_to_do(tmp_path / "into", release)
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_fields_at_the_end_of_their_range(place: int, rmqctl: Rmqctl, tmp_path: Path) -> None:
+    """A base offset of 2^63-1, in the middle and at the end, and a producer id of so much beside it."""
+    root = tmp_path / "k"
+    log = root / "t-0" / f"{0:020d}.log"
+    log.parent.mkdir(parents=True)
+    of_producer = {0: {}, 3: {}, 6: {"producer_id": (1 << 63) - 1, "producer_epoch": 0, "base_sequence": 0}}
+    batches = [batch(at, [record(n, None, b"v") for n in range(3)], **more) for at, more in of_producer.items()]
+    sound = b"".join(batches)
+    batches[place] = ((1 << 63) - 1).to_bytes(8, "big") + batches[place][8:]
+    log.write_bytes(b"".join(batches))
+    assert "batch.base-offset" in rmqctl("verify", root, "-o", "jsonl").stdout
+    found = salvage(tmp_path / "into", root)
+    assert found["records"] == (9 if place == 1 else 6), "what lies between two others has one place only"
+    rmqctl("repair", root, "--apply")
+    assert log.read_bytes() == sound
