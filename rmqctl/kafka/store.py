@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rmqctl.release import Release
     from rmqctl.tables import Tables
 
-_LARGE = 128 << 20
-"""Bytes of log from which several processes are faster than one."""
+_LARGE, _MANY = 128 << 20, 2_000
+"""Bytes of log, and partitions, from which several processes are faster than one."""
 
 
 class KafkaStore(Store):
@@ -324,7 +324,8 @@ class KafkaStore(Store):
 
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""
-        return wanted or (min(os.cpu_count() or 1, 8) if self.size >= _LARGE else 1)
+        is_large = self.size >= _LARGE or len(self.logs.partitions) >= _MANY
+        return wanted or (min(os.cpu_count() or 1, 8) if is_large else 1)
 
     # --- as tables ----------------------------------------------------------------------------------
 
