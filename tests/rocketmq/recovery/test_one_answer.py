@@ -110,7 +110,8 @@ def _check_repair(variant: Variant, damaged: Path, tmp_path: Path) -> None:
     steps = plan_repair(files, RepairOptions(), room).plan.steps
     mended = overlaid(files, [edit for step in steps for edit in step.edits])
     ends = queue_limits(mended, processes=1)
-    assert {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(mended)} == ends
+    as_found = {(r.topic, r.queue_id): (r.min_offset, r.max_offset) for r in queue_rows(mended) if r.max_offset}
+    assert as_found == {key: value for key, value in ends.items() if value[1]}
     table = json.loads(read_all(mended.tree, CONSUMERS) or b"")["offsetTable"]
     for topic, queue_id in queues:
         assert table[f"{topic}@far"][str(queue_id)] == ends.get((topic, queue_id), (0, 0))[1], (topic, queue_id)
