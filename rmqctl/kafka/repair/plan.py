@@ -146,6 +146,8 @@ class _Planner:
     _known: list[Finding] = field(default_factory=list)
     _mended: dict[str, int] = field(default_factory=dict)
     _looked: dict[str, Looked] = field(default_factory=dict)
+    _verified: int = -1
+    _found: list[Finding] = field(default_factory=list)
 
     def run(self) -> Repair:
         before = self._known = self._findings("verify")
@@ -172,7 +174,9 @@ class _Planner:
         return Replicas(LogDirectories([self.directory]))
 
     def _findings(self, stage: str, *, partition: Partition | None = None) -> list[Finding]:
-        """Errors and warnings; of one partition those at any level in its log."""
+        """Errors and warnings, known where no step was added since; of one partition those at any level in its log."""
+        if partition is None and self._verified == len(self.steps):
+            return self._found
         self.advance(stage)
         selection = "" if partition is None else partition.directory
         options = VerifyOptions("full" if partition is None else "structure", processes=self.options.processes)
@@ -181,8 +185,11 @@ class _Planner:
         if partition is None:
             checked.known = self._unchanged()
             checked.memory = None if self.steps else self._looked
-        found = checked.findings()
-        return [f for f in found if f.level is not Severity.NOTE or (partition is not None and f.kind in LOG_KINDS)]
+        found = list(checked.findings())
+        found = [f for f in found if f.level is not Severity.NOTE or (partition is not None and f.kind in LOG_KINDS)]
+        if partition is None:
+            self._verified, self._found = len(self.steps), found
+        return found
 
     def _unchanged(self) -> Mapping[str, Looked]:
         """Return what was found in the partitions that no step changes; nothing where others may depend on a change."""
