@@ -171,5 +171,5 @@ def main() -> None:
     """Entry point of the console script and of ``python -m rmqctl``."""
     try:
         cli.main(prog_name="rmqctl")
-    except Exception:  # noqa: BLE001 - told with its traceback
+    except Exception:  # noqa: BLE001 - reported with its traceback
         report_bug()

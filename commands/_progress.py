@@ -15,7 +15,7 @@ class Advance(Protocol):
     """Moves a bar."""
 
     def __call__(self, amount: int, note: str = "") -> None:
-        """So much was done since the last call; ``note`` stands behind the bar from now on."""
+        """So much was done since the last call; ``note`` stands after the bar from now on."""
         ...
 
 

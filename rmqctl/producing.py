@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields
 from pathlib import Path
@@ -124,6 +125,12 @@ class ProduceRequest:
     def expanded_topics(self) -> tuple[str, ...]:
         """Topics with number ranges written out."""
         return _expanded(self.topics)
+
+
+def source_name(file: Any) -> str:
+    """Return what to call a file that messages are read from."""
+    name = getattr(file, "name", "-")
+    return "standard input" if name in ("-", "<stdin>") or file is sys.stdin.buffer else str(name)
 
 
 def _number_of_topics(topics: tuple[str, ...]) -> int:

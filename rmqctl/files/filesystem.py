@@ -39,7 +39,7 @@ def is_url(path: str) -> bool:
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Return what stands before the path of a URL, the path, and what stands behind it in a chain of URLs.
+    """Return what stands before the path of a URL, the path, and what stands after it in a chain of URLs.
 
     ``s3://bucket/store`` is ``("s3://", "bucket/store", "")``; the three put together give the URL.
     """

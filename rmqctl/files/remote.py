@@ -216,7 +216,7 @@ class RemoteFile:
             except (FileNotFoundError, PermissionError):
                 raise
             except OSError:
-                if start < self.size():  # otherwise the file was cut since, and the range lies behind its end
+                if start < self.size():  # otherwise the file was cut since, and the range lies after its end
                     raise
                 return b""
 

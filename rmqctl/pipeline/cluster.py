@@ -160,7 +160,7 @@ def _launch(cluster: Cluster, waiting: Waiting) -> SparkSession:
 def _load() -> None:
     """Import what a session needs; done while the JVM starts, which takes longer."""
     for name in ("pandas", "rmqctl.pipeline.data_source"):
-        with suppress(Exception):  # told by whoever needs it
+        with suppress(Exception):  # reported by whoever needs it
             import_module(name)
 
 

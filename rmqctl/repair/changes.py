@@ -158,13 +158,13 @@ def _drafted(plan: Plan, journal: str) -> _Draft:
         maker.take(edit)
     if maker.problems:
         raise Refused(
-            f"the plan was made for another state of {plan.root}: {told(maker.problems)}; "
+            f"the plan was made for another state of {plan.root}: {named(maker.problems)}; "
             "nothing was written; make the plan again"
         )
     return maker
 
 
-def told(problems: list[str]) -> str:
+def named(problems: list[str]) -> str:
     """Return the first few of a list of sentences."""
     more = len(problems) - _SHOWN
     return "; ".join(problems[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")

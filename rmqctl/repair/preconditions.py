@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.applying import differences, strange
-from rmqctl.repair.changes import told
+from rmqctl.repair.changes import named
 from rmqctl.repair.edits import STORE, Changes, load
 from rmqctl.repair.journal import (
     AFTER,
@@ -191,10 +191,10 @@ def changed_since(journal: Journal) -> list[str]:
         os.fsencode(name).decode(errors="replace"): seen
         for name, seen in files_of(journal.changes.root, but=_not_meant(journal)).items()
     }
-    return list(_told(then, now))
+    return list(_listed(then, now))
 
 
-def _told(then: Seen, now: Seen) -> Iterator[str]:
+def _listed(then: Seen, now: Seen) -> Iterator[str]:
     for name in sorted(then.keys() | now.keys()):
         if name not in now:
             yield f"{name}: is gone"
@@ -403,7 +403,7 @@ def check_undo(found: Journal, *, force: bool = False, outside: Outside = ()) ->
     others = [] if force else changed_since(found)
     if others:
         raise Refused(
-            f"the store changed after {found.path} was done: {told(others)}; nothing was changed; "
+            f"the store changed after {found.path} was done: {named(others)}; nothing was changed; "
             "take later journals back first, or give --force to leave those files as they are"
         )
 
@@ -433,4 +433,4 @@ def _refuse_damaged(journal: Journal) -> None:
 
 def _refuse_changed(journal: Journal, names: list[str], purpose: str) -> None:
     if names:
-        raise Refused(f"cannot {purpose} with {journal.path}, files changed since: {told(names)}; nothing was changed")
+        raise Refused(f"cannot {purpose} with {journal.path}, files changed since: {named(names)}; nothing was changed")

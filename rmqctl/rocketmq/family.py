@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.answer import DRY_RUN, Intent, Proposal
-from rmqctl.errors import NotAStore, Refused, WrongUsage
+from rmqctl.errors import NotAStore, WrongUsage
 from rmqctl.files.tree import Tree
 from rmqctl.filters import Filters, Rendering
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
@@ -350,14 +350,14 @@ class RocketMQ(Store):
         intent: Intent = DRY_RUN,
         **more: Any,
     ) -> Proposal:
-        from rmqctl.rocketmq.findings.log import LOG_MISSING
+        from rmqctl.rocketmq.store.files import missing_log
         from rmqctl.rocketmq.verbs import planning
 
         refuse_options(self, "rebuild", more)
         answer = self._proposal(intent)
         asked = planning.RebuildQuestion(frozenset(parts), tuple(topics), into, owner, processes, as_release, share)
-        if self.missing:
-            raise Refused(f"{self.missing}; nothing was written. {LOG_MISSING.remedy}")
+        if (missing := missing_log(self.files)) is not None:
+            raise planning.refusal_of(missing)
         if not self.files.log_files:
             raise NotAStore(self.root, "no file of a commit log is there to rebuild from")
         hold_to_change(self, answer, intent)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from formats.dataclass import dataclass
 from formats.kafka.internal_records import INTERNAL_TOPICS
@@ -28,7 +27,7 @@ from rmqctl.kafka.producer.produce import (
     room_for,
 )
 from rmqctl.kafka.producer.produce import produce as put
-from rmqctl.producing import Produced, ProduceRequest
+from rmqctl.producing import Produced, ProduceRequest, source_name
 from rmqctl.release import Release
 
 _WORTH_SAYING = 64 << 20
@@ -157,17 +156,12 @@ class Asked(ProduceRequest):
     def drafts(self, template: Template) -> Iterator[Draft]:
         """Return the records."""
         if self.jsonl is not None:
-            found = from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics)
+            found = from_jsonl(self.jsonl, source_name(self.jsonl), needs_topic=not self.topics)
         elif self.lines is not None:
-            found = from_lines(template, self.lines, _name(self.lines))
+            found = from_lines(template, self.lines, source_name(self.lines))
         else:
             return counted(template, self.total or 0)
         return found if self.count is None else islice(found, self.count)
-
-
-def _name(file: Any) -> str:
-    name = getattr(file, "name", "-")
-    return "standard input" if name in ("-", "<stdin>") or file is sys.stdin.buffer else str(name)
 
 
 # --- the work -----------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ _FOLLOWS = {"total_size": ("body", "properties"), "body_crc": ("body",)}
 _LONGEST = 20
 
 
-def told(left: bytes, right: bytes) -> str:
+def difference(left: bytes, right: bytes) -> str:
     """One sentence: whether the bodies are equal, each field with both values, and whose body is damaged."""
     try:
         a, b = decode_record(left)[0], decode_record(right)[0]
@@ -400,7 +400,7 @@ class Differences:
         a, b = int(self.a.physical[i]), int(self.b.physical[j])
         left, right = one.read(a, int(self.a.size[i])), two.read(b, int(self.b.size[j]))
         place = f"at {a}" if a == b else f"at {a} in A and {b} in B"
-        text = f"{place}: {told(left, right)}"
+        text = f"{place}: {difference(left, right)}"
         return self._finding(kind, self._diff.a, self.a, i, int(self.a.size[i]), text, is_one=True)
 
     def _finding(

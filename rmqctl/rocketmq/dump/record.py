@@ -103,7 +103,7 @@ FIELDS: Fields = {
     "h": ("properties", lambda row: b",".join(b"%s=%s" % (n.encode(), raw(v)) for n, v in row["properties"].items())),
     "i": ("message id", lambda row: row["message_id"]),
 }
-"""What stands behind a percent sign: its meaning, and how it is read from a message's row with its body."""
+"""What stands after a percent sign: its meaning, and how it is read from a message's row with its body."""
 
 
 def compile_format(text: str) -> Callable[[Mapping[str, Any]], bytes]:

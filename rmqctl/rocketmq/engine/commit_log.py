@@ -142,7 +142,7 @@ class LogBytes:
         self.flushed = target
 
     def mend_tail(self) -> None:
-        """Write zeros over what a failed write may have left behind the end, from the back.
+        """Write zeros over what a failed write may have left after the end, from the back.
 
         Where that fails too, whole records stay in front, which brokers take, and none after a broken one.
 

@@ -98,7 +98,7 @@ class Answer(Future[T]):
             return self._made
 
     def _look(self) -> bool:
-        """Take notice of the flush; without a condition nobody needs to be told."""
+        """Take notice of the flush; without a condition nobody waits for the answer."""
         if self._state == _PENDING and self._log.flushed >= self.end:
             self._state = _FINISHED
         return self._state == _FINISHED
@@ -317,7 +317,7 @@ class GroupCommit:
                     self._sync()
                 except RmqctlError as error:
                     failure = error
-                except Exception as error:  # noqa: BLE001 - whatever it was, its writers have to be told
+                except Exception as error:  # noqa: BLE001 - whatever it was, its writers get it
                     failure = IOFailure("cannot flush", f"{type(error).__name__} {error}")
                 with suppress(BaseException):  # of a callback: no other one waits for ever because of it
                     left = self._answer(failure)
@@ -336,7 +336,7 @@ class GroupCommit:
             pause = min(pause, self._timeout)
 
     def close(self) -> None:
-        """End the threads, after the sync that runs; futures that it did not answer are told of the end.
+        """End the threads, after the sync that runs; futures that it did not answer get the end as theirs.
 
         A callback that runs in one of these threads may call it.
         """

@@ -138,7 +138,7 @@ class MappedFiles:
         with self._changes:  # a writer and a commit may come here together
             file = self.find(offset) or self._add(base)
             if self._ahead and self.find(base + self.file_size) is None:
-                with suppress(IOFailure):  # told when the file is needed
+                with suppress(IOFailure):  # reported when the file is needed
                     self._add(base + self.file_size)
             self._last = file
         return file

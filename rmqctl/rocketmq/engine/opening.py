@@ -6,7 +6,7 @@ its release would recover at its start is recovered first, by the same code (spe
 
 A killed writer may leave a record half written where the rules of the broker do not see it. The system may stop a
 write between two pages. The head and the body of a record then prove themselves while the properties after them end
-in zeros, which nothing in a broker checks. Nobody was told that such a record is stored, so it is taken away before
+in zeros, which nothing in a broker checks. Nobody got an answer that such a record is stored: it is taken away before
 the store goes on.
 """
 

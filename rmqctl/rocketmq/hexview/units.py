@@ -295,7 +295,7 @@ def walk_ext(view: View, begin: int, stop: int) -> Iterator[Annotation]:
 
 
 def _end_of_units(view: View, at: int, reader: _Reader) -> Iterator[Annotation]:
-    """Yield the mark that ends a file, and what lies behind it."""
+    """Yield the mark that ends a file, and what lies after it."""
     raw = reader.read(at, HEAD_SIZE)
     first = next(_EXT.leaves(raw))
     group = Group("end", at, view.size - at, "no unit fits behind it")

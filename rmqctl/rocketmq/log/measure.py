@@ -128,7 +128,7 @@ def records_from(data: Bytes8, first: int, origin: int, limit: int, usual: int) 
 
     The window is divided into stretches. A short search finds the first record of each, and all of them are then
     followed side by side from size to size: where each ends at the beginning of the next, they are one chain. Where
-    not, it ends there, and what lies behind is left to the search.
+    not, it ends there, and what lies after it is left to the search.
 
     Args:
         origin: physical offset of ``data[0]``.

@@ -230,7 +230,7 @@ class Matrix(Chunk):
 
 @dataclass(slots=True)
 class Pieces(Chunk):
-    """Records of any size, their bodies and what stands behind these."""
+    """Records of any size, their bodies and what stands after these."""
 
     heads: Heads
     topic: Ints

@@ -119,9 +119,8 @@ def get_message(
         tag: only units with the hash of this tag, as the broker filters; consumers compare the text afterwards.
     """
     trace = trace or Trace(on=False)
-    answer = _outside(view, offset)
+    answer = _outside(view, offset, trace)
     if answer is not None:
-        trace.add("", f"offset {offset}", f"{answer.status}: the queue is [{view.min_offset}, {view.max_offset})")
         return answer
     answer = GetMessage(NO_MATCH, offset, view.min_offset, view.max_offset)
     place = view.at(offset)
@@ -142,9 +141,8 @@ def browse(
     It ends after 800 units in a row whose records cannot be read, as many as a broker examines at a time.
     """
     trace = trace or Trace(on=False)
-    answer = _outside(view, offset)
+    answer = _outside(view, offset, trace)
     if answer is not None:
-        trace.add("", f"offset {offset}", f"{answer.status}: the queue is [{view.min_offset}, {view.max_offset})")
         return answer
     answer = GetMessage(NO_MATCH, offset, view.min_offset, view.max_offset)
     in_vain = 0
@@ -172,8 +170,15 @@ def units_from(view: QueueView, offset: int) -> Iterator[tuple[str, Unit]]:
             yield from ((file.name, unit) for unit in file)
 
 
-def _outside(view: QueueView, offset: int) -> GetMessage | None:
+def _outside(view: QueueView, offset: int, trace: Trace) -> GetMessage | None:
     """Return the answer for an offset where the queue has nothing; None for one inside."""
+    answer = _beyond(view, offset)
+    if answer is not None:
+        trace.add("", f"offset {offset}", f"{answer.status}: the queue is [{view.min_offset}, {view.max_offset})")
+    return answer
+
+
+def _beyond(view: QueueView, offset: int) -> GetMessage | None:
     low, high = view.min_offset, view.max_offset
     if high == 0:
         return GetMessage(EMPTY, 0, low, high)

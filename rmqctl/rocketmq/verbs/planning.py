@@ -19,6 +19,7 @@ from rmqctl.text import number_of, only_what_a_start_removes
 
 if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
+    from rmqctl.findings import Finding
     from rmqctl.hexview.annotation import Annotation
     from rmqctl.rocketmq.rebuild.build import Builder
     from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions, Rebuilt
@@ -121,14 +122,18 @@ def _compare(store: RocketMQStore, answer: Proposal, processes: int) -> None:
         answer.sections = lambda: [Section(rows=shown)]
 
 
+def refusal_of(missing: Finding) -> Refused:
+    """Return the refusal to change a store whose log is not there."""
+    return Refused(f"{missing.message}; nothing was written. {missing.kind.remedy}")
+
+
 def _plan_recovery(store: RocketMQStore, found: Recovery, answer: Proposal, staged: ExitStack) -> None:
     from formats.rocketmq.tags_code import SCHEDULE_TOPIC
     from rmqctl.rocketmq.dispatch.rules import assumed_levels
     from rmqctl.rocketmq.recovery.plan import recovery_plan
 
     if found.missing is not None and not answer.intent.force:
-        missing = found.missing
-        answer.refusal = Refused(f"{missing.message}; nothing was written. {missing.kind.remedy}")
+        answer.refusal = refusal_of(found.missing)
     room = staged.enter_context(staging(store.root, answer.intent)) if found.databases else None
     answer.plan = answer.shown = recovery_plan(store, found, datetime.now().astimezone(), room)
     delayed = {image.key[2] for image in found.images if image.key[1] == SCHEDULE_TOPIC and image.appended}

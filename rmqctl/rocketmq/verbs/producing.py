@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from formats.dataclass import dataclass
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
-from rmqctl.producing import Produced, ProduceRequest
+from rmqctl.producing import Produced, ProduceRequest, source_name
 from rmqctl.text import instant, number_of
 
 if TYPE_CHECKING:
@@ -125,10 +124,10 @@ class Asked(ProduceRequest):
         from rmqctl.rocketmq.producer.jsonl import from_jsonl
 
         if self.jsonl is not None:
-            return self._cut(from_jsonl(self.jsonl, _name(self.jsonl), needs_topic=not self.topics))
+            return self._cut(from_jsonl(self.jsonl, source_name(self.jsonl), needs_topic=not self.topics))
         if self.lines is not None:
             plain = Template(None, None, self.keys, tuple(self.tag or ()), self._all_properties, self.seed)
-            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines), _name(self.lines)))
+            return self._cut(from_bodies(plain, (line.rstrip(b"\r\n") for line in self.lines), source_name(self.lines)))
         template, count = self.template(), _DEFAULT_COUNT if self.count is None else self.count
         count = count if self.topics else 0
         return (counted(template, count) if template else iter(())), count
@@ -262,11 +261,6 @@ def _shown_release(path: str) -> Release | None:
 
     store = existing(Path(path), StoreConfig()) if os.path.isdir(path) else None
     return None if store is None else release_range(store).highest
-
-
-def _name(file: Any) -> str:
-    name = getattr(file, "name", "-")
-    return "standard input" if name in ("-", "<stdin>") or file is sys.stdin.buffer else str(name)
 
 
 # --- the work -----------------------------------------------------------------------------------------
