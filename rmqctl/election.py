@@ -223,7 +223,9 @@ def _sentences(seen: Sequence[Contest], names: Sequence[str]) -> Iterator[str]:
     for contest in seen:
         for first, last in contest.gone[:1]:
             more = "" if len(contest.gone) == 1 else f" and {len(contest.gone) - 1} more ranges"
-            yield f"{contest.log}: offsets {first:,} to {last:,}{more} are in no replica any more"
+            is_one = first == last and not more
+            lost = f"offset {first:,} is" if is_one else f"offsets {first:,} to {last:,}{more} are"
+            yield f"{contest.log}: {lost} in no replica any more"
     if any(contest.salvages for contest in losing):
         yield f"all replicas together have what is lost; type: rmqctl salvage {' '.join(names)} INTO"
     for contest in losing:
