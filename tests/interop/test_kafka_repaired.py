@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -242,6 +243,7 @@ def recover_and_start(
     if not starts:
         return [] if made.exit_code and state_of(root) == before else [f"recover --apply: {made.output[-1000:]}"]
     applied = taken_back(root, before, rmqctl)
+    applied = applied.rename(f"{applied}-{time.monotonic_ns()}")  # the broker before still closes its own logs
     loaded, was_clean = applied.with_name(f"{root.name}-loaded"), (applied / ".kafka_cleanshutdown").exists()
     wanted = contents(applied, was_clean=was_clean)
     try:
