@@ -8,6 +8,7 @@ hold None: it says that the next row may take a while, and what is held is writt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from commands import _sink
@@ -16,7 +17,6 @@ from commands._progress import Advance as Advance
 from commands._progress import progress as progress
 from commands._progress import remarks_are_wanted
 from commands._rows import Row as Row
-from formats.dataclass import dataclass
 
 KINDS = ("table", "json", "jsonl", "csv")
 """Kinds of output that every command with rows has."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ from commands._answer import finish, prepare, say, write
 from commands._app import Output, message
 from commands._progress import progress
 from commands._types import LocalPath
-from formats.dataclass import dataclass
 from rmqctl.answer import Intent, Proposal
 from rmqctl.text import number_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +13,6 @@ import click
 from commands._app import KINDS, Output, message
 from commands._guard import INCOMPLETE
 from commands._types import Instant, PropertyFilter, Regex, Release, Size, refuse
-from formats.dataclass import dataclass
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import DEFAULT_MAX_BODY, Filters
 

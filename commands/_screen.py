@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from functools import cache
-
-from formats.dataclass import dataclass
 
 DEFAULT_WIDTH = 100
 SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from commands._app import message
 from commands._options import _packed
 from commands._progress import progress
 from commands._types import PropertyFilter, refuse
-from formats.dataclass import dataclass
 
 if TYPE_CHECKING:
     from commands._progress import Advance

@@ -7,6 +7,7 @@ lines. The text is the same whether or not stdout is a terminal; only the colour
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -14,7 +15,6 @@ from commands import _sink
 from commands._cells import cell, is_number
 from commands._rows import Row, keys_of, take
 from commands._screen import SEVERITY_STYLES, Screen, cells_of, fold, pad
-from formats.dataclass import dataclass
 
 HEAD_ROWS = 500
 GAP = "  "

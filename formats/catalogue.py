@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.describe import FieldRow, describe, fixed_size
 from formats.kafka import checkpoint as kafka_checkpoint
 from formats.kafka import directory_files, message_catalogue, message_set, producer_snapshot, record_batch

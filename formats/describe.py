@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import construct as c
 
-from formats.dataclass import dataclass
 from formats.kafka.messages import NUMBER_SIZES, Field, Message
 
 Context = dict[str, Any]

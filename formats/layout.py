@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import construct as c
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 
 if TYPE_CHECKING:  # NumPy takes longer to import than a lookup of one message takes

@@ -9,11 +9,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Generic, TypeVar
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Row
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.writing import Disk

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from string import ascii_uppercase
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Advance, Answer, Row, Section
 from rmqctl.text import number_of
 

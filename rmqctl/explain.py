@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
-
-from formats.dataclass import dataclass
 
 CONCLUSION = "conclusion"
 """``what`` of the last step."""

@@ -6,8 +6,7 @@ A family decides how it applies them; what has no meaning in it is refused there
 from __future__ import annotations
 
 import re
-
-from formats.dataclass import dataclass
+from dataclasses import dataclass
 
 DEFAULT_MAX_BODY = 4 << 20
 """Bytes a body may grow to where nobody says more: clients refuse longer ones by default before they compress them."""

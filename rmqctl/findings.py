@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 from types import ModuleType
 from typing import Any
-
-from formats.dataclass import dataclass
 
 _KIND_MODULES = ("rmqctl.rocketmq.findings", "rmqctl.kafka.findings")
 _registry: dict[str, FindingKind] = {}

@@ -15,11 +15,10 @@ import pickle
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from formats.dataclass import dataclass
 from rmqctl.errors import IOFailure
 
 if TYPE_CHECKING:  # small logs are read by this process alone, which then need not import it

@@ -7,13 +7,12 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Answer
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.text import number_of

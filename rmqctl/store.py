@@ -6,10 +6,10 @@ What a family cannot do it leaves to :class:`Store`, which refuses it with one s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from formats.dataclass import dataclass
 from rmqctl.answer import DRY_RUN, Answer, HexAnswer, Intent, Proposal
 from rmqctl.errors import Refused, StoreInUse, WrongUsage
 from rmqctl.files.filesystem import is_url

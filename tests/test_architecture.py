@@ -67,16 +67,3 @@ def test_the_core_of_the_pipeline_knows_no_family() -> None:
     core = [file for file in (ROOT / "rmqctl" / "pipeline").glob("*.py") if file.name not in own]
     families = ("rmqctl.rocketmq", "rmqctl.kafka")
     assert not [file.name for file in core if any(within(m, one) for m in imports(file) for one in families)]
-
-
-def test_data_classes_are_those_that_cost_nothing_to_import() -> None:
-    standard = [file for file in FILES if file.name != "dataclass.py" and "dataclass" in _from(file, "dataclasses")]
-    assert not standard, "take dataclass from formats.dataclass"
-
-
-def _from(file: Path, module: str) -> set[str]:
-    """Names that a file takes from a module."""
-    nodes = ast.walk(ast.parse(file.read_text("utf-8")))
-    return {
-        name.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module for name in node.names
-    }

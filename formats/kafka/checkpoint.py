@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from construct import Struct
 
-from formats.dataclass import dataclass
 from formats.text import decimal_until, until
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"

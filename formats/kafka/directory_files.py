@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from construct import Const, GreedyBytes, Struct
 
-from formats.dataclass import dataclass
 from formats.java_properties import parse_properties
 from formats.kafka.checkpoint import Problem
 from formats.kafka.messages import Field, Message, uuid_bytes

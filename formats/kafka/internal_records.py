@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.coordinator_messages import (
     REMOTE_LOG_RECORDS,

@@ -11,10 +11,10 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 
 Values = dict[str, Any]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from construct import ConstructError, GreedyBytes, GreedyRange, Struct
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.text import decimal_until, until
 

@@ -6,9 +6,10 @@ messages and half messages; every broker from 5.4.0 on makes its tables, setting
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from construct import Const, GreedyBytes, Int32sb, Int64sb, Struct
 
-from formats.dataclass import dataclass
 from formats.text import until
 
 MARK = b"@"

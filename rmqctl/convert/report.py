@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.files.new_files import Ownership
 from rmqctl.findings import Finding

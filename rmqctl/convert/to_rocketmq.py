@@ -7,11 +7,10 @@ import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.internal_records import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from formats.kafka.record_batch import Attributes
 from rmqctl.convert.mapping import NoTwin, kafka_topic, message_of, rocketmq_group, rocketmq_topic

@@ -15,9 +15,9 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 

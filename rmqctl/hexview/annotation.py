@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.layout import Plan, Run, plan_of
 from rmqctl.files.local import ByteSource
 from rmqctl.text import text_or_base64

@@ -6,7 +6,7 @@ questions; what they lack has the value that Kafka's own reader gives: -1, false
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.record_batch import Attributes, header_dtype

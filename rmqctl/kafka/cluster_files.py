@@ -19,10 +19,9 @@ import json
 import secrets
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import LEADER_EPOCHS, LeaderEpoch, format_leader_epochs
 from formats.kafka.directory_files import (
     META_PROPERTIES,

@@ -6,11 +6,10 @@ Discovery goes by names alone and never fails on one. It reads no content but wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
 from rmqctl.files.lock import is_locked
 from rmqctl.files.tree import Entry, Tree, local_path

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-
-from formats.dataclass import dataclass
 
 
 class FileKind(StrEnum):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters

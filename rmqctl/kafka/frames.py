@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import struct
 from array import array
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 from crc32c import crc32c
 from isal.isal_zlib import crc32
 
-from formats.dataclass import dataclass
 from formats.kafka import message_set
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MIN_LEGACY_LENGTH, PEEK, Attributes, Codec
 from rmqctl.kafka.block import INT_MAX, Bytes8, Flags, Gap, GapKind, Ints

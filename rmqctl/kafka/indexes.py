@@ -6,6 +6,7 @@ counted, not hidden. Whether entries agree with the log is the business of ``ver
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from formats.dataclass import dataclass
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, ProducerEntry, SnapshotHead, producer_dtype
 from formats.layout import Plan, plan_of

@@ -8,14 +8,13 @@ is decoded again by :mod:`rmqctl.kafka.reference`, which keeps what comes before
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec
 from rmqctl.kafka import reference

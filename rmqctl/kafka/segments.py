@@ -8,10 +8,10 @@ largest batch. ``scan`` serves ``.log`` files of all magics and ``.checkpoint`` 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import MAGIC_AT
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.kafka.block import SLACK, Block, Bytes8, Gap, GapKind

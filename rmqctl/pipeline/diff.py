@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.jobs import sharing, tasks
 from rmqctl.rocketmq.diff.logs import Columns, Laid, Log, Seen, join, lay

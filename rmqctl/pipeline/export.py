@@ -9,12 +9,11 @@ again: tasks that left their note are not run again. What else was left is remov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.pipeline.export_manifest import (
     DAY,

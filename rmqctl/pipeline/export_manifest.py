@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
 import orjson
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.tables import Places
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, BinaryIO, Protocol
 
@@ -26,7 +26,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.dataclass import dataclass
 from rmqctl.arrow import group_codes
 from rmqctl.pipeline.export_manifest import DAY, DONE, HOUR, ExportedFile, Format, Layout
 from rmqctl.pipeline.outputs import Output

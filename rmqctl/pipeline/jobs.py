@@ -11,12 +11,12 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.errors import RmqctlError
 from rmqctl.pipeline.cluster import SparkFailure, cores_of, is_running, log_file, start
 from rmqctl.pipeline.data_source import conform, settle, spark_schema

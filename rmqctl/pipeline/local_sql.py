@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.errors import MissingExtra
 from rmqctl.pipeline.mounted import BadQuery, Mounted, Row, plain
 from rmqctl.pipeline.shipping import own_directory

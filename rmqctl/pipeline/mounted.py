@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.errors import RmqctlError
 from rmqctl.tables import Tables, tables_of
 

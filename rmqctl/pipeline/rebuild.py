@@ -11,7 +11,7 @@ import pickle
 import shutil
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.pipeline.jobs import tasks
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key

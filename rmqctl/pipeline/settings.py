@@ -12,13 +12,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.dataclass import dataclass
 from rmqctl.errors import MissingExtra, RmqctlError
 
 if TYPE_CHECKING:  # commands name a cluster that they mostly do not use

@@ -13,11 +13,11 @@ import shutil
 import stat
 import tempfile
 import zipfile
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl import __version__
 
 _MINE = 0o700

@@ -13,13 +13,13 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from formats.dataclass import dataclass
 from rmqctl.pipeline.mounted import BadQuery, NotForLocalEngine
 from rmqctl.tables import Condition
 

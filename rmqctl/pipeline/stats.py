@@ -14,7 +14,7 @@ no cluster :func:`collect_here` makes the same figures in this process.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.dataclass import dataclass
 from rmqctl.arrow import group_codes
 from rmqctl.pipeline.cluster import cores_of
 from rmqctl.tables import Figures, Tables, taken

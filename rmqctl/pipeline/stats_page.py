@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl import __version__
 from rmqctl.pipeline.stats import Stats
 

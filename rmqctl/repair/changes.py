@@ -9,10 +9,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.files.local import Reader, data_extents
 from rmqctl.repair.edited_file import EditedFile

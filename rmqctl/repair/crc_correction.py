@@ -9,13 +9,12 @@ Where a format keeps 31 of the 32 bits, each difference is tried with the lost b
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-
-from formats.dataclass import dataclass
 
 MOST_CANDIDATES = 1 << 20
 """Patterns that may be tried for one body: a wrong one fits by chance once in 2**31 tries."""

@@ -13,12 +13,10 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-
-from formats.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl.errors import IOFailure, Refused, RmqctlError, StoreInUse
 from rmqctl.files.lock import LockHeldError, holding
 from rmqctl.files.writing import FileLayer

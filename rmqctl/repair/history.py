@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.errors import NotAStore, Refused
 from rmqctl.repair.journal import (
     DONE,

@@ -26,11 +26,11 @@ import shlex
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.edits import Changes, DirectoryChange, FileChange, Payload, Piece, Region, Side

@@ -14,9 +14,9 @@ import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.files.writing import FileLayer
 from rmqctl.repair.journal import DATA, JOURNAL, PART, STATE

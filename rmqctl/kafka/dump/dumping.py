@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import orjson
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Answer, HexAnswer, Layout, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering

@@ -7,12 +7,11 @@ the dump goes on. What the tool says on stderr at its end is kept in :attr:`Offi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.internal_records import decode_control
 from formats.kafka.record_batch import MARKER_SIZE, Attributes, Codec, ControlType, control_type, coordinator_epoch

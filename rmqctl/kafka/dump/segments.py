@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka import message_set
 from formats.kafka.record_batch import CRC_FROM
 from rmqctl.findings import Finding, Severity

@@ -7,11 +7,11 @@ Base offset, leader epoch and magic stand outside the CRC, so a batch is built o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import (
     CRC_AT,
     CRC_FROM,

@@ -11,9 +11,8 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.record_batch import HEADER_SIZE, Attributes, ControlType, header_plan
 from rmqctl.errors import Refused, TooDamaged

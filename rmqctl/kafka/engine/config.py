@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
 from rmqctl.kafka.releases import NEWEST

@@ -11,13 +11,13 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from crc32c import crc32c
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import CRC_FROM, EPOCH_AT, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, Attributes, header_plan
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.dataclass import dataclass
 from formats.kafka.indexes import AbortedTransaction, OffsetIndexEntry, TimeIndexEntry
 from formats.kafka.record_batch import HEADER_SIZE, header_plan
 from formats.layout import plan_of

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from formats.dataclass import dataclass
 from formats.kafka.coordinator_messages import TRANSACTION_KEY, TRANSACTION_VALUE, TransactionStatus
 from formats.kafka.internal_records import TRANSACTION_STATE
 from formats.kafka.messages import Values, encode

@@ -6,6 +6,7 @@ The bytes are those that :func:`rmqctl.kafka.producer.produce.produce` appends o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import CRC_FROM, HEADER_SIZE, header_dtype
 from rmqctl.kafka import reference
 from rmqctl.kafka.engine.batch import BatchHead, build_batch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import HIGH_WATERMARK, RECOVERY_POINT
 from formats.kafka.directory_files import CLEAN_SHUTDOWN, PARTITION_METADATA
 from formats.kafka.internal_records import INTERNAL_TOPICS

@@ -6,11 +6,11 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 
 Header = tuple[bytes, bytes | None]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from time import monotonic, sleep
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Codec
 from rmqctl.errors import Refused
 from rmqctl.kafka.codecs import LEVELS

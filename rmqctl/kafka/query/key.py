@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.kafka.query.offset import Keep
 from rmqctl.kafka.query.steps import KEY_ELSEWHERE, NO_KEY, Steps

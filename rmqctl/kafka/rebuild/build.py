@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import LeaderEpoch, format_leader_epochs
 from rmqctl.kafka.block import Batches
 from rmqctl.kafka.directory import Partition, Segment

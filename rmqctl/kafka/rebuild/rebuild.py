@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import PartitionOffset, format_offsets, parse_offsets
 from formats.kafka.directory_files import METADATA_TOPIC_ID, format_partition_metadata
 from rmqctl.findings import Finding, Severity

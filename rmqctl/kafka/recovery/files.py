@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource, BytesSource
 from rmqctl.kafka.directory import LogFile, Partition
 

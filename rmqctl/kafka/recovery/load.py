@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import header_plan
 from rmqctl.files.local import BytesSource
 from rmqctl.findings import Finding

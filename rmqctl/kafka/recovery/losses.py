@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.kafka.block import Block
 from rmqctl.kafka.directory import LogFile
 from rmqctl.kafka.recovery.load import LoadedPartition

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties, parse_partition_metadata
 from rmqctl.kafka.directory import LogDirectory, Partition

@@ -10,14 +10,13 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
 from crc32c import crc32c
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding
 from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind

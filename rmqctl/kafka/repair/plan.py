@@ -7,10 +7,9 @@ whole is verified as it would be, and a broker's start on it is replayed, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.kafka.directory_files import ZERO_ID, parse_meta_properties
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree

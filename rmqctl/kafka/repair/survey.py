@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.kafka.block import GapKind, Ints

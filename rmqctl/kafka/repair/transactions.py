@@ -8,11 +8,10 @@ without it the transaction hangs, and readers of committed records wait for ever
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.files.local import BytesSource
 from rmqctl.kafka.directory import Partition

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import LeaderEpoch, parse_leader_epochs
 from formats.kafka.record_batch import Attributes
 from rmqctl.answer import Advance

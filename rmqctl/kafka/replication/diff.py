@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from rmqctl.answer import Advance
 from rmqctl.findings import DIFF_ONLY_A, DIFF_ONLY_B, DIFF_RECORD, Finding, FindingKind

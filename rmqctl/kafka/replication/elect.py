@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
 from rmqctl.kafka.recovery.replay import recover

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from formats.dataclass import dataclass
 from formats.kafka.directory_files import parse_meta_properties
 from rmqctl.answer import Advance
 from rmqctl.errors import WrongUsage

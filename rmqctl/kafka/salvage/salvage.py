@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.checkpoint import (
     HIGH_WATERMARK,
     LEADER_EPOCHS,

@@ -7,10 +7,9 @@ transaction commits count once its marker stands in the log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from formats.dataclass import dataclass
 from formats.kafka.coordinator_messages import TransactionStatus
 from formats.kafka.internal_records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, decode_record
 from formats.kafka.messages import Values

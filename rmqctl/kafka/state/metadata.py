@@ -7,10 +7,9 @@ not fit the image is kept as a problem with its offset; the replay goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from formats.dataclass import dataclass
 from formats.kafka.internal_records import CLUSTER_METADATA, InternalRecord, decode_control, decode_record
 from formats.kafka.messages import Values
 from formats.kafka.metadata_messages import CONFIG_RESOURCES

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.checkpoint import EpochCheckpoint, OffsetCheckpoint, parse_leader_epochs, parse_offsets
 from formats.kafka.directory_files import TopicIdFile, parse_partition_metadata

@@ -7,12 +7,11 @@ batches were appended. What is suspicious about them is the business of ``verify
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, ControlType, control_type, coordinator_epoch
 from rmqctl.kafka.block import Batches, Block, Flags, Ints

@@ -7,6 +7,7 @@ and so is the time of a record that has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.arrow import TIME, by_value, strings, times
 from rmqctl.kafka.block import Block, Flags, Ints

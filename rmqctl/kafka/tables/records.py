@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.errors import WrongUsage
 from rmqctl.kafka.state.partition_state import PartitionLog, Visible, view_of
 from rmqctl.kafka.state.replicas import Replicas

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.errors import IOFailure
 from rmqctl.files.local import ByteSource

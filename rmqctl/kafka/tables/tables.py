@@ -6,14 +6,13 @@ What figures are made of.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import HEADER_SIZE
 from rmqctl.arrow import TIME, ArrowTable, in_calendar, strings
 from rmqctl.errors import WrongUsage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from formats.dataclass import dataclass
 from formats.kafka.internal_records import INTERNAL_TOPICS
 from rmqctl.answer import Row
 from rmqctl.errors import Refused, WrongUsage

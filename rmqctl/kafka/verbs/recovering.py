@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Answer, Proposal, Row, Section
 from rmqctl.kafka.directory import LogDirectories, read_directory
 from rmqctl.kafka.recovery.losses import lost_blocks

@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectory, Partition, Segment
 from rmqctl.kafka.file_names import DirectoryState, FileKind

@@ -8,11 +8,11 @@ have lower offsets (spec 7.2).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.kafka.block import Ints

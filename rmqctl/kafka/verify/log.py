@@ -7,12 +7,11 @@ them. Where two neighbours disagree, the one that also disagrees with the batch 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints

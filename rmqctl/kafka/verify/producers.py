@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.record_batch import Attributes
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.block import INT_MAX, Ints

@@ -10,10 +10,10 @@ missing), the checks look at it by themselves, and they alone say what is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.kafka.indexes import OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import producer_dtype
 from formats.kafka.record_batch import Attributes

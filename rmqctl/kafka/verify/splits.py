@@ -7,13 +7,12 @@ batches is judged from the headers, in the order of the log, by one process.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.kafka.record_batch import Attributes, Codec, ControlRecordKey
 from formats.layout import plan_of

@@ -8,13 +8,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message import decode_record
 from rmqctl.errors import NotAStore

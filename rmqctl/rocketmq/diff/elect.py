@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.layout import plan_of
 from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry

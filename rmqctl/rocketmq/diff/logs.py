@@ -7,12 +7,11 @@ other does not hold at the same place are kept as columns and matched by queue o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Severity
 from rmqctl.rocketmq.findings.log import LOG_GAP
 from rmqctl.rocketmq.log.block import Block, Ints

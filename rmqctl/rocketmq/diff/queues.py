@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from operator import add
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding, FindingKind
 from rmqctl.rocketmq.diff.logs import Part, merge
 from rmqctl.rocketmq.dump.log import is_under

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION, SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (

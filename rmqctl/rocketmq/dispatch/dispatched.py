@@ -7,13 +7,12 @@ take that module's own path.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.tags_code import delivery_time
 from rmqctl.rocketmq.dispatch.keys import KeyHashes, delayed, tags_codes

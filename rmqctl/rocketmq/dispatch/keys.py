@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, delivery_time, parse_delay_levels
 from formats.text import java_hash
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints

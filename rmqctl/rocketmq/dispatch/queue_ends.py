@@ -8,11 +8,11 @@ smallest is computed as the broker of the store's release does it (spec 3.9).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.continuity import messages_in

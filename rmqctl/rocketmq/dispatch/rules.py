@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.rocketmq.index import index_key, key_hash, tag_index_key
 from formats.rocketmq.message import PREPARED, ROLLBACK, SysFlag
 from formats.rocketmq.properties import split_properties

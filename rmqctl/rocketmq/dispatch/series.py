@@ -8,12 +8,12 @@ in order. Memory is the table of slots and one batch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.rocketmq.dispatch.dispatched import NO_EXTENSION, Dispatched, IndexColumns, Key, Piece
 from rmqctl.rocketmq.dispatch.units import UNIT_SIZE, Appended, BatchQueueState, ExtState, QueueState
 from rmqctl.rocketmq.index import IndexHead

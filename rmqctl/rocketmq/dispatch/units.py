@@ -6,12 +6,12 @@ fillPreBlank; MappedFileQueue.getLastMappedFile; BatchConsumeQueue.putBatchMessa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, PRE_BLANK, ConsumeQueueUnit

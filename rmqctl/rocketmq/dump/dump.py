@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import orjson
 
-from formats.dataclass import dataclass
 from rmqctl.files.tree import Tree
 from rmqctl.findings import Severity
 from rmqctl.rocketmq.dump.log import LogDump, MessageRows, merged

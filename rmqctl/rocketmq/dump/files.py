@@ -10,6 +10,7 @@ family; what cannot be taken apart is shown with key and value in hex, followed 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from construct import ConstructError
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.layout import plan_of
 from formats.rocketmq import rocksdb

@@ -9,6 +9,7 @@ slice of the result. The others are named in ``odd`` and left to the record-by-r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import COMPRESSION, TRANSACTION, SysFlag
 from rmqctl.rocketmq.dump.log import MessageRows, Part, hosts_v4, id_bytes, merged
 from rmqctl.rocketmq.dump.record import VERSIONS, Row, Show, host_text, transaction

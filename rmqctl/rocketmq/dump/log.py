@@ -7,14 +7,13 @@ and the message ids made of them (spec 2.4, 2.15).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import SysFlag, split_host
 from formats.rocketmq.message_id import offset_message_id
 from rmqctl.findings import Finding, Severity

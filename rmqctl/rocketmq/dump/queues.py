@@ -7,14 +7,13 @@ RocksDB is read through the extra ``rocksdb``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import COMPACTION_END

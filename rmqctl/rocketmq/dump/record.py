@@ -7,9 +7,9 @@ on the way: it takes longer than the whole of a lookup that reads few records.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message import COMMIT, PREPARED, ROLLBACK, TRANSACTION, Magic, body_crc, split_host
 from formats.rocketmq.message_id import offset_message_id

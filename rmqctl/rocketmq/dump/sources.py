@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from formats.dataclass import dataclass
 from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerCheckpointLine, DLedgerTermLine
 from rmqctl.errors import NotAStore
 from rmqctl.files.local import ByteSource

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.tags_code import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmqctl.errors import Refused
 from rmqctl.release import Release

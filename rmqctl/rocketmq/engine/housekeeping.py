@@ -8,11 +8,11 @@ MappedFileQueue.deleteExpiredFileByTime, deleteExpiredFileByOffset; IndexService
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.dataclass import dataclass
 from rmqctl.files.writing import Disk
 from rmqctl.rocketmq.engine.flush import Service
 from rmqctl.rocketmq.engine.mapped_files import MappedFiles

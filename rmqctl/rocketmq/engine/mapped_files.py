@@ -12,9 +12,9 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl.errors import IOFailure
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.store.files import OFFSET_DIGITS

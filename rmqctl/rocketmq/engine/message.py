@@ -8,12 +8,11 @@ and CommitLog's DefaultAppendMessageCallback.
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message_id import offset_message_id
 from rmqctl.errors import Refused
 from rmqctl.release import Release

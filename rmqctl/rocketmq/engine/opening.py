@@ -13,11 +13,10 @@ the store goes on.
 from __future__ import annotations
 
 import os
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.rocketmq.abort_lock import LOCK_TEXT
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE
 from formats.rocketmq.message import decode_record

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.engine.config import StoreConfig

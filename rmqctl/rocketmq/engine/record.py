@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import Magic, SysFlag, record_plan
 from formats.rocketmq.properties import NAME_END, PAIR_END, is_closed, join_properties
 from formats.rocketmq.property_crc import SIZE as CRC_SIZE

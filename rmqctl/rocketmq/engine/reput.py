@@ -16,13 +16,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import FILE_SIZE
 from formats.rocketmq.checkpoint import Checkpoint as CheckpointLayout

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import COMMIT, TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from formats.rocketmq.timer import TimerMagic

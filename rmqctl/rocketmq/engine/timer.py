@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.timer import (
     BLANK_MAGIC,

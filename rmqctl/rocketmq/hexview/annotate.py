@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.abort_lock import LOCK_TEXT, abort_pid
 from formats.rocketmq.client_batch import BatchItem

@@ -7,12 +7,11 @@ a name, a time, an address, whether a check sum fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
-from formats.dataclass import dataclass
 from formats.rocketmq.checkpoint import FILE_SIZE
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS, PRE_BLANK_SIZE
 from formats.rocketmq.consumequeue_ext import END_OF_FILE

@@ -8,12 +8,11 @@ timer log have units of their own sizes; an index file has a header, the slots i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.batch_consumequeue import COMPACTION_END, BatchConsumeQueueUnit
 from formats.rocketmq.checkpoint import Checkpoint
 from formats.rocketmq.consumequeue import PRE_BLANK, ConsumeQueueUnit

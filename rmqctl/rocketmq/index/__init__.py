@@ -6,11 +6,10 @@ Whether a store has an index in RocksDB, and which of the two counts, is said he
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree
 from rmqctl.rocketmq.store.databases import MESSAGES, DatabaseDamaged, can_read, has_database, open_database

@@ -6,7 +6,7 @@ a consumer pays for what it uses. Field offsets come from the plans derived from
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import decode_record
 from rmqctl.rocketmq.log.record import VARIANTS, head_offset, head_size, plan_of_variant
 

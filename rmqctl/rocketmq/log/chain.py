@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.block import Blank, Block, Bytes8, Gap, GapKind, Ints
 from rmqctl.rocketmq.log.measure import (

@@ -6,14 +6,13 @@ scalar code. The queues that records belong to are small numbers, so that column
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)

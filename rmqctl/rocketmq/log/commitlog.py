@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import join
 from rmqctl.findings import Finding, Severity

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, key_hash, tag_index_key
 from formats.rocketmq.message import SysFlag

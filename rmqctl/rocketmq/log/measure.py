@@ -7,13 +7,12 @@ lengths read from the fields that the schema's plans locate (spec 2.1, 6.2).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.block import (
     Bytes8,

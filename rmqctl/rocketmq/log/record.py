@@ -10,10 +10,10 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.layout import Plan, plan_of
 from formats.rocketmq.client_batch import BatchItem

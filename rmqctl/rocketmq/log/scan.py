@@ -13,10 +13,10 @@ scan goes on at the next sound record. Memory is bounded by the window and the l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource
 from rmqctl.rocketmq.log.block import Blank, Block, Bytes8, Gap, GapKind
 from rmqctl.rocketmq.log.chain import Chain, Step

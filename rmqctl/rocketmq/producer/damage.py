@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.consumequeue import ConsumeQueueUnit
 from rmqctl.damage import FILE, NOTHING, DamageKinds, Target

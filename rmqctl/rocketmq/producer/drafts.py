@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from random import Random
@@ -20,7 +20,6 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.client_batch import BatchItem
 from formats.rocketmq.message import SysFlag
 from formats.rocketmq.message_id import UniqueKeyV4, UniqueKeyV6

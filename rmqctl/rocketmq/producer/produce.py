@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from queue import Queue
 from time import monotonic, sleep
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import COMPRESSION, SysFlag
 from rmqctl.errors import RmqctlError
 from rmqctl.producing import Room

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from rmqctl.findings import Finding

@@ -8,11 +8,10 @@ DefaultMQAdminExtImpl.viewMessage, MQAdminImpl.queryMessageByUniqKey. NumPy is n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message_id import decode_grpc_id, decode_offset_message_id, decode_unique_key, is_grpc_id
 from rmqctl.rocketmq.index import IndexFile, index_files, is_asked

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 
-from formats.dataclass import dataclass
 from formats.rocketmq.index import key_hash
 from formats.rocketmq.rocksdb_messages import HOUR_MS, INDEX_MARK, message_index_prefix
 from rmqctl.rocketmq.index import IndexEntry, IndexFile

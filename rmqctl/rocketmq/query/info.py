@@ -7,10 +7,9 @@ follow (spec A1).
 from __future__ import annotations
 
 import os
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.rocketmq.rocksdb_messages import HALF_FAMILY, POP_FAMILY, TIMER_FAMILY
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import LocalTree, Tree

@@ -6,10 +6,9 @@ Sources: DefaultMessageStore.queryMessage, MQAdminImpl.queryMessage. NumPy is no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from formats.dataclass import dataclass
 from formats.rocketmq.index import index_key, tag_index_key
 from rmqctl.rocketmq.index import IndexFile, index_files, is_asked
 from rmqctl.rocketmq.log.record import LogReader

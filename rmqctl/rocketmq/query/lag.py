@@ -9,10 +9,9 @@ and have offsets of groups (spec A7).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.rocketmq.query import steps
 from rmqctl.rocketmq.query.queue_view import QueueView, open_queue
 from rmqctl.rocketmq.query.recovered_store import StartedStore

@@ -11,11 +11,10 @@ import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
 from rmqctl.parallel import Ordered

@@ -7,11 +7,11 @@ The common filters are applied to records that were read one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.files.local import BytesSource
 from rmqctl.rocketmq.dispatch.rules import UNQUEUED

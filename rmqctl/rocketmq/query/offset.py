@@ -10,9 +10,8 @@ rows the answer has the broker's status, the messages, and why one is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from formats.dataclass import dataclass
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE, MAX_EXT_ADDRESS
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import tags_code

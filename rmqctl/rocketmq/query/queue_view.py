@@ -7,13 +7,12 @@ that no broker would start on, the disk is shown, and so it is where a user asks
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.rocksdb import LARGEST_OFFSET
 from rmqctl.files.local import BytesSource
 from rmqctl.release import Release

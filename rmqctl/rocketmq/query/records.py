@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.index import index_key, tag_index_key
 from formats.rocketmq.message import body_crc, decode_record

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from formats.dataclass import dataclass
 from rmqctl.release import Release
 from rmqctl.rocketmq.dump.record import Show
 from rmqctl.rocketmq.query.messages import Row, UnitMessages

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit

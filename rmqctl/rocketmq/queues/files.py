@@ -13,12 +13,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit
 from formats.rocketmq.consumequeue import PRE_BLANK_SIZE, ConsumeQueueUnit

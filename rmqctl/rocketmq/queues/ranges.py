@@ -11,11 +11,11 @@ the files. A store that was moved to RocksDB keeps the files as they were on tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import Magic
 from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
 from rmqctl.rocketmq.log.record import LogReader

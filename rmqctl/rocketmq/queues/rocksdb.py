@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import (
     CHECKPOINT_TOPIC,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl.parallel import Ordered
 from rmqctl.rocketmq.dispatch.dispatched import Dispatched, Dispatcher, Key, Wanted
 from rmqctl.rocketmq.dispatch.rules import DispatchRules

@@ -6,6 +6,7 @@ Queues in RocksDB are compared with the queue files that were built (spec 10.1).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.files.local import ByteSource, LocalFile
 from rmqctl.files.tree import Entry
 from rmqctl.rocketmq.dispatch.dispatched import Key

@@ -11,7 +11,7 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb import (
     CHECKPOINT_TOPIC,

@@ -11,11 +11,10 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import Refused, TooDamaged
 from rmqctl.files.tree import LocalTree

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.rocksdb import LARGEST_OFFSET
 from formats.rocketmq.rocksdb_messages import HALF_FAMILY, TIMER_DELIVERED, TIMER_FAMILY, TIMER_SCANNED
 from rmqctl.release import Release

@@ -8,14 +8,13 @@ the index the last file goes on, and new files follow (spec 4.3 to 4.5).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.repair.edited_file import Runs
 from rmqctl.repair.edits import Create, Edit, Extend, changes
 from rmqctl.rocketmq.dispatch.dispatched import IndexColumns

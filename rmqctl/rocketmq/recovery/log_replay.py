@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import HOSTS, Magic, SysFlag, record_plan
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC

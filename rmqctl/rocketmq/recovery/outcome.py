@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from formats.dataclass import dataclass
 from rmqctl.text import number_of
 
 if TYPE_CHECKING:

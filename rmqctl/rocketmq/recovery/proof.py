@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.findings import Finding
 from rmqctl.parallel import Ordered

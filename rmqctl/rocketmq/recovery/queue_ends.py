@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from rmqctl.parallel import most_processes
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.queue_ends import QueueRow, queue_rows

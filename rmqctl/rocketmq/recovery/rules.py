@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from formats.dataclass import dataclass
 from rmqctl.files.tree import Entry, Tree, read_all
 from rmqctl.release import Release
 from rmqctl.rocketmq.state.config import read_config, table

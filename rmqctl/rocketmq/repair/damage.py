@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION, SysFlag
 from formats.rocketmq.property_crc import NAME, SIZE
 from rmqctl.findings import Finding

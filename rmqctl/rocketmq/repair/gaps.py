@@ -10,10 +10,9 @@ import sys
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.dledger import DLedgerEntry
 from formats.rocketmq.message import Magic

@@ -18,8 +18,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import BODY_MAGIC, COMMIT, TRANSACTION, Magic, SysFlag, codec_of, decode_record
 from formats.rocketmq.properties import NAME_END, PAIR_END, split_properties
 from formats.rocketmq.property_crc import DIGITS, NAME, SIZE

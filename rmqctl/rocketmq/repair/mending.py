@@ -6,11 +6,11 @@ A replica is another store of the same group: it holds the same log at the same 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message import Magic, body_crc, decode_record
 from rmqctl.findings import Finding, Severity

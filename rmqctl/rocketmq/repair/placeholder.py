@@ -8,8 +8,8 @@ A filler belongs to no queue: brokers never dispatch rollback records (CommitLog
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import (
     COMPRESSION,
     HOSTS,

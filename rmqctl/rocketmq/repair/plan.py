@@ -8,10 +8,9 @@ healed, restored from a replica, bridged, or cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree
 from rmqctl.findings import Finding, Severity

@@ -8,12 +8,11 @@ bytes of a record are read again when it is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.properties import split_properties

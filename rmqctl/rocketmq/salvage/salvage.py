@@ -9,13 +9,12 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import COMMIT, TRANSACTION, decode_record, encode_record
 from formats.rocketmq.properties import PAIR_END, is_closed, join_properties, split_properties
 from formats.rocketmq.property_crc import SIZE as PROPERTY_CRC_SIZE

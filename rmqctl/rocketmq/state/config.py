@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.checkpoint import FILE_SIZE
 from formats.rocketmq.config_json import parse_config

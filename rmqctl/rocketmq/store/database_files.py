@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from typing import Any
 from construct import ConstructError
 from crc32c import crc32c
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.rocksdb_files import (
     CHECKSUM_DELTA,

@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.rocketmq.dledger import ENTRY_SIZE
 from rmqctl.files.filesystem import is_url
 from rmqctl.files.local import ByteSource

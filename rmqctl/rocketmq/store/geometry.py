@@ -12,11 +12,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from formats.dataclass import dataclass
 from formats.java_properties import parse_properties
 from formats.layout import plan_of
 from formats.rocketmq.batch_consumequeue import BatchConsumeQueueUnit

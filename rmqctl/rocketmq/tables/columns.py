@@ -6,7 +6,7 @@ Bodies come in pieces that stay small however far they decompress.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from formats.errors import DecodeError
 from formats.rocketmq.message import SysFlag
 from rmqctl.rocketmq.dump.lines import slices_of

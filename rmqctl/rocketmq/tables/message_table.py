@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.rocketmq.dump.log import crc_flags
 from rmqctl.rocketmq.log.block import Block
 from rmqctl.rocketmq.log.filters import Filter

@@ -6,7 +6,7 @@ Tables that are small or need the whole store at once are made here: ``topics``,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar
@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.dataclass import dataclass
 from rmqctl.arrow import TIME, ArrowTable, in_calendar
 from rmqctl.filters import Filters
 from rmqctl.rocketmq.dispatch.continuity import messages_in

@@ -5,13 +5,13 @@ entries of the index files by number.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from formats.dataclass import dataclass
 from rmqctl.arrow import TIME, by_value, times
 from rmqctl.files.local import ByteSource
 from rmqctl.files.tree import Entry, Tree

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Answer, HexAnswer, Row, Section, Stretch
 from rmqctl.errors import WrongUsage
 from rmqctl.filters import Filters, Rendering

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Answer, Row, Section
 from rmqctl.errors import WrongUsage
 from rmqctl.explain import step_lines

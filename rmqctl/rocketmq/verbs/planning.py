@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Proposal, Row, Section, show_repair, staging
 from rmqctl.errors import Refused, WrongUsage
 from rmqctl.parallel import most_processes, processes_for

@@ -6,11 +6,10 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from formats.dataclass import dataclass
 from rmqctl.answer import Row
 from rmqctl.errors import WrongUsage
 from rmqctl.producing import Produced, ProduceRequest, source_name

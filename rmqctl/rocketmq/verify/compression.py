@@ -6,11 +6,10 @@ A body is inflated piece by piece, and no further than the largest body that a b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import BODY_MAGIC, CODEC, SysFlag, codec_of
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_COMPRESSION

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.dledger import ENTRY_SIZE, DLedgerEntry
 from rmqctl.findings import Finding

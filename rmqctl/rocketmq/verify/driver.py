@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.errors import MissingExtra
 from rmqctl.files.tree import Refusals
 from rmqctl.findings import Finding, Severity

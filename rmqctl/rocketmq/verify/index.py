@@ -7,12 +7,11 @@ Where slice and expectation are equal, as they nearly always are, that is one co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.keys import KeyColumns, KeyHashes
 from rmqctl.rocketmq.findings.derived import INDEX_COVERAGE, INDEX_ENTRY, INDEX_MISSING

@@ -7,12 +7,11 @@ a file over by its header, and ends its walk at the first entry that is too old 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.derived import (
     INDEX_BEYOND,

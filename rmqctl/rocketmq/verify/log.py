@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from bisect import insort
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.release import Release

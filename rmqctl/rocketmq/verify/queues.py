@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from formats.rocketmq.message import TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
 from rmqctl.errors import MissingExtra

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds

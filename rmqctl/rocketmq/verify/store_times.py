@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.findings.log import LOG_STORE_TIME
 from rmqctl.rocketmq.log.block import Block, head_offsets

@@ -9,12 +9,11 @@ A tags code may be an address into consumequeue_ext, which leads to the unit tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats.dataclass import dataclass
 from formats.layout import plan_of
 from formats.rocketmq.consumequeue import EXT_ADDRESS_BASE
 from formats.rocketmq.consumequeue_ext import HEAD_SIZE, ConsumeQueueExtUnit

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from formats.dataclass import dataclass
 from rmqctl.files.tree import Listing, Tree, read_head
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.rocketmq.findings.derived import (
