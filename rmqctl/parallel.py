@@ -34,8 +34,9 @@ _LINE = 64
 
 
 def most_processes() -> int:
-    """Return the processes that work is shared among where nobody says how many."""
-    return min(os.cpu_count() or 1, 8)
+    """Return the processes that work is shared among where nobody says how many: one a processor that may be used."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, 8)
 
 
 def processes_for(size: int) -> int:

@@ -250,3 +250,12 @@ def test_what_was_never_written_is_no_work_to_share(tmp_path: Path) -> None:
     assert 5000 <= bytes_held([*files, gone]) < 1 << 20
     away = StoreFile("away", 0, 1 << 30, open_tree("memory://store"), "away")
     assert bytes_held([away]) == 1 << 30, "nothing is asked of another machine"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system holds no process to some processors")
+def test_processors_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may use three processors shares work among three, and never among more than eight."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    for allowed, expected in ((3, 3), (64, 8)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, n=allowed: set(range(n)))
+        assert parallel.most_processes() == expected

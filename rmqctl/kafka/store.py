@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -324,8 +323,10 @@ class KafkaStore(Store):
 
     def _processes(self, wanted: int | None) -> int:
         """Return the number of processes that share the logs."""
+        from rmqctl.parallel import most_processes
+
         is_large = self.size >= _LARGE or len(self.logs.partitions) >= _MANY
-        return wanted or (min(os.cpu_count() or 1, 8) if is_large else 1)
+        return wanted or (most_processes() if is_large else 1)
 
     # --- as tables ----------------------------------------------------------------------------------
 

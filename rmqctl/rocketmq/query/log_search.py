@@ -7,7 +7,6 @@ them are taken apart (and inner batches, whose bodies may be compressed).
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import numpy as np
 
 from formats.rocketmq.message import SysFlag
 from rmqctl.findings import Finding, Severity
-from rmqctl.parallel import Ordered
+from rmqctl.parallel import Ordered, most_processes
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.log.columns import properties_of
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
@@ -106,7 +105,7 @@ def search_log(
     """Yield the parts of the log in order, each with what was looked for.
 
     Args:
-        processes: default: one a core for a log worth it.
+        processes: default: :func:`most_processes` for a log worth it.
         progress: called with the bytes done since its last call.
 
     Raises:
@@ -114,7 +113,7 @@ def search_log(
     """
     log = CommitLog(store.log_files, crashed=store.has_abort)
     size = sum(f.size for f in store.log_files)
-    processes = processes or (cores() if size >= MANY_PROCESSES_FROM else 1)
+    processes = processes or (most_processes() if size >= MANY_PROCESSES_FROM else 1)
     parts = splits_of(log.contexts(), SPLIT_SIZE if processes > 1 else SPLIT_ALONE)
     splits = [s for s in parts if _is_wanted(s, search.wanted)]
     for split, found in zip(splits, _results(splits, search, min(processes, len(splits))), strict=False):
@@ -123,11 +122,6 @@ def search_log(
             progress((split.stop or split.context.file.size) - split.start)
         if found.stale:
             return
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_wanted(split: Split, wanted: Filter) -> bool:
