@@ -26,7 +26,7 @@ from rmqctl.rocketmq.rebuild.rebuild import Rebuild, RebuildOptions
 from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.store.locate import open_store_at
 from tests.benchmarks.ratio import CPU, Measured, Result, compare, judge, paired, size, timed
-from tests.benchmarks.references import body_places, read_and_crc
+from tests.benchmarks.references import body_places, read_and_crc, read_and_crc_shared
 from tests.interop.judge import PROJECT, class_path, has_java, java
 
 pytestmark = pytest.mark.slow
@@ -88,13 +88,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
 
 def _parallel(log: Path) -> float:
     places = body_places(log)
-    half = len(places) // 2
-
-    def crc_of_two() -> None:
-        with ProcessPoolExecutor(2) as pool:
-            list(pool.map(read_and_crc, [log, log], [places[:half], places[half:]]))
-
-    RESULTS.append(compare("two processes of pure CRC / one", crc_of_two, lambda: read_and_crc(log, places)))
+    both, one = (lambda: read_and_crc_shared(log, places, 2)), (lambda: read_and_crc(log, places))
+    RESULTS.append(compare("two processes of pure CRC / one", both, one))
     return RESULTS[-1].ratio
 
 
