@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC, delivery_time, parse_delay_levels
 from formats.text import java_hash
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
@@ -217,7 +218,6 @@ def delayed(pairs: Pairs, topics: Ints, names: list[bytes]) -> dict[int, int]:
 # --- the index entries that records must have -------------------------------------------------------
 
 
-_ROLLBACK = 0xC
 _SPACE = 0x20
 _TAGS = 2
 
@@ -265,7 +265,7 @@ class KeyHashes:
             columns.append(_joined(labels, topics, np.array(self._tag_prefix, np.uint32)))
             owners.append(labels.owner)
         owner, hashes, tag = _in_turn(owners, columns)
-        rolled_back = (block["sys_flag"] & _ROLLBACK) == _ROLLBACK
+        rolled_back = (block["sys_flag"] & TRANSACTION) == ROLLBACK
         if rolled_back.any():
             kept = ~rolled_back[owner]
             owner, hashes, tag = owner[kept], hashes[kept], tag[kept]
@@ -276,7 +276,7 @@ class KeyHashes:
         owners = [pairs.named(b"UNIQ_KEY").owner, _parts(pairs.named(b"KEYS")).owner]
         owners += [pairs.named(b"TAGS").owner] if tags else []
         found = np.bincount(np.concatenate(owners), minlength=len(block)).astype(np.int32)
-        found[(block["sys_flag"] & _ROLLBACK) == _ROLLBACK] = 0
+        found[(block["sys_flag"] & TRANSACTION) == ROLLBACK] = 0
         return found
 
     def _learn(self, names: list[bytes]) -> None:

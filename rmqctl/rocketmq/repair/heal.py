@@ -355,7 +355,6 @@ def _with_flags(raw: bytes, flags: int, what: str, why: str) -> Mended:
 # --- the true bytes of a damaged record -------------------------------------------------------------
 
 
-_COMMIT = 0x8
 _YEARS = 10 * 365 * 86_400_000  # ms
 _PLACE = {"QUEUEID", "QUEUEOFFSET", "TOPIC"}
 _LENGTHS = {"BODYLEN", "TOPICLEN", "PROPLEN"}
