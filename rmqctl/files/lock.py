@@ -128,24 +128,28 @@ def holding(path: str, *, is_left_over: bool = False) -> Iterator[bool]:
         LockHeldError: another process holds it, or this one does.
         OSError: the file cannot be opened for writing, which a lock needs.
     """
-    directory = os.path.dirname(path)
-    before = os.stat(directory or ".")
-    lock = FileLock(path)
+    with _keeping_times(path):
+        lock = FileLock(path)
     try:
-        if lock.is_new:
-            _set_times(directory, before)
         yield lock.is_new
     finally:
-        before = os.stat(directory or ".")
-        lock.release(remove=lock.is_new or (is_left_over and lock.is_empty()))
-        if not os.path.lexists(path):
-            _set_times(directory, before)
+        with _keeping_times(path):
+            lock.release(remove=lock.is_new or (is_left_over and lock.is_empty()))
 
 
-def _set_times(directory: str, found: os.stat_result) -> None:
-    """Give a directory the times that it had; one of another user keeps those that it has."""
-    with suppress(PermissionError):
-        os.utime(directory or ".", ns=(found.st_atime_ns, found.st_mtime_ns))
+@contextmanager
+def _keeping_times(path: str) -> Iterator[None]:
+    """Give the directory of a file that is made or removed the times that it had.
+
+    One of another user, or on a file system that cannot do so, keeps those that it has; one that is gone stops nothing.
+    """
+    directory, found, was_there = os.path.dirname(path) or ".", None, os.path.lexists(path)
+    with suppress(OSError):
+        found = os.stat(directory)
+    yield
+    if found is not None and os.path.lexists(path) != was_there:
+        with suppress(OSError):
+            os.utime(directory, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
 def _open(path: str) -> tuple[int, bool]:

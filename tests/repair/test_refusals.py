@@ -98,6 +98,16 @@ def test_a_lock_file_that_was_missing_is_gone_again(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_lock_is_let_go_though_its_directory_is_gone(tmp_path: Path) -> None:
+    root, moved = tmp_path / "store", tmp_path / "moved"
+    root.mkdir()
+    with holding(str(root / "lock")):
+        root.rename(moved)
+    (moved / "lock").touch()
+    with holding(str(moved / "lock")):
+        assert held_by_others(moved / "lock")
+
+
 def test_the_lock_file_that_a_kill_left_goes_too(shop: Workshop) -> None:
     (shop.root / "lock").unlink()
     os.utime(shop.root, ns=(OLD, OLD))

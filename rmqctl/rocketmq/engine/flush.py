@@ -184,6 +184,8 @@ class GroupCommit:
                     leads = self._syncing = self._leading = True
             if leads:  # one sync by a writer; those that come meanwhile are left to the thread
                 self._sync()
+            if waiter is not None:
+                waiter.wait(self._timeout)
         except RmqctlError as error:
             failure = error
             raise
@@ -192,14 +194,11 @@ class GroupCommit:
                 self._leading = False
                 if self._answer(failure):
                     self._wake()
-        if waiter is not None:
-            try:
-                waiter.wait(self._timeout)
-            finally:
+            if waiter is not None:
                 waiter.is_gone = True
                 self._wake_writer()
-            if waiter.error is not None:
-                raise waiter.error
+        if waiter is not None and waiter.error is not None:
+            raise waiter.error
         return self._log.flushed >= end
 
     def submit(self, end: int, result: T, late: Callable[[T], T]) -> Answer[T]:
@@ -268,8 +267,8 @@ class GroupCommit:
             futures = [future for future in reversed(self._futures) if future.end <= flushed]
             self._futures = [future for future in self._futures if future.end > flushed]
             left = self._syncing = bool(self._waiters or self._futures)
-        self._wake_writer()
         try:
+            self._wake_writer()
             while futures:
                 futures[-1].answer(failure if futures[-1].end > self._log.flushed else None)
                 futures.pop()

@@ -16,6 +16,7 @@ from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.writing import Buffer, Disk
 from rmqctl.rocketmq.engine.config import FlushMode, StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
+from rmqctl.rocketmq.engine.flush import Waiter
 from rmqctl.rocketmq.engine.message import Message, PutResult, PutStatus
 from tests.rocketmq.engine.engine_helpers import complaints
 
@@ -423,6 +424,43 @@ def test_writers_that_wake_each_other_pass_over_those_that_are_gone(tmp_path: Pa
         assert {n for n, status in answered.items() if status is PutStatus.FLUSH_DISK_TIMEOUT} == late
         assert {n for n, status in answered.items() if status == "interrupted"} == stopped
         assert {n for n, status in answered.items() if status is PutStatus.PUT_OK} == set(range(9)) - late - stopped
+
+
+def test_a_writer_that_is_interrupted_as_it_queues_up_delays_nobody(tmp_path: Path) -> None:
+    disk, gate, begun = Hooked(), threading.Event(), threading.Event()
+
+    def hook() -> None:
+        begun.set()
+        assert gate.wait(20)
+
+    class Interrupting(list[Waiter]):
+        def append(self, waiter: Waiter) -> None:
+            super().append(waiter)
+            raise KeyboardInterrupt
+
+    with StoreEngine.open(tmp_path, config(sync_flush_timeout_ms=60_000), disk=disk) as engine:
+        engine.make_topic("T", 4)
+        disk.through_hook, statuses = hook, list[PutStatus]()
+        threads = [
+            threading.Thread(target=lambda n=n: statuses.append(engine.put(Message("T", b"x", n)).status), daemon=True)
+            for n in range(4)
+        ]
+        threads[0].start()
+        assert begun.wait(20)
+        commit = engine.group_commit
+        commit._waiters = Interrupting(commit._waiters)
+        with pytest.raises(KeyboardInterrupt):
+            commit.wait(1 << 40)
+        commit._waiters = list(commit._waiters)
+        commit._waiters[0].end = 0  # as of one whose bytes are down with the others
+        for thread in threads[1:]:
+            thread.start()
+        while len(commit._waiters) < 4:
+            sleep(0.001)
+        gate.set()
+        for thread in threads:
+            thread.join(20)
+        assert statuses == [PutStatus.PUT_OK] * 4
 
 
 def test_an_end_that_cannot_be_read_to_be_mended(tmp_path: Path) -> None:
