@@ -44,6 +44,7 @@ CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"
 
 UNIT_FAMILY, OFFSET_FAMILY = "default", "offset"
 _KEY_TAIL = 1 + 4 + 1 + 8
+_END_KEY_REST = 4 + 1 + 1 + 3 + 1 + 4
 
 
 LARGEST_OFFSET = (1 << 63) // 64
@@ -60,6 +61,21 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int] | None:
         return None
     queue_id, offset = (int.from_bytes(part, "big", signed=True) for part in (key[at : at + 4], key[at + 5 :]))
     return (key[5 : 5 + size], queue_id, offset) if 0 <= offset <= LARGEST_OFFSET else None
+
+
+def parse_end_key(key: bytes) -> tuple[bytes, int] | None:
+    """Topic and queue id of the key of a queue's end; None for any other key."""
+    size = int.from_bytes(key[:4], "big")
+    if len(key) != size + _END_KEY_REST or key[5 : 5 + size] == CHECKPOINT_TOPIC:
+        return None
+    return key[5 : 5 + size], int.from_bytes(key[-4:], "big", signed=True)
+
+
+def dispatched_end(value: bytes | None) -> int:
+    """Return the physical offset after the last record that has a unit; 0 without a row that says so."""
+    if value is None or len(value) < DispatchedEnd.sizeof():
+        return 0
+    return int(DispatchedEnd.parse(value).physical_offset)
 
 
 def topic_prefix(topic: bytes) -> bytes:

@@ -16,13 +16,16 @@ from formats.rocketmq.message import ROLLBACK, TRANSACTION
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
+    HALF_VALUE,
     HOUR_MS,
     INDEX_MARK,
+    LEAD,
     MARK,
+    NUMBER,
     TIMER_FAMILY,
     TIMER_SCANNED,
-    HalfMessageValue,
-    TimerValue,
+    TIMER_VALUE,
+    mark_of,
     message_index_prefix,
 )
 from formats.rocketmq.timer import TimerCheck
@@ -126,7 +129,7 @@ class MessageRows:
         stored = record["store_timestamp"]
         keys = index_row_keys(record["topic"], properties, record["sys_flag"], stored, physical)
         if keys:
-            value = stored.to_bytes(8, "big", signed=True)
+            value = NUMBER.pack(stored)
             for key in keys:
                 self.index[key] = value
             self.index_mark, self.index_time = physical, stored
@@ -137,7 +140,7 @@ class MessageRows:
         due = int(out) if out.isdigit() and len(out) < 19 else -1
         if record["topic"] != WHEEL_TOPIC:
             if due >= 0:
-                self.delivered[due.to_bytes(8, "big") + unique] = b""
+                self.delivered[NUMBER.pack(due) + unique] = b""
             return
         if record["queue_offset"] < (self.timers_from or 0):
             return
@@ -146,12 +149,12 @@ class MessageRows:
         if due < 0:
             return
         if deleted is not None:
-            key = due.to_bytes(8, "big") + (deleted.partition(b"+")[2] or deleted)
+            key = NUMBER.pack(due) + (deleted.partition(b"+")[2] or deleted)
             self.recalled[key] = b""
             self.timers.pop(key, None)
         elif due > record["store_timestamp"]:  # others are delivered when they are read
-            key = due.to_bytes(8, "big") + unique
-            self.timers[key] = TimerValue.build({"size": record["total_size"], "physical_offset": physical})
+            key = NUMBER.pack(due) + unique
+            self.timers[key] = TIMER_VALUE.pack(record["total_size"], physical)
             if record["queue_offset"] < self.in_wheel:
                 self.early[key] = b""
             else:
@@ -161,18 +164,18 @@ class MessageRows:
         if record["topic"] == OP_TOPIC:
             named = properties.get(_TRANS_OFFSET, b"")
             if named.isdigit() and len(named) < 19:
-                gone = int(named).to_bytes(8, "big")
+                gone = NUMBER.pack(int(named))
                 self.ended[gone] = b""
                 self.halves.pop(self.open_halves.pop(gone, b""), None)
             return
         if physical > 0:
             self.half_mark = physical
         names = properties.get(b"REAL_TOPIC", b""), properties.get(b"__transactionId__", b"")
-        key = physical.to_bytes(8, "big") + MARK + MARK.join(names)
-        self.open_halves[key[:8]] = key
+        key = NUMBER.pack(physical) + MARK + MARK.join(names)
+        self.open_halves[key[:LEAD]] = key
         if _IMMUNE in properties:
             self.immune.add(key)
-        self.halves[key] = HalfMessageValue.build({"check_count": 0, "size": record["total_size"]})
+        self.halves[key] = HALF_VALUE.pack(0, record["total_size"])
 
 
 # --- how far the rows reach ---------------------------------------------------------------------------
@@ -207,12 +210,12 @@ def marks_in(store: RocketMQStore, database: Database, *, is_whole: bool = True)
         DatabaseDamaged: a block cannot be read.
     """
     index, halves = (
-        (_number(database.get(family, INDEX_MARK)) or 0) if _is_written(store, database, family) else None
+        (mark_of(database.get(family, INDEX_MARK)) or 0) if _is_written(store, database, family) else None
         for family in (INDEX_FAMILY, HALF_FAMILY)
     )
     timers = None
     if _is_written(store, database, TIMER_FAMILY):
-        scanned = _number(database.get(TIMER_FAMILY, TIMER_SCANNED)) or 0
+        scanned = mark_of(database.get(TIMER_FAMILY, TIMER_SCANNED)) or 0
         timers = max(scanned, wheel_offset(store)) if is_whole else scanned
     return Marks(index, halves, timers)
 
@@ -231,14 +234,16 @@ def _is_written(store: RocketMQStore, database: Database, family: str) -> bool:
     return next(database.rows(family), None) is not None
 
 
-def _number(value: bytes | None) -> int | None:
-    return int.from_bytes(value, "big", signed=True) if value is not None and len(value) == 8 else None
-
-
 def wheel_offset(store: RocketMQStore) -> int:
-    """Return the next queue offset that the timer wheel would read."""
+    """Return the next queue offset that the timer wheel reads; it stays as it was once RocksDB took over."""
+    offset: int = timer_check(store).last_timer_queue_offset
+    return offset
+
+
+def timer_check(store: RocketMQStore) -> Any:
+    """Return how far the timer wheel came, with the fields of ``TimerCheck``; zeros without the file."""
     data = read_all(store.tree, "config/timercheck") or b""
-    return TimerCheck.parse(data[: TimerCheck.sizeof()].ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
+    return TimerCheck.parse(data.ljust(TimerCheck.sizeof(), b"\0"))
 
 
 _SCRATCH = ("timers", "halves", "ended", "recalled", "delivered", "early")
@@ -280,7 +285,7 @@ def is_pending(rows: MessageRows, key: bytes, there: bytes | None) -> bool:
 
 def has_checks(value: bytes | None) -> bool:
     """Whether the row of a half message says how often it was checked."""
-    return value is not None and len(value) == HalfMessageValue.sizeof() and int.from_bytes(value[:4], "big") < _CHECKS
+    return value is not None and len(value) == HALF_VALUE.size and 0 <= HALF_VALUE.unpack(value)[0] < _CHECKS
 
 
 def oldest_half(rows: MessageRows, database: Database) -> bytes:
@@ -306,8 +311,8 @@ def index_row_keys(
     if not unique or sys_flag & TRANSACTION == ROLLBACK or store_timestamp <= 0:
         return []
     hour = store_timestamp // HOUR_MS * HOUR_MS
-    end = unique + MARK + physical.to_bytes(8, "big")
+    end = unique + MARK + NUMBER.pack(physical)
     texts = [(b"K", part) for part in dict.fromkeys(properties.get(_KEYS, b"").split(b" ")) if part]
     texts += [(b"T", properties[_TAGS])] if properties.get(_TAGS) else []
     rows = [message_index_prefix(hour, topic, kind, text) + end for kind, text in texts]
-    return [*rows, message_index_prefix(hour, topic, b"U", unique) + physical.to_bytes(8, "big")]
+    return [*rows, message_index_prefix(hour, topic, b"U", unique) + NUMBER.pack(physical)]

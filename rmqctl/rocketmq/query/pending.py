@@ -13,19 +13,22 @@ from typing import Any
 from formats.errors import DecodeError
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
+    HALF_VALUE,
     INDEX_MARK,
     POP_FAMILY,
     TIMER_DELIVERED,
     TIMER_FAMILY,
     TIMER_SCANNED,
-    HalfMessageValue,
+    TIMER_VALUE,
     PopStateKey,
     TimerKey,
-    TimerValue,
+    has_half_key,
+    is_timer,
+    leading_number,
+    mark_of,
 )
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
-from formats.rocketmq.timer import TimerCheck
-from rmqctl.files.tree import read_all
+from rmqctl.rocketmq.dispatch.database_rows import timer_check, wheel_offset
 from rmqctl.rocketmq.index import may_have_rows
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.lag import progress_of, queues_of_topic, topics_of
@@ -102,8 +105,7 @@ def _timers(started: StartedStore) -> Iterator[Row]:
             if next(database.rows(TIMER_FAMILY), None) is not None:
                 yield from _timer_rows(started, database)
                 return
-    check = read_all(store.tree, "config/timercheck")
-    since = int.from_bytes((check or b"")[:8].ljust(8, b"\0"), "big", signed=True)
+    since = timer_check(store).last_read_time
     timers: dict[Timer, int] = {}
     _add_timers(timers, _of_topic(started, WHEEL_TOPIC), since)
     yield from _shown_timers(started, "timerlog", timers)
@@ -111,25 +113,19 @@ def _timers(started: StartedStore) -> Iterator[Row]:
 
 def _timer_rows(started: StartedStore, database: Database) -> Iterator[Row]:
     """Rows that are due after what was delivered; rows are not deleted on delivery."""
-    delivered = _mark(database, TIMER_FAMILY, TIMER_DELIVERED, 0)
+    delivered = mark_of(database.get(TIMER_FAMILY, TIMER_DELIVERED)) or 0
     timers: dict[Timer, int] = {}
     for key, value in database.rows(TIMER_FAMILY):
-        if key in (TIMER_DELIVERED, TIMER_SCANNED) or len(key) <= 8 or len(value) != TimerValue.sizeof():
+        if not is_timer(key, value):
             continue
         timer = TimerKey.parse(key)
         if timer.delivery_time >= delivered:
-            timers[timer.delivery_time, timer.unique_key] = TimerValue.parse(value).physical_offset
+            timers[timer.delivery_time, timer.unique_key] = TIMER_VALUE.unpack(value)[1]
     if started.store.state == "crashed":
-        scanned = _mark(database, TIMER_FAMILY, TIMER_SCANNED, 0)
-        late = (r for r in _of_topic(started, WHEEL_TOPIC) if r.fields["queue_offset"] >= max(scanned, _wheel(started)))
+        first = max(mark_of(database.get(TIMER_FAMILY, TIMER_SCANNED)) or 0, wheel_offset(started.store))
+        late = (r for r in _of_topic(started, WHEEL_TOPIC) if r.fields["queue_offset"] >= first)
         _add_timers(timers, late, delivered)
     yield from _shown_timers(started, MESSAGES, timers)
-
-
-def _wheel(started: StartedStore) -> int:
-    """Return the next queue offset that the timer wheel reads; it stays as it was once RocksDB took over."""
-    data = read_all(started.store.tree, "config/timercheck") or b""
-    return TimerCheck.parse(data.ljust(TimerCheck.sizeof(), b"\0")).last_timer_queue_offset
 
 
 def _add_timers(timers: dict[Timer, int], records: Iterator[Record], since: int) -> None:
@@ -198,10 +194,10 @@ def _classic(started: StartedStore) -> Iterator[Row]:
 def _half_rows(started: StartedStore, database: Database) -> Iterator[Row]:
     halves: dict[int, int] = {}
     for key, value in database.rows(HALF_FAMILY):
-        if key != INDEX_MARK and len(key) > 8 and len(value) == HalfMessageValue.sizeof():
-            halves[int.from_bytes(key[:8], "big", signed=True)] = HalfMessageValue.parse(value).check_count
+        if has_half_key(key) and len(value) == HALF_VALUE.size:
+            halves[leading_number(key)] = HALF_VALUE.unpack(value)[0]
     if started.store.state == "crashed":
-        begin = _mark(database, HALF_FAMILY, INDEX_MARK, 0)
+        begin = mark_of(database.get(HALF_FAMILY, INDEX_MARK)) or 0
         for record in _of_topic(started, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, begin=begin):
             if record.topic == ROCKSDB_HALF_TOPIC:
                 halves[record.physical_offset] = 0
@@ -314,11 +310,6 @@ def _object(body: bytes) -> Row:
     if not isinstance(steps, list) or not 0 <= count <= _MOST_POPPED or (steps and len(steps) < count):
         raise ValueError("no check point")
     return found
-
-
-def _mark(database: Database, family: str, name: bytes, default: int) -> int:
-    value = database.get(family, name)
-    return int.from_bytes(value, "big", signed=True) if value is not None and len(value) == 8 else default
 
 
 def _text(data: bytes) -> str:

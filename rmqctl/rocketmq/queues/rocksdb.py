@@ -17,6 +17,7 @@ from formats.rocketmq.rocksdb import (
     QueueEnd,
     QueueEndKey,
     QueueUnitValue,
+    dispatched_end,
     parse_unit_key,
     queue_prefix,
 )
@@ -107,8 +108,7 @@ class QueueDatabase:
 
     def dispatched_end(self) -> int:
         """Physical offset after the last record that has a unit, by the checkpoint of the database; 0 without."""
-        value = self._families.get(OFFSET_FAMILY, _CHECKPOINT)
-        return int.from_bytes(value[:8], "big", signed=True) if value is not None and len(value) >= 8 else 0
+        return dispatched_end(self._families.get(OFFSET_FAMILY, _CHECKPOINT))
 
     def end_of(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Physical and queue offset of the last unit, as the row ``max`` of a queue has them; None without a row."""

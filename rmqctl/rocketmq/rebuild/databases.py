@@ -28,16 +28,26 @@ from formats.rocketmq.rocksdb import (
     QueueEnd,
     QueueEndKey,
     QueueUnitValue,
+    dispatched_end,
+    parse_end_key,
     parse_unit_key,
     queue_prefix,
 )
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
+    HALF_VALUE,
     INDEX_MARK,
     INDEX_TIME,
+    LEAD,
+    NUMBER,
     TIMER_DELIVERED,
     TIMER_FAMILY,
     TIMER_SCANNED,
+    TIMER_VALUE,
+    has_half_key,
+    is_timer,
+    leading_number,
+    mark_of,
     parse_message_index_key,
 )
 from formats.rocketmq.tags_code import SCHEDULE_TOPIC
@@ -267,7 +277,7 @@ def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> M
         log = dispatch_queues(store, new)
         known = _known_queues(old)
         if old.is_whole:  # light queues that are not there have expired
-            reached = int.from_bytes((old.get(OFFSET_FAMILY, CHECKPOINT) or b"")[:8], "big", signed=True)
+            reached = dispatched_end(old.get(OFFSET_FAMILY, CHECKPOINT))
             for key in [k for k in log.queues if k[0].startswith(_LIGHT) and k not in known]:
                 if log.queues[key].last_physical < reached:
                     del log.queues[key]
@@ -298,7 +308,7 @@ def _index_in_doubt(store: RocketMQStore) -> int:
 
 def _known_queues(old: OldDatabase) -> set[Key]:
     """The queues that have a row of theirs, of units or of ends."""
-    known = {key for name, _ in old.rows(OFFSET_FAMILY) if (key := queue_of_end(name)) is not None}
+    known = {key for name, _ in old.rows(OFFSET_FAMILY) if (key := parse_end_key(name)) is not None}
     last: Key | None = None
     for name, _ in old.rows(UNIT_FAMILY):
         unit = parse_unit_key(name)
@@ -394,7 +404,7 @@ def last_unit_in(new: NewDatabase, key: Key) -> tuple[int, int]:
     Rows that do not have the format of a unit are passed over.
     """
     cursor, prefix = new.family(UNIT_FAMILY).iter(), queue_prefix(*key)
-    cursor.seek_for_prev(prefix + LARGEST_OFFSET.to_bytes(8, "big"))
+    cursor.seek_for_prev(prefix + NUMBER.pack(LARGEST_OFFSET))
     while cursor.valid() and (name := bytes(cursor.key())).startswith(prefix):
         unit, value = parse_unit_key(name), bytes(cursor.value())
         if unit is not None and len(value) == UNIT_ROW.size:
@@ -406,14 +416,6 @@ def last_unit_in(new: NewDatabase, key: Key) -> tuple[int, int]:
 def end_key(key: Key, end: bytes) -> bytes:
     name: bytes = QueueEndKey.build({"topic": key[0], "end": end, "queue_id": key[1]})
     return name
-
-
-def queue_of_end(name: bytes) -> Key | None:
-    """Return the queue that a row of its ends is about."""
-    size = int.from_bytes(name[:4], "big")
-    if len(name) != size + 4 + 1 + 1 + 3 + 1 + 4 or name[5 : 5 + size] == CHECKPOINT_TOPIC:
-        return None
-    return name[5 : 5 + size], int.from_bytes(name[-4:], "big", signed=True)
 
 
 def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log, reaches: int) -> None:
@@ -433,7 +435,7 @@ def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log, reaches: int) -> No
                 is_right = end == b"min" and there[1] == offset and 0 <= there[0] <= physical
                 new.put(OFFSET_FAMILY, name, own if is_right else END.pack(physical, offset))
     for name, value in old.rows(OFFSET_FAMILY):
-        queue = queue_of_end(name)
+        queue = parse_end_key(name)
         is_other = queue is not None and queue not in known and len(value) == END.size
         if is_other and (0 <= END.unpack(value)[0] <= log.begin or name[-8:-5] == b"min"):
             new.put(OFFSET_FAMILY, name, value)
@@ -494,18 +496,14 @@ def _guessed(store: RocketMQStore, marks: Marks, rows: MessageRows) -> Marks:
     return Marks(marks.index, halves, timers)
 
 
-def _number(value: int) -> bytes:
-    return value.to_bytes(8, "big", signed=True)
-
-
 class IndexRows:
     """Takes the rows of the index from an hour on."""
 
     def __init__(self, new: NewDatabase, since: int) -> None:
-        self._new, self._since = new, _number(since)
+        self._new, self._since = new, NUMBER.pack(since)
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
-        if key[:8] >= self._since:
+        if key[:LEAD] >= self._since:
             self._new.put(INDEX_FAMILY, key, value)
 
 
@@ -522,46 +520,45 @@ def _finish_index(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: 
         if entry is not None and 0 <= entry.physical_offset < begin:
             new.put(INDEX_FAMILY, key, value)
     if rows.index_mark >= 0:
-        new.put(INDEX_FAMILY, INDEX_MARK, _number(rows.index_mark))
-        new.put(INDEX_FAMILY, INDEX_TIME, _number(rows.index_time))
+        new.put(INDEX_FAMILY, INDEX_MARK, NUMBER.pack(rows.index_mark))
+        new.put(INDEX_FAMILY, INDEX_TIME, NUMBER.pack(rows.index_time))
 
 
 def _put_timers(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int, last: int) -> None:
     """Timers that are not delivered, and of delivered ones the old rows that are right."""
     delivered = old.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
-    latest = _number(min(last + DELIVERED_SLACK, (1 << 63) - 1))
-    if len(delivered) != 8 or delivered > latest:  # without it a start skips what fell due meanwhile
-        first = next((int.from_bytes(key[:8], "big") for key in rows.timers if key not in rows.delivered), last)
-        delivered = _number(min(first, last) // _SECOND * _SECOND)
+    latest = NUMBER.pack(min(last + DELIVERED_SLACK, (1 << 63) - 1))
+    if len(delivered) != LEAD or delivered > latest:  # without it a start skips what fell due meanwhile
+        first = next((leading_number(key) for key in rows.timers if key not in rows.delivered), last)
+        delivered = NUMBER.pack(min(first, last) // _SECOND * _SECOND)
     for key, value in rows.timers.items():
         there = old.get(TIMER_FAMILY, key)
-        if there == value if key[:8] < delivered else is_pending(rows, key, there):
+        if there == value if key[:LEAD] < delivered else is_pending(rows, key, there):
             new.put(TIMER_FAMILY, key, value)
     for key, value in old.rows(TIMER_FAMILY):  # their records have expired
-        is_timer = len(key) > 8 and len(value) == 12 and key not in (TIMER_SCANNED, TIMER_DELIVERED)
-        is_old = is_timer and 0 <= int.from_bytes(value[4:], "big", signed=True) < begin and key not in rows.recalled
+        is_old = is_timer(key, value) and 0 <= TIMER_VALUE.unpack(value)[1] < begin and key not in rows.recalled
         if is_old and new.get(TIMER_FAMILY, key) is None:
             new.put(TIMER_FAMILY, key, value)
     scanned = old.get(TIMER_FAMILY, TIMER_SCANNED) or b""
-    if rows.scanned > 0 or len(scanned) != 8:
-        scanned = _number(max(rows.scanned, 0))
+    if rows.scanned > 0 or len(scanned) != LEAD:
+        scanned = NUMBER.pack(max(rows.scanned, 0))
     new.put(TIMER_FAMILY, TIMER_SCANNED, scanned)
     new.put(TIMER_FAMILY, TIMER_DELIVERED, delivered)
 
 
 def _put_halves(old: OldDatabase, new: NewDatabase, rows: MessageRows, begin: int) -> None:
     """Old rows that are right, and half messages that the old rows may lack."""
-    mark = int.from_bytes(old.get(HALF_FAMILY, INDEX_MARK) or b"", "big", signed=True) if old.is_whole else -1
+    mark = (mark_of(old.get(HALF_FAMILY, INDEX_MARK)) or 0) if old.is_whole else -1
     oldest = oldest_half(rows, old.database)
     for key, value in rows.halves.items():
         found = old.get(HALF_FAMILY, key)
-        if has_checks(found):
-            new.put(HALF_FAMILY, key, (found or b"")[:4] + value[4:])
-        elif found is not None or int.from_bytes(key[:8], "big") > mark or key > oldest:
+        if found is not None and has_checks(found):
+            new.put(HALF_FAMILY, key, HALF_VALUE.pack(HALF_VALUE.unpack(found)[0], HALF_VALUE.unpack(value)[1]))
+        elif found is not None or leading_number(key) > mark or key > oldest:
             new.put(HALF_FAMILY, key, value)
     for key, value in old.rows(HALF_FAMILY):
-        is_old = len(value) == 8 and len(key) > 10 and 0 <= int.from_bytes(key[:8], "big", signed=True) < begin
-        if is_old and key[:8] not in rows.ended and new.get(HALF_FAMILY, key) is None:
+        is_old = has_half_key(key) and len(value) == HALF_VALUE.size and 0 <= leading_number(key) < begin
+        if is_old and key[:LEAD] not in rows.ended and new.get(HALF_FAMILY, key) is None:
             new.put(HALF_FAMILY, key, value)
     if rows.half_mark >= 0:
-        new.put(HALF_FAMILY, INDEX_MARK, _number(rows.half_mark))
+        new.put(HALF_FAMILY, INDEX_MARK, NUMBER.pack(rows.half_mark))

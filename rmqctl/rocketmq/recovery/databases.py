@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formats.rocketmq.rocksdb import LARGEST_OFFSET
-from formats.rocketmq.rocksdb_messages import HALF_FAMILY, TIMER_DELIVERED, TIMER_FAMILY, TIMER_SCANNED
+from formats.rocketmq.rocksdb_messages import HALF_FAMILY, TIMER_DELIVERED, TIMER_FAMILY, is_timer, leading_number
 from rmqctl.release import Release
 from rmqctl.rocketmq.dispatch.database_rows import (
     INDEX_FAMILY,
@@ -247,8 +247,8 @@ def _skipped(database: Database, now: int) -> int:
     """Rows of timers that are due already, where nothing says up to when they were delivered."""
     if database.get(TIMER_FAMILY, TIMER_DELIVERED) is not None:
         return 0
-    keys = (key for key, value in database.rows(TIMER_FAMILY) if key != TIMER_SCANNED and len(value) == 12)
-    return sum(0 < int.from_bytes(key[:8], "big", signed=True) < now - _WAIT_MS for key in keys)
+    keys = (key for key, value in database.rows(TIMER_FAMILY) if is_timer(key, value))
+    return sum(0 < leading_number(key) < now - _WAIT_MS for key in keys)
 
 
 # --- one queue of a rocksdb store in the memory of a recovering broker ------------------------------

@@ -9,8 +9,16 @@ from pathlib import Path
 
 from formats.layout import plan_of
 from formats.rocketmq.checkpoint import Checkpoint
-from formats.rocketmq.rocksdb import LARGEST_OFFSET, OFFSET_FAMILY, UNIT_FAMILY
-from formats.rocketmq.rocksdb_messages import HALF_FAMILY, INDEX_MARK, INDEX_TIME, TIMER_FAMILY, TIMER_SCANNED
+from formats.rocketmq.rocksdb import LARGEST_OFFSET, OFFSET_FAMILY, UNIT_FAMILY, dispatched_end, parse_end_key
+from formats.rocketmq.rocksdb_messages import (
+    HALF_FAMILY,
+    INDEX_MARK,
+    INDEX_TIME,
+    LEAD,
+    NUMBER,
+    TIMER_FAMILY,
+    TIMER_SCANNED,
+)
 from rmqctl.errors import Refused
 from rmqctl.files.tree import LocalTree, Tree, read_all
 from rmqctl.repair.edited_file import Overlay
@@ -29,7 +37,6 @@ from rmqctl.rocketmq.rebuild.databases import (
     last_unit_in,
     making,
     open_old,
-    queue_of_end,
     replacement,
 )
 from rmqctl.rocketmq.recovery.images import FileImage, QueueImage
@@ -154,7 +161,7 @@ def _queues_after(store: RocketMQStore, old: OldDatabase, since: int, end: int, 
                 is_unit = family == UNIT_FAMILY and len(value) == UNIT_ROW.size
                 if not is_unit or UNIT_ROW.unpack(value)[0] < end:
                     new.put(family, key, value)
-                queue = queue_of_end(key) if family == OFFSET_FAMILY and len(value) == END.size else None
+                queue = parse_end_key(key) if family == OFFSET_FAMILY and len(value) == END.size else None
                 if queue is not None and END.unpack(value)[0] >= end:
                     cut.add(queue)
         log = dispatch_queues(store, new, since)
@@ -162,9 +169,9 @@ def _queues_after(store: RocketMQStore, old: OldDatabase, since: int, end: int, 
             offset, physical = last_unit_in(new, queue)
             if offset >= 0:
                 new.put(OFFSET_FAMILY, end_key(queue, b"max"), END.pack(physical, offset))
-        reached = int.from_bytes((old.get(OFFSET_FAMILY, CHECKPOINT) or b"")[:8], "big", signed=True)
+        reached = dispatched_end(old.get(OFFSET_FAMILY, CHECKPOINT))
         if log.queues or reached > end:
-            new.put(OFFSET_FAMILY, CHECKPOINT, _eight(min(max(reached, log.end), end)))
+            new.put(OFFSET_FAMILY, CHECKPOINT, NUMBER.pack(min(max(reached, log.end), end)))
     return made
 
 
@@ -181,7 +188,7 @@ def _messages_after(store: RocketMQStore, old: OldDatabase, since: int, marks: M
             index=IndexRows(new, 0),
             timers=StoredRows(new, TIMER_FAMILY),
             halves=StoredRows(new, HALF_FAMILY),
-            open_halves={key[:8]: key for key, _ in old.rows(HALF_FAMILY) if key != INDEX_MARK},
+            open_halves={key[:LEAD]: key for key, _ in old.rows(HALF_FAMILY) if key != INDEX_MARK},
         )
         first = 0 if marks.timers is not None else max(since, min(marks.offsets, default=0))
         for record in records_from(store.log_files, first, LARGEST_OFFSET, crashed=True):
@@ -193,12 +200,8 @@ def _messages_after(store: RocketMQStore, old: OldDatabase, since: int, marks: M
             (TIMER_FAMILY, TIMER_SCANNED, rows.scanned),
         ):
             if mark >= 0:
-                new.put(family, name, _eight(mark))
+                new.put(family, name, NUMBER.pack(mark))
     return made
-
-
-def _eight(value: int) -> bytes:
-    return value.to_bytes(8, "big", signed=True)
 
 
 # --- files --------------------------------------------------------------------------------------------

@@ -14,12 +14,21 @@ import numpy as np
 from formats.rocketmq.properties import split_properties
 from formats.rocketmq.rocksdb_messages import (
     HALF_FAMILY,
+    HALF_VALUE,
     INDEX_MARK,
     INDEX_TIME,
+    LEAD,
+    MARK,
     POP_FAMILY,
     TIMER_DELIVERED,
     TIMER_FAMILY,
     TIMER_SCANNED,
+    TIMER_VALUE,
+    has_half_key,
+    is_timer,
+    last_number,
+    leading_number,
+    mark_of,
 )
 from rmqctl.findings import Finding, Severity
 from rmqctl.rocketmq.dispatch.database_rows import (
@@ -66,7 +75,7 @@ from rmqctl.rocketmq.verify.context import LogContext
 from rmqctl.text import number_of
 
 _NOT_TIMERS, _INDEX_MARKS = (TIMER_DELIVERED, TIMER_SCANNED), (INDEX_MARK, INDEX_TIME)
-_CACHED, _HOUR = 1 << 14, 8
+_CACHED = 1 << 14
 _ONE_DATABASE = (5, 5, 0)
 _INCREMENTAL, _OFFSET_VERSION = "persistConsumerOffsetIncrementally", "consumerOffsetVersion"
 """The setting, and the family that is there early only with it."""
@@ -255,14 +264,14 @@ def _index(database: Database, context: LogContext, fields: Fields) -> Iterator[
     for key, value in database.rows("default"):
         if key in _INDEX_MARKS:
             continue
-        physical = int.from_bytes(key[-8:], "big", signed=True)
-        if physical < context.min_offset and len(key) > 16:
+        physical = last_number(key)
+        if physical < context.min_offset and len(key) > 2 * LEAD:
             continue
         if physical >= _end(context):
             beyond += 1
             continue
         found = fields(physical)
-        stored = int.from_bytes(value, "big", signed=True)
+        stored = mark_of(value)
         right = found is not None and found["store_timestamp"] == stored and key in _keys_of(found, physical)
         if not right and not context.is_damaged(physical, physical + 1):
             wrong, example = wrong + 1, physical if example < 0 else example
@@ -280,8 +289,8 @@ def _against_log(store: RocketMQStore, database: Database, context: LogContext) 
     Records in front of the oldest hour of the index are no part of it: it was switched on later, or they expired.
     """
     marks = marks_in(store, database)
-    entries = (key for key, _ in database.rows(INDEX_FAMILY) if key not in _INDEX_MARKS and len(key) > _HOUR)
-    first = next(entries, b"")[:_HOUR] if marks.index is not None else b""
+    entries = (key for key, _ in database.rows(INDEX_FAMILY) if key not in _INDEX_MARKS and len(key) > LEAD)
+    first = next(entries, b"")[:LEAD] if marks.index is not None else b""
     timed = marks.timers is not None and next(database.rows(TIMER_FAMILY), None) is not None
     halved = marks.halves is not None and next(database.rows(HALF_FAMILY), None) is not None
     for family, mark in ((INDEX_FAMILY, marks.index), (HALF_FAMILY, marks.halves)):
@@ -318,9 +327,9 @@ class _IndexRows:
         self._counts, self._examples, self._last = [0, 0], [-1, -1], -1
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
-        if key[:_HOUR] < self._first or self._database.get(INDEX_FAMILY, key) is not None:
+        if key[:LEAD] < self._first or self._database.get(INDEX_FAMILY, key) is not None:
             return
-        physical = int.from_bytes(key[-8:], "big", signed=True)
+        physical = last_number(key)
         late = physical >= self._mark
         if physical != self._last:
             self._last = physical
@@ -345,15 +354,15 @@ class _IndexRows:
 def _timers_missing(database: Database, rows: MessageRows, unread: int, context: LogContext) -> Iterator[Finding]:
     """Timers that are not due yet and have no row, and rows of timers that were taken back."""
     delivered = database.get(TIMER_FAMILY, TIMER_DELIVERED) or b""
-    at = int.from_bytes(delivered, "big", signed=True)
+    at = leading_number(delivered)
     if context.newest_store_timestamp and at > context.newest_store_timestamp + DELIVERED_SLACK:
         message = f"family timer: timers until {at} are said to be delivered, the last message was stored at "
         yield Finding(DATABASE_REACH, database.path, 0, 0, f"{message}{context.newest_store_timestamp}")
         delivered = b""
     lost = [
-        int.from_bytes(value[4:], "big", signed=True)
+        TIMER_VALUE.unpack(value)[1]
         for key, value in rows.timers.items()
-        if key[:8] >= delivered and is_pending(rows, key, there := database.get(TIMER_FAMILY, key)) and there is None
+        if key[:LEAD] >= delivered and is_pending(rows, key, there := database.get(TIMER_FAMILY, key)) and there is None
     ]
     if lost:
         what = f"{number_of(len(lost), 'pending timer', 'have')} no row"
@@ -363,7 +372,7 @@ def _timers_missing(database: Database, rows: MessageRows, unread: int, context:
         message = f"family timer: {number_of(unread, 'timer', 'were')} not read yet; brokers go on there"
         yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, Severity.NOTE)
     back = sum(
-        key[:8] >= delivered and key in rows.recalled and key not in rows.timers
+        key[:LEAD] >= delivered and key in rows.recalled and key not in rows.timers
         for key, _ in database.rows(TIMER_FAMILY)
     )
     if back:
@@ -380,7 +389,7 @@ def _halves_missing(database: Database, rows: MessageRows, mark: int, context: L
     oldest, lost, perhaps, late = oldest_half(rows, database), list[int](), list[int](), list[int]()
     for key in rows.halves:
         if database.get(HALF_FAMILY, key) is None:
-            physical = int.from_bytes(key[:8], "big", signed=True)
+            physical = leading_number(key)
             (late if physical > mark else lost if key > oldest else perhaps).append(physical)
     for found, words, what, severity in (
         (lost, ("open half message", "have"), "no row", None),
@@ -395,7 +404,7 @@ def _halves_missing(database: Database, rows: MessageRows, mark: int, context: L
         if found:
             message = f"family trans: {number_of(len(found), *words)} {what}, the first at {found[0]}"
             yield Finding(DATABASE_MISSING_ROWS, database.path, 0, 0, message, severity, physical_offset=found[0])
-    ended = [key for key, _ in database.rows(HALF_FAMILY) if key[:8] in rows.ended and key != INDEX_MARK]
+    ended = [key for key, _ in database.rows(HALF_FAMILY) if key[:LEAD] in rows.ended and key != INDEX_MARK]
     if ended:
         severity = Severity.NOTE if context.crashed or context.running else None
         message = f"family trans: {number_of(len(ended), 'row', 'are')} of transactions that have ended"
@@ -406,15 +415,16 @@ def _timers(database: Database, context: LogContext, fields: Fields) -> Iterator
     for key, value in database.rows(TIMER_FAMILY):
         if key in _NOT_TIMERS:
             continue
-        size, physical = int.from_bytes(value[:4], "big", signed=True), int.from_bytes(value[4:], "big", signed=True)
-        if len(value) != 12 or len(key) <= 8:
+        if not is_timer(key, value):
             yield _wrong(database, TIMER_FAMILY, f"a row of {len(key)} and {len(value)} bytes is none of a timer")
-        elif physical >= context.min_offset:
+            continue
+        size, physical = TIMER_VALUE.unpack(value)
+        if physical >= context.min_offset:
             found = fields(physical)
             properties = {} if found is None else dict(split_properties(found["properties"]))
             due = properties.get(b"TIMER_OUT_MS", b"")
-            same = due == b"%d" % int.from_bytes(key[:8], "big", signed=True)
-            if found is None or not same or properties.get(b"UNIQ_KEY") != key[8:] or found["total_size"] != size:
+            same = due == b"%d" % leading_number(key)
+            if found is None or not same or properties.get(b"UNIQ_KEY") != key[LEAD:] or found["total_size"] != size:
                 yield _wrong(database, TIMER_FAMILY, f"no timer message of the row lies at {physical}", physical)
 
 
@@ -422,18 +432,18 @@ def _halves(database: Database, context: LogContext, fields: Fields) -> Iterator
     for key, value in database.rows(HALF_FAMILY):
         if key == INDEX_MARK:
             continue
-        physical = int.from_bytes(key[:8], "big", signed=True)
+        physical = leading_number(key)
         found = fields(physical) if physical >= context.min_offset else None
         properties = {} if found is None else dict(split_properties(found["properties"]))
-        wanted = b"@".join((b"", properties.get(b"REAL_TOPIC", b""), properties.get(b"__transactionId__", b"")))
-        size = int.from_bytes(value[4:], "big", signed=True)
-        if physical < context.min_offset and len(key) > 10:
+        wanted = MARK.join((b"", properties.get(b"REAL_TOPIC", b""), properties.get(b"__transactionId__", b"")))
+        if physical < context.min_offset and has_half_key(key):
             continue
-        if found is None or key[8:] != wanted or len(value) != 8 or found["total_size"] != size:
+        size = HALF_VALUE.unpack(value)[1] if len(value) == HALF_VALUE.size else None
+        if found is None or key[LEAD:] != wanted or found["total_size"] != size:
             yield _wrong(database, HALF_FAMILY, f"no half message of the row lies at {physical}", physical)
 
 
 def _pop(database: Database) -> Iterator[Finding]:
     for key, value in database.rows(POP_FAMILY):
-        if key[8:].count(b"@") < 3 or not value.startswith(b"{"):
+        if key[LEAD:].count(MARK) < 3 or not value.startswith(b"{"):
             yield _wrong(database, POP_FAMILY, f"key {key[:40].hex()} is none of a pop message")

@@ -26,6 +26,31 @@ def test_unit_keys(topic: bytes, queue_id: int, offset: int) -> None:
     assert rocksdb.QueueUnitKey.parse(key).queue_offset == offset
 
 
+@given(names, i32)
+def test_end_keys(topic: bytes, queue_id: int) -> None:
+    key = rocksdb.QueueEndKey.build({"topic": topic, "end": b"max", "queue_id": queue_id})
+    assert rocksdb.parse_end_key(key) == (topic, queue_id)
+    assert rocksdb.parse_end_key(key[:-1]) is None
+    of_all = rocksdb.QueueEndKey.build({"topic": rocksdb.CHECKPOINT_TOPIC, "end": b"max", "queue_id": 0})
+    assert rocksdb.parse_end_key(of_all) is None
+
+
+@given(i64, names, names)
+def test_rows_of_messages(number: int, topic: bytes, unique: bytes) -> None:
+    """The number that a key begins with is the schema's, and lengths alone tell marks from rows."""
+    timer = rocksdb_messages.TimerKey.build({"delivery_time": number, "unique_key": unique})
+    half = rocksdb_messages.HalfMessageKey.build({"physical_offset": number, "topic": topic, "unique_key": unique})
+    assert rocksdb_messages.leading_number(timer) == rocksdb_messages.leading_number(half) == number
+    assert rocksdb_messages.is_timer(timer, bytes(12)) is (unique != b"")
+    assert not rocksdb_messages.is_timer(timer, bytes(8))
+    assert rocksdb_messages.has_half_key(half) is (topic + unique != b"")
+    assert not rocksdb_messages.has_half_key(rocksdb_messages.INDEX_MARK)
+    mark = rocksdb_messages.Mark.build({"value": number})
+    assert rocksdb_messages.mark_of(mark) == rocksdb.dispatched_end(mark) == number
+    assert rocksdb_messages.mark_of(mark[1:]) is rocksdb_messages.mark_of(None) is None
+    assert rocksdb.dispatched_end(mark[1:]) == rocksdb.dispatched_end(None) == 0
+
+
 @given(names, names, i32)
 def test_consumer_offset_keys(group: bytes, topic: bytes, queue_id: int) -> None:
     fields = {"table_id": 1, "record_type": 2, "group": group, "topic": topic, "queue_id": queue_id}
