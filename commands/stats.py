@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from rmqctl.pipeline.settings import Cluster
     from rmqctl.pipeline.stats import Stats
 
+_SIZES = {"size_p50": "size_p50_bytes", "size_p99": "size_p99_bytes"}
+"""Columns of a table that say their unit."""
 _SHOWN = (
     "messages",
     "records",
     "bytes",
-    "size_p50",
-    "size_p99",
+    *_SIZES.values(),
     "latency_p50_ms",
     "latency_p99_ms",
     "compression_ratio",
@@ -119,6 +120,7 @@ def _show(stats: Stats, out: Output, by: tuple[str, ...]) -> None:
     if out.kind == "table":
         for name, rows in groups.items():
             out.text([f"{'' if name == next(iter(groups)) else chr(10)}by {name}" if name != "all" else "all messages"])
+            rows = [{**row, **{shown: row[key] for key, shown in _SIZES.items()}} for row in rows]
             out.show(rows, columns=(*stats.columns[name], *_SHOWN))
         for title, rows in (("duplicates of UNIQ_KEY", stats.duplicates), ("most frequent keys", stats.top_keys)):
             if rows:

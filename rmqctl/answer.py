@@ -326,7 +326,7 @@ def _repair_sentence(found: Planned, loses: str) -> str:
     if not found.before and not found.plan.steps:
         return "nothing is wrong"
     count = len(found.before)
-    wrong = f"{count:,} errors and warnings" if count != 1 else "one error or warning"
+    wrong = f"{count:,} errors and warnings" if count != 1 else f"1 {found.before[0].level}"
     after = f"{len(found.after):,} would be left" if found.after else "none would be left"
     refusal = f"; {found.refusal}" if found.refusal else ""
     return f"{number_of(len(found.plan.steps), 'step')} for {wrong}; {loses}; {after}{refusal}"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 from typing import Generic, TypeVar
@@ -17,6 +18,7 @@ from typing import Generic, TypeVar
 from rmqctl.answer import Row
 from rmqctl.errors import IOFailure, Refused
 from rmqctl.files.writing import Disk
+from rmqctl.text import number_of
 
 T = TypeVar("T")
 FILE, NOTHING = "file", "-"
@@ -68,7 +70,7 @@ class Target:
             self._disk.write(fd, data, at)
         finally:
             os.close(fd)
-        return f"{self.name(file)}, {len(data)} bytes at {at}"
+        return f"{self.name(file)}, {number_of(len(data), 'byte')} at {at}"
 
     def append(self, file: Path, data: bytes) -> str:
         """Add bytes at the end."""
@@ -172,7 +174,9 @@ class DamageKinds(Generic[T_Target]):
         """
         name, sign, where = wish.partition("@")
         if name not in self._kinds:
-            raise Refused(f"no damage to a {self._of} is called {name!r}; {self._list_options} shows all")
+            hint = get_close_matches(name, self._kinds)
+            meant = f" (did you mean {' or '.join(hint)}?)" if hint else ""
+            raise Refused(f"no damage to a {self._of} is called {name!r}{meant}; {self._list_options} shows all")
         if sign and self._kinds[name].where == NOTHING:
             raise Refused(f"{name} is done to the whole {self._of}; leave @{where} out")
         if sign and not _WHERE.fullmatch(where):

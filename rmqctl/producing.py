@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import sys
@@ -87,6 +88,21 @@ class ProduceRequest:
         for name in request.more.keys() - {part.name for part in fields(cls)}:
             raise WrongUsage(f"--{name.replace('_', '-')}", f"means nothing for a {cls.TARGET}.")
         return cls(**shared, **request.more)
+
+    def check_there(self, path: Path) -> None:
+        """Refuse work on a store, such as damage without messages, where no store is and none would be filled.
+
+        Raises:
+            Refused: see there.
+        """
+        if self.topics or self.jsonl is not None:
+            return
+        try:
+            is_there = bool(os.listdir(path))
+        except OSError as error:
+            is_there = not isinstance(error, FileNotFoundError)
+        if not is_there:
+            raise Refused(f"no store is at {path}; give --topic, and messages are written into a new one first")
 
     def check_damage(self, parse: Callable[[str], object]) -> None:
         """Refuse damage that is not known, before anything is written.
@@ -189,6 +205,7 @@ class Produced(Answer):
     Attributes:
         path: of the store.
         messages, bytes: written so far; topics: they went to.
+        damaged: places that were damaged on purpose.
         close: closes the store where that was not done.
     """
 
@@ -196,6 +213,7 @@ class Produced(Answer):
     messages: int = 0
     bytes: int = 0
     topics: set[str] = field(default_factory=set)
+    damaged: int = 0
     close: Callable[[], object] = lambda: None
     _begin: float = field(default_factory=monotonic)
 
@@ -214,8 +232,16 @@ class Produced(Answer):
         self.bytes += size
         self.advance(messages)
 
+    def harm(self, request: ProduceRequest, damage: Callable[[Path, str, int], str]) -> None:
+        """Do the damage that is wished for to the store, and say where."""
+        for wish in request.damage:
+            self.remark(f"damaged on purpose: {damage(Path(self.path), wish, request.seed)}")
+            self.damaged += 1
+
     def sentence(self) -> str:
-        """Return what was written, in one sentence with the next command to type."""
+        """Return what was done, in one sentence with the next command to type."""
+        if self.damaged and not self.messages:
+            return f"damaged {number_of(self.damaged, 'place')}; next: rmqctl verify {self.path}"
         seconds = max(monotonic() - self._begin, 1e-9)
         rate = f"{self.messages / seconds:,.0f} a second" if self.messages else "nothing to do"
         messages, topics = number_of(self.messages, "message"), number_of(len(self.topics), "topic")

@@ -35,8 +35,10 @@ def counted(counts: Row, said: Iterable[tuple[str, str, str, str]]) -> Iterator[
             yield f"  {counts[name]:,} {one if counts[name] == 1 else many} {what}"
 
 
-def only_what_a_start_removes(root: str) -> str:
-    """Return what `recover` does not say of a store."""
+def what_a_start_leaves(root: str, *, removes: bool) -> str:
+    """Return what `recover` does not say of a store, after what a start removes, if it removes anything."""
+    if not removes:
+        return f"A start does not read all: rmqctl verify {root} looks at the rest"
     return f"This is what the start removes; damage in what it does not read stays: rmqctl verify {root}"
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from formats.layout import Plan, Run, plan_of
 from rmqctl.files.local import ByteSource
-from rmqctl.text import text_or_base64
+from rmqctl.text import number_of, text_or_base64
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _cut(name: str, data: bytes, at: int, seen: int, size: int) -> Iterator[Leaf
 def _misfit(length: int, left: int) -> str:
     if length < 0:
         return "a length cannot be negative"
-    return f"only {left:,} bytes are left" if length > left else ""
+    return f"only {number_of(left, 'byte', 'are')} left" if length > left else ""
 
 
 def _steps(run: Run) -> list[tuple[str, struct.Struct | None, int]]:

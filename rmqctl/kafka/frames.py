@@ -18,6 +18,7 @@ from isal.isal_zlib import crc32
 from formats.kafka import message_set
 from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MIN_LEGACY_LENGTH, PEEK, Attributes, Codec
 from rmqctl.kafka.block import INT_MAX, Bytes8, Flags, Gap, GapKind, Ints
+from rmqctl.text import number_of
 
 MAX_BATCH = 128 << 20
 """Largest batch that is read; brokers accept 1 MiB by default."""
@@ -242,7 +243,7 @@ class _Window:
         if len(self.view) - at < min(HEADER_SIZE, left):
             return self._leave(at, HEADER_SIZE)
         if left < PEEK:
-            return self._open(_rest_kind(self.view[at:]), f"{left} bytes are left, too few for a batch")
+            return self._open(_rest_kind(self.view[at:]), f"{number_of(left, 'byte', 'are')} left, too few for a batch")
         length, _, magic = _LEGACY.unpack_from(self.view, at + 8)
         problem = self._problem(length, magic, left)
         if problem is not None:

@@ -13,6 +13,7 @@ from formats.kafka.record_batch import HEADER_SIZE, Attributes, Codec, header_pl
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.codecs import INFLATE_LIMIT, Buffer, inflate
 from rmqctl.kafka.legacy import Message, read_message, unwrap
+from rmqctl.text import number_of
 
 _MASK64 = (1 << 64) - 1
 
@@ -102,7 +103,9 @@ def places(data: bytes, at: int, end: int, count: int) -> Iterator[Places]:
         yield _record(data, at, at + length)
         at += length
     if at != end:
-        raise DecodeError(f"{end - at} bytes are left after the last of {count} records", offset=at)
+        raise DecodeError(
+            f"{number_of(end - at, 'byte', 'are')} left after the last of {number_of(count, 'record')}", offset=at
+        )
 
 
 def _record(data: bytes, at: int, end: int) -> Places:
@@ -122,7 +125,7 @@ def _record(data: bytes, at: int, end: int) -> Places:
         at = _after(value, size, end, "headers")
         headers.append((name_at, name_size, value, max(size, -1)))
     if at != end:
-        raise DecodeError(f"{end - at} bytes are left at the end of a record", offset=at)
+        raise DecodeError(f"{number_of(end - at, 'byte', 'are')} left at the end of a record", offset=at)
     return Places(
         offset_delta, timestamp_delta, key_at, max(key_size, -1), value_at, max(value_size, -1), tuple(headers)
     )

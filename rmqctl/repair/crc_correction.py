@@ -80,7 +80,7 @@ class Diagnosis:
     @property
     def odds(self) -> str:
         """The chance that an accepted correction is a wrong one."""
-        return f"{self.tried} candidates tried, 1 fits; chance of a wrong one {self.tried} / 2^{self.bits}"
+        return f"{self.tried:,} candidates tried, 1 fits; chance of a wrong one {self.tried:,} / 2^{self.bits}"
 
 
 def diagnose(body: bytes, stored: int, crc: Crc) -> Diagnosis:

@@ -135,6 +135,10 @@ def test_a_codec_that_the_release_does_not_know(rmqctl: Rmqctl, tmp_path: Path) 
     ("args", "words", "code"),
     [
         (("--topic", "T", "--damage", "nope"), "--damage list", 2),
+        (("--topic", "T", "--damage", "body-flp"), "(did you mean body-flip", 2),
+        (("--damage", "body-flip"), "no store is at", 13),
+        (("--deliver-due",), "no store is at", 13),
+        (("--format", "kafka", "--damage", "crc-flip"), "no store is at", 13),
         (("--topic", "T", "--damage", "body-flip@x"), "no place", 2),
         (("--topic", "T", "--damage", "body-flip@"), "no place", 2),
         (("--topic", "T", "--damage", "body-flip@5%%"), "no place", 2),

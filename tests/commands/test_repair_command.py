@@ -61,7 +61,7 @@ def test_a_plan_is_shown_and_nothing_is_written(rmqctl: Rmqctl, store: Path) -> 
     result = rmqctl("repair", store)
     assert result.exit_code == 1
     assert "heal the record" in " ".join(result.stdout.split())
-    assert "1 step for one error or warning; no message is given up; none would be left" in result.stdout
+    assert "1 step for 1 error; no message is given up; none would be left" in result.stdout
     assert raw(store, record) == before
 
 

@@ -26,6 +26,7 @@ from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.legacy import read_message
 from rmqctl.kafka.reference import varint
 from rmqctl.kafka.segments import scan
+from rmqctl.text import number_of
 
 _ENTRIES: dict[FileKind, tuple[str, Any]] = {
     FileKind.OFFSET_INDEX: ("entry", OffsetIndexEntry),
@@ -223,7 +224,7 @@ def _record(notes: _Notes, path: str, at: int, found: list[Annotation]) -> int:
     for header in range(max(count, 0)):
         at = piece(f"header[{header}]/value", piece(f"header[{header}]/key", at))
     if at != end:
-        raise DecodeError(f"{end - at} bytes are left at the end of a record")
+        raise DecodeError(f"{number_of(end - at, 'byte', 'are')} left at the end of a record")
     return at
 
 

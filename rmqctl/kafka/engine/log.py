@@ -45,6 +45,7 @@ from rmqctl.kafka.recovery.segment import BrokerSegment
 from rmqctl.kafka.reference import sequence_of
 from rmqctl.kafka.state.producers import marker_of
 from rmqctl.release import Release
+from rmqctl.text import number_of
 
 SNAPSHOT = ".snapshot"
 _MOST_ENDED = 64
@@ -545,7 +546,7 @@ def _heads(data: bytes) -> Iterator[tuple[int, ...]]:
     at = 0
     while at < len(data):
         if at + HEADER_SIZE > len(data):
-            raise BatchRefused(f"{len(data) - at} bytes are left after the last whole batch")
+            raise BatchRefused(f"{number_of(len(data) - at, 'byte', 'are')} left after the last whole batch")
         head = _UNPACK(data, at)
         end = at + head[1] + FRAME_HEAD
         if head[3] != 2 or head[1] < HEADER_SIZE - FRAME_HEAD or end > len(data):

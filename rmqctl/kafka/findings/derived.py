@@ -155,7 +155,7 @@ SNAPSHOT_MISSING = declare(
     "snapshot.missing",
     _N,
     "A producer snapshot is missing: that of the last segment, or, after a clean stop, that of the end of the log.",
-    "Nothing: a broker makes it. Where none is there after a clean stop, it forgets the producers, and rmqctl repair makes it.",
+    "After a clean stop with none left: rmqctl repair makes it; else nothing: a broker makes it.",
     broker="Writes empty snapshots after a clean stop; replays the log after a crash.",
     see="spec 13.4",
 )

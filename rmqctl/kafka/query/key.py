@@ -15,6 +15,7 @@ from rmqctl.kafka.records import Records, records_of
 from rmqctl.kafka.rows import record_row
 from rmqctl.kafka.state.partition_state import PartitionLog, Spans
 from rmqctl.parallel import Ordered
+from rmqctl.text import number_of
 
 _M, _R = 0x5BD1E995, 24
 _SEED = 0x9747B28C
@@ -136,14 +137,14 @@ def explain_key(logs: Sequence[PartitionLog], key: bytes, partitions: int, rows:
     for log in logs:
         number = log.partition.partition
         found = [row for row in rows if row["partition"] == number]
-        steps.add(log.partition.directory, f"partition {number}", f"{len(found)} records with the key")
+        steps.add(log.partition.directory, f"partition {number}", f"{number_of(len(found), 'record')} with the key")
         hidden = _hidden(log, found)
         if hidden:
             steps.add(log.partition.directory, "transactions", hidden)
     if rows:
         others = sorted({row["partition"] for row in rows} - {home})
         where = f"; {', '.join(map(str, others))} is not where the default partitioner puts the key" if others else ""
-        steps.found(f"{len(rows)} records have the key{where}")
+        steps.found(f"{number_of(len(rows), 'record', 'have')} the key{where}")
     elif home not in {log.partition.partition or 0 for log in logs}:
         steps.conclude(KEY_ELSEWHERE, home=home)
     else:

@@ -81,6 +81,13 @@ class Recovery:
         """Whether the broker starts and loses nothing."""
         return self.starts and not self.offline and self.lost_records == 0
 
+    @property
+    def removes(self) -> bool:
+        """Whether anything goes but derived files: ends of logs, or directories by their name."""
+        return any(
+            one.lost.records or one.lost.bytes or one.is_stray or one.loaded.stopped_by for one in self.partitions
+        )
+
 
 def recover(replicas: Replicas, release: Release, settings: Mapping[str, str] | None = None) -> Recovery:
     """Replay the start of a broker of a release; nothing is written.

@@ -175,6 +175,7 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
     """
     asked = Asked.of(request)
     asked.check()
+    asked.check_there(path)
     template = asked.template()
     answer = Produced(path=str(path), work="Producing", total=asked.total, unit="records")
     if asked.total:
@@ -218,14 +219,14 @@ class _Work:
             else:
                 deque(self._put(options), 0)
             self._end()
-        self._harm()
+        self.answer.harm(self.asked, damage)
 
     def rows(self) -> Iterator[Row]:
         """Write batch after batch."""
         with self.engine:
             yield from self._put(self._begin())
             self._end()
-        self._harm()
+        self.answer.harm(self.asked, damage)
 
     def _begin(self) -> ProduceOptions:
         options = self.asked.options(self.engine.release)
@@ -243,7 +244,3 @@ class _Work:
             self.engine.compact(roll=True)
         if self.asked.crash:
             self.engine.crash()
-
-    def _harm(self) -> None:
-        for wish in self.asked.damage:
-            self.answer.remark(f"damaged on purpose: {damage(Path(self.answer.path), wish, self.asked.seed)}")

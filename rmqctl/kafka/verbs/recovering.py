@@ -19,7 +19,7 @@ from rmqctl.kafka.rows import batch_rows
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.mending import annotate
 from rmqctl.release import Release, newer_than_known
-from rmqctl.text import number_of, only_what_a_start_removes
+from rmqctl.text import number_of, what_a_start_leaves
 
 _FOLLOWING = ("partition", "log_end_offset", "leader_log_end_offset", "cut_to", "cut", "lost")
 
@@ -211,8 +211,9 @@ def comparison(found: Recovery) -> Row:
 
 
 def _sections(found: Recovery, root: str) -> Iterator[Section]:
-    yield Section([*_sentences(found), *([only_what_a_start_removes(root)] if found.starts else [])])
+    below = [what_a_start_leaves(root, removes=found.removes)] if found.starts else []
     rows = [_table_row(partition) for partition in found.partitions]
+    yield Section([*_sentences(found), *below, *([""] if rows else [])])
     if rows:
         yield Section(
             rows=rows, columns=_COLUMNS, title="Partitions afterwards (changes: files deleted -, created +, changed ~)"

@@ -175,7 +175,7 @@ class ProducerCheck:
         due = {logs[-1].base} if len(logs) > 1 else set()
         for base in sorted((due | {end_offset} if is_clean else due) - set(self._snapshots)):
             name = f"{self.partition.directory}/{base:020}.snapshot".lstrip("/")
-            others = f"{len(self._snapshots)} others are" if self._snapshots else "nor is any other"
+            others = number_of(len(self._snapshots), "other", "are") if self._snapshots else "nor is any other"
             message = f"it is not there, {others}"
             is_forgotten = is_clean and not self._snapshots and base == end_offset and bool(self.replay.producers)
             if is_forgotten:

@@ -21,6 +21,7 @@ from formats.rocketmq.timer import BLANK_MAGIC, UNIT_SIZE, TimerMagic
 from rmqctl.hexview.annotation import Value, View
 from rmqctl.rocketmq.dump.record import transaction
 from rmqctl.rocketmq.log.record import compression
+from rmqctl.text import number_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMER_PRECISION = 1000
@@ -166,7 +167,11 @@ MESSAGE: Table = {
 
 def to_file_end(value: int, place: Place) -> Said:
     left = place.view.size - place.offset
-    return Said(value, "to the end of the file") if value == left else Said(value, f"{left} bytes are left", wrong=True)
+    return (
+        Said(value, "to the end of the file")
+        if value == left
+        else Said(value, f"{number_of(left, 'byte', 'are')} left", wrong=True)
+    )
 
 
 def blank_magic(value: int, _: Place) -> Said:

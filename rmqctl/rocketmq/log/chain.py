@@ -20,6 +20,7 @@ from rmqctl.rocketmq.log.measure import (
     records_at,
     records_from,
 )
+from rmqctl.text import number_of
 
 _BLANK = int(Magic.BLANK) & 0xFFFFFFFF
 _BLANK_BYTES = _BLANK.to_bytes(4, "big")
@@ -163,7 +164,7 @@ class _Window:
         if len(self.data) - at < min(PEEK + self.lead, left):
             return self._leave(at)
         if left < _HEADER:
-            return self._open(GapKind.CUT, f"{left} bytes are left, too few for a record")
+            return self._open(GapKind.CUT, f"{number_of(left, 'byte', 'are')} left, too few for a record")
         size, magic = self._word(at), self._word(at + 4)
         if self.lead:
             return self._examine_entry(size, magic)

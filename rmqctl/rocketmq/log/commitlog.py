@@ -292,7 +292,8 @@ def _finding_of(gap: Gap, context: FileContext) -> Finding | None:
     if gap.why in (GapKind.ZERO_TAIL, GapKind.ZEROS) and context.followed and not gap.resumed:
         kind, severity = LOG_BLANK, Severity.ERROR
         text = (
-            f"the next file has data, but zeros stand where a blank record should end this one; {size} bytes are left"
+            "the next file has data, but zeros stand where a blank record should end this one; "
+            f"{number_of(size, 'byte', 'are')} left"
         )
     elif gap.resumed or context.followed:
         kind, text = LOG_BAD_RECORD, f"{gap.detail}; {_after(gap, context)}"

@@ -122,6 +122,11 @@ class Recovery:
         whole = self.missing is None and not self.emptied
         return self.starts and whole and not self.lost and not self.undispatched.messages
 
+    @property
+    def removes(self) -> bool:
+        """Whether anything goes: files, ends of files, messages or rows."""
+        return any((self.deleted, self.index_deleted, self.cuts, self.lost, self.emptied, self.stopped_by))
+
     def refuse(self, error: str) -> None:
         """Note what keeps the broker from starting that shows only once the log is read; empty: nothing."""
         if error:

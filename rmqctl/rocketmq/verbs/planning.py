@@ -15,7 +15,7 @@ from rmqctl.errors import Refused, WrongUsage
 from rmqctl.parallel import most_processes, processes_for
 from rmqctl.release import Release, newer_than_known
 from rmqctl.rocketmq.store.files import RocketMQStore, bytes_held
-from rmqctl.text import number_of, only_what_a_start_removes
+from rmqctl.text import number_of, what_a_start_leaves
 
 if TYPE_CHECKING:
     from rmqctl.files.local import ByteSource
@@ -96,7 +96,7 @@ def recover(store: RocketMQStore, asked: StartQuestion, answer: Proposal) -> Pro
         elif asked.plan:
             _plan_recovery(store, found, answer, staged)
         else:
-            below = [only_what_a_start_removes(store.root)] if found.starts else []
+            below = [what_a_start_leaves(store.root, removes=found.removes)] if found.starts else []
             answer.document = lambda: outcome.document(found)
             answer.document_kinds = frozenset({"json", "jsonl", "csv"})
             answer.rows = outcome.queue_rows(found)

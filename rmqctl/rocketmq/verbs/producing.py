@@ -278,6 +278,7 @@ def produce(path: Path, request: ProduceRequest) -> Produced:
 
     asked = Asked.of(request)
     check_no_part(path)
+    asked.check_there(path)
     drafts, total = asked.drafts()
     clock = asked.clock()
     config, template = asked.config(str(path), clock), asked.template()
@@ -379,5 +380,4 @@ class _Work:
                 f"{number_of(self.empty, 'message')} without a body: push consumers before {FIRST_WITH_EMPTY_BODIES} "
                 "fail on that and stop there"
             )
-        for wish in self.asked.damage:
-            self.answer.remark(f"damaged on purpose: {damage(Path(self.answer.path), wish, self.asked.seed)}")
+        self.answer.harm(self.asked, damage)

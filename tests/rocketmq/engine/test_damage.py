@@ -70,6 +70,11 @@ def test_on_the_command_line(rmqctl: Rmqctl, tmp_path: Path) -> None:
     made = rmqctl("produce", tmp_path / "s", *args)
     assert made.exit_code == 0
     assert made.stderr.count("damaged on purpose") == 2
+    assert "300 messages" in made.stdout
     assert rmqctl("verify", tmp_path / "s").exit_code == 1
     assert rmqctl("produce", "--topic", "T").exit_code == 2
     assert rmqctl("produce", tmp_path / "s", "--damage", "nonsense").exit_code != 0
+    assert rmqctl("produce", tmp_path / "t", "--topic", "T", "--small").exit_code == 0
+    assert "rmqctl verify " in (start := rmqctl("recover", tmp_path / "t").stdout) and "removes" not in start
+    alone = rmqctl("produce", tmp_path / "t", "--damage", "body-flip", "--damage", "checkpoint-lost")
+    assert alone.stdout == f"damaged 2 places; next: rmqctl verify {tmp_path / 't'}\n"
