@@ -452,14 +452,15 @@ def test_a_writer_that_is_interrupted_as_it_queues_up_delays_nobody(tmp_path: Pa
         with pytest.raises(KeyboardInterrupt):
             commit.wait(1 << 40)
         commit._waiters = list(commit._waiters)
-        commit._waiters[0].end = 0  # as of one whose bytes are down with the others
         for thread in threads[1:]:
             thread.start()
         while len(commit._waiters) < 4:
             sleep(0.001)
+        commit._waiters[0].end = commit._waiters[1].end  # its bytes are down with those of the others
         gate.set()
+        end = monotonic() + 20
         for thread in threads:
-            thread.join(20)
+            thread.join(max(end - monotonic(), 0))
         assert statuses == [PutStatus.PUT_OK] * 4
 
 
