@@ -7,7 +7,6 @@ either. The search accepts only what proves itself: sizes that add up and a CRC 
 
 from __future__ import annotations
 
-import struct
 from array import array
 from dataclasses import dataclass, field
 
@@ -16,15 +15,26 @@ from crc32c import crc32c
 from isal.isal_zlib import crc32
 
 from formats.kafka import message_set
-from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MIN_LEGACY_LENGTH, PEEK, Attributes, Codec
+from formats.kafka.record_batch import (
+    CRC_FROM,
+    FRAME_HEAD,
+    HEADER_SIZE,
+    MIN_LEGACY_LENGTH,
+    PEEK,
+    Attributes,
+    Codec,
+    header_dtype,
+    header_plan,
+)
 from rmqctl.kafka.block import INT_MAX, Bytes8, Flags, Gap, GapKind, Ints
 from rmqctl.text import number_of
 
 MAX_BATCH = 128 << 20
 """Largest batch that is read; brokers accept 1 MiB by default."""
 
-_FRAME = struct.Struct(">8xi4xbI")  # length, magic, CRC of magic 2
-_LEGACY = struct.Struct(">iIb")  # length, CRC of magic 0 and 1, magic
+_FRAME = header_plan().runs[0].only("batch_length", "magic", "crc")
+_LEGACY = message_set.head_plan(0).runs[0].only("message_size", "crc", "magic")
+_CRC = header_plan().runs[0].only("crc")
 _MIN_LENGTH = HEADER_SIZE - FRAME_HEAD
 _MIN_MESSAGE = {magic: size - FRAME_HEAD for magic, size in message_set.OVERHEAD.items()}
 _KNOWN_ATTRIBUTES = int(
@@ -35,9 +45,6 @@ _KNOWN_ATTRIBUTES = int(
     | Attributes.DELETE_HORIZON
 )
 _ALIKE, _ALIKE_SIZE, _SINGLY = 8, 1 << 16, 64
-_ALIKE_HEAD = np.dtype(
-    {"names": ["length", "magic", "crc"], "formats": [">i4", "i1", ">u4"], "offsets": [8, 16, 17], "itemsize": 21}
-)
 _PROOF_ALLOWANCE, _PROOF_FACTOR = 256 << 20, 4
 
 
@@ -189,8 +196,8 @@ class _Window:
         count = min((last - at) // size + 1, (len(self.view) - at) // size)
         if count < _ALIKE:
             return 0
-        heads = np.ndarray((count,), _ALIKE_HEAD, self.data, at, (size,))
-        alike = (heads["length"] == length) & (heads["magic"] == magic)
+        heads = np.ndarray((count,), header_dtype(), self.data, at, (size,))
+        alike = (heads["batch_length"] == length) & (heads["magic"] == magic)
         if self.chain.check_crc and alike[:_ALIKE].all():
             view, stop = self.view, at + (count if alike.all() else int(np.argmin(alike))) * size
             computed = [crc32c(view[p + CRC_FROM : p + size]) for p in range(at, stop, size)]
@@ -225,7 +232,7 @@ class _Window:
         found, at = self.found, self.at
         last, end = min(self.stop - 1, len(view) - message_set.OVERHEAD[0]), len(view)
         while at <= last:
-            length, crc, magic = unpack(view, at + 8)
+            length, crc, magic = unpack(view, at)
             to = at + FRAME_HEAD + length
             if not 0 <= magic < 2 or length < _MIN_MESSAGE[magic] or to > end:
                 break
@@ -244,7 +251,7 @@ class _Window:
             return self._leave(at, HEADER_SIZE)
         if left < PEEK:
             return self._open(_rest_kind(self.view[at:]), f"{number_of(left, 'byte', 'are')} left, too few for a batch")
-        length, _, magic = _LEGACY.unpack_from(self.view, at + 8)
+        length, _, magic = _LEGACY.unpack_from(self.view, at)
         problem = self._problem(length, magic, left)
         if problem is not None:
             return self._open(*problem)
@@ -274,7 +281,7 @@ class _Window:
     def _take_bad(self, at: int, size: int, magic: int) -> None:
         """Take a batch that the fast loops left: its CRC is wrong, or its magic is above 2."""
         found = self.found
-        (crc,) = struct.unpack_from(">I", self.view, at + 17)
+        (crc,) = _CRC.unpack_from(self.view, at)
         if magic < 2 or crc32c(self.view[at + CRC_FROM : at + size]) != crc:
             found.bad.append(len(found.starts))
         found.starts.append(at)
@@ -301,7 +308,7 @@ class _Window:
         """Find the next batch that proves itself; or move the search on."""
         candidates = self._of_window()
         for at in candidates[np.searchsorted(candidates, self.at) :].tolist():
-            size = FRAME_HEAD + _LEGACY.unpack_from(self.view, at + 8)[0]
+            size = FRAME_HEAD + _LEGACY.unpack_from(self.view, at)[0]
             if at + size > len(self.view):  # the file holds it, the window does not
                 if not self._may_prove(size):
                     continue
@@ -325,10 +332,10 @@ class _Window:
     def _proves(self, at: int, size: int) -> bool:
         if not self._may_prove(size):
             return False
-        _, crc, magic = _LEGACY.unpack_from(self.view, at + 8)
+        _, crc, magic = _LEGACY.unpack_from(self.view, at)
         if magic < 2:
             return bool(crc32(self.view[at + message_set.CRC_FROM : at + size]) == crc)
-        (crc,) = struct.unpack_from(">I", self.view, at + 17)
+        (crc,) = _CRC.unpack_from(self.view, at)
         return bool(crc32c(self.view[at + CRC_FROM : at + size]) == crc)
 
     def _close_gap(self, place: int) -> None:
@@ -360,7 +367,7 @@ def candidates(data: Bytes8, limit: int, base: int | None) -> Ints:
 
 def _frames_among(data: Bytes8, at: Ints, limit: int, base: int | None) -> Ints:
     """Those of the places where a header stands whose fields go together; a header must be inside ``data``."""
-    from formats.kafka.record_batch import BatchFrame, header_dtype
+    from formats.kafka.record_batch import BatchFrame
     from formats.layout import plan_of
 
     def read(places: Ints, dtype: np.dtype[np.void]) -> np.ndarray:

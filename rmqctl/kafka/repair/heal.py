@@ -7,7 +7,6 @@ Batches are also looked for whose bytes before the CRC are gone or are others: t
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from crc32c import crc32c
 from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
-from formats.kafka.record_batch import CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
+from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
@@ -33,12 +32,14 @@ from rmqctl.repair.edits import Step, changes
 MAGIC = 2
 _BATCH_CRC = Crc(CRC32C, crc32c)
 _MESSAGE_CRC = Crc(CRC32, crc32)
-_FRAME = struct.Struct(">qiib")
+_HEADER = header_plan().runs[0]
+_FRAME = _HEADER.only("base_offset", "batch_length", "partition_leader_epoch", "magic")
+_AFTER_CRC = {f.name: f.offset - CRC_AT for f in _HEADER.fields if f.offset > CRC_AT}
+"""Where the fields after the CRC stand, from its first byte on."""
 _MOST = 128 << 20
 """Bytes of a batch that is looked at whole."""
 _MOST_SEARCHED, _MOST_ENDS, _MOST_CHECKED = 32 << 20, 8, 64
 """Of a range in which bodies are looked for: its bytes; the ends that are tried for each; how often a byte is read."""
-_CRC_AT = CRC_FROM - 4
 _WRONG_BITS = 4
 """Bits of length and magic that may be wrong where base offset and epoch are still believed."""
 
@@ -107,7 +108,7 @@ class Healer:
         """Return the batch if its CRC matches with these bytes as all of it: then only its frame was damaged."""
         if len(raw) < HEADER_SIZE:
             return None
-        stored = int.from_bytes(raw[CRC_FROM - 4 : CRC_FROM], "big")
+        stored = int.from_bytes(raw[CRC_AT:CRC_FROM], "big")
         if crc32c(memoryview(raw)[CRC_FROM:]) != stored:
             return None
         return self._frame(raw, damage)
@@ -127,7 +128,7 @@ class Healer:
         if right is None or delta < 0:
             return None
         fields = (right, size, self._epoch(epoch if is_believed else None, right, damage), MAGIC)
-        healed = _FRAME.pack(*fields) + raw[FRAME_HEAD + 5 :]
+        healed = _FRAME.pack(*fields) + raw[CRC_AT:]
         if not _is_readable(healed):
             return None
         names = ("base offset", "length", "leader epoch", "magic")
@@ -186,24 +187,24 @@ class Healer:
         for at, end in bodies(raw, lost.count or INT_MAX):
             if at < done:
                 continue
-            begin = max(at - _CRC_AT, done)
+            begin = max(at - CRC_AT, done)
             part = replace(lost.parts[0], begin=lost.begin + begin, end=lost.begin + end, stated=None)
-            head, body = raw[begin:at].rjust(_CRC_AT, b"\0"), raw[at:end]
-            healed = self._frame(head + body, part, lacks=_CRC_AT - (at - begin))
+            head, body = raw[begin:at].rjust(CRC_AT, b"\0"), raw[at:end]
+            healed = self._frame(head + body, part, lacks=CRC_AT - (at - begin))
             if healed is None or self._has(body):
                 continue
             done = end
-            head = healed.data[:_CRC_AT]
-            offset = int.from_bytes(head[:8], "big")
-            what = f"write the first {_CRC_AT} bytes of the batch at {part.begin} again, offset {offset}"
+            head = healed.data[:CRC_AT]
+            offset = _FRAME.unpack_from(head)[0]
+            what = f"write the first {CRC_AT} bytes of the batch at {part.begin} again, offset {offset}"
             if head != raw[begin:at]:
                 place = replace(lost, begin=part.begin, end=lost.begin + at, parts=(part,))
                 yield Filling(place, head, what, healed.why)
 
     def _has(self, body: bytes) -> bool:
         """Whether a sound batch has these bytes from its CRC on: then they stand in the log twice."""
-        rows = np.flatnonzero(self.survey.columns["size"] == _CRC_AT + len(body)).tolist()
-        return any(self.survey.bytes_of(self.survey.batch(row))[_CRC_AT:] == body for row in rows)
+        rows = np.flatnonzero(self.survey.columns["size"] == CRC_AT + len(body)).tolist()
+        return any(self.survey.bytes_of(self.survey.batch(row))[CRC_AT:] == body for row in rows)
 
     # --- under the CRC --------------------------------------------------------------------------------
 
@@ -212,14 +213,15 @@ class Healer:
         if damage.stated is None or len(raw) < message_set.OVERHEAD[0]:
             return None
         is_old = raw[MAGIC_AT] in (0, 1)
-        begin, crc = (message_set.CRC_FROM, _MESSAGE_CRC) if is_old else (CRC_FROM, _BATCH_CRC)
+        crc_at, begin = (message_set.CRC_AT, message_set.CRC_FROM) if is_old else (CRC_AT, CRC_FROM)
+        crc = _MESSAGE_CRC if is_old else _BATCH_CRC
         if not is_old and len(raw) < HEADER_SIZE:
             return None
-        stored = int.from_bytes(raw[begin - 4 : begin], "big")
+        stored = int.from_bytes(raw[crc_at:begin], "big")
         found = diagnose(raw[begin:], stored, crc)
         if found.correction is None:
             return None
-        healed, at = bytearray(raw), begin + found.correction.at if found.correction.at >= 0 else begin - 4
+        healed, at = bytearray(raw), begin + found.correction.at if found.correction.at >= 0 else crc_at
         for number, bits in enumerate(found.correction.pattern):
             healed[at + number] ^= bits
         data = bytes(healed)
@@ -237,26 +239,27 @@ def bodies(raw: bytes, most: int) -> Iterator[tuple[int, int]]:
     Args:
         most: offsets that one may have.
     """
-    size = HEADER_SIZE - _CRC_AT
+    size, under = HEADER_SIZE - CRC_AT, CRC_FROM - CRC_AT
     data = np.frombuffer(raw, np.uint8)
     count = len(data) - size + 1
     if count <= 0:
         return
-    bytes_ = [data[n : n + count] for n in range(7)]
+    bytes_ = [data[n : n + count] for n in range(_AFTER_CRC["last_offset_delta"] + 1)]
     may = (bytes_[4] == 0) & (bytes_[5] < 0x80) & (bytes_[6] < 0x80)
     may &= (bytes_[0] | bytes_[1] | bytes_[2] | bytes_[3]) != 0
     places = np.flatnonzero(may)
-    delta, records = (_ints(data, places + at) for at in (6, size - 4))
+    delta, records = (_ints(data, places + at) for at in (_AFTER_CRC["last_offset_delta"], _AFTER_CRC["records_count"]))
     fits = (delta < most) & (records >= 0) & (records <= delta + 1)
-    for at in (10, 18, 26):  # times and producer: neither is near 2**63
+    for name in ("base_timestamp", "max_timestamp", "producer_id"):  # none is near 2**63
+        at = _AFTER_CRC[name]
         fits &= (data[places + at] == 0) | (data[places + at] == 0xFF)
     places, records = places[fits], records[fits]
     view, left = memoryview(raw), _MOST_CHECKED * len(raw)
     for number, (at, held) in enumerate(zip(places.tolist(), records.tolist(), strict=True)):
-        near = (places[number + 1 : number + 1 + 4 * _MOST_ENDS] - _CRC_AT).tolist()
+        near = (places[number + 1 : number + 1 + 4 * _MOST_ENDS] - CRC_AT).tolist()
         ends = [end for end in near if end > at + size][:_MOST_ENDS] if held else [at + size]
-        stored = int.from_bytes(raw[at : at + 4], "big")
-        computed, done = 0, at + 4
+        stored = int.from_bytes(raw[at : at + under], "big")
+        computed, done = 0, at + under
         for end in sorted({*ends, len(raw)}) if held else ends:
             computed = crc32c(view[done:end], computed)
             left -= end - done
