@@ -1,11 +1,15 @@
-"""Pages that are printed from the code are up to date, links lead somewhere, and the demo shows what it promises."""
+"""Pages that are printed from the code are up to date, links lead somewhere, examples import what is there, and the demo shows what it promises."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
+from doctest import DocTestParser
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,6 +49,19 @@ def test_findings_page(update_golden: bool) -> None:
 def test_links_lead_to_files(page: Path) -> None:
     links = _LINK.findall(page.read_text("utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text("utf-8")], ids=lambda page: page.name)
+def test_examples_import_what_is_there(page: Path) -> None:
+    missing = []
+    for example in re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+        session = "".join(line.source for line in DocTestParser().get_examples(example))
+        for node in ast.walk(ast.parse(session or example)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in ("rmqctl", "formats", "commands"):
+                module = import_module(str(node.module))
+                names = {f"{node.module}.{name.name}" for name in node.names if not hasattr(module, name.name)}
+                missing += [name for name in names if not (hasattr(module, "__path__") and find_spec(name))]
+    assert missing == []
 
 
 @pytest.fixture(scope="module")
