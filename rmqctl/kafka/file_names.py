@@ -47,7 +47,7 @@ REMOTE_CACHE = "remote-log-index-cache"
 
 _SUFFIXES = {f".{kind}": kind for kind in (*SEGMENT_KINDS, FileKind.PRODUCER_SNAPSHOT, FileKind.KRAFT_SNAPSHOT)}
 _WHOLE = {str(kind): kind for kind in FileKind if kind not in _SUFFIXES.values() and kind is not FileKind.OTHER}
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})")
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})", re.ASCII)
 _PARTITION = re.compile(
     r"(?P<topic>.+)-(?P<partition>\d{1,10})(?:\.(?P<unique>[0-9a-f]{32})-(?P<state>\w+))?", re.ASCII
 )
@@ -55,6 +55,8 @@ _CUT = re.compile(
     r"(?P<topic>.*?)(?:-(?P<partition>\d{1,10}))?\.(?P<unique>[0-9a-f]{32})-(?P<state>delete|stray)", re.ASCII
 )
 _INT_MAX = 2147483647
+LONG_MAX = (1 << 63) - 1
+"""The largest offset that a name may hold: brokers read it as a Java ``long``, and fail on a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class NameMeaning:
     """A file's name, taken apart.
 
     Attributes:
-        base: the number in front, an offset; None where there is none.
+        base: the number in front, an offset; None where there is none, or one larger than any offset.
         epoch: of a metadata snapshot, None for other files.
         leftover: ``.deleted`` and the like, "" for a file in use.
     """
@@ -85,10 +87,10 @@ def meaning_of(name: str) -> NameMeaning:
     stem, dot, suffix = plain.rpartition(".")
     kind = _SUFFIXES.get(dot + suffix, FileKind.OTHER)
     snapshot = _SNAPSHOT.fullmatch(stem) if kind is FileKind.KRAFT_SNAPSHOT else None
-    if snapshot:
+    if snapshot and int(snapshot[1]) <= LONG_MAX:
         return NameMeaning(kind, int(snapshot[1]), int(snapshot[2]), leftover)
-    base = int(stem) if stem.isdigit() and len(stem) == 20 else None
-    return NameMeaning(kind, base, leftover=leftover)
+    base = int(stem) if stem.isascii() and stem.isdigit() and len(stem) == 20 else None
+    return NameMeaning(kind, None if base is not None and base > LONG_MAX else base, leftover=leftover)
 
 
 class DirectoryState(StrEnum):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from crc32c import crc32c
 
 from formats.kafka.producer_snapshot import CRC_FROM, VERSION, SnapshotHead, producer_dtype
 from formats.layout import plan_of
 from rmqctl.files.local import BytesSource
+from rmqctl.kafka.file_names import LONG_MAX
 from rmqctl.kafka.indexes import read_producer_snapshot
 from rmqctl.kafka.recovery.files import PartitionFiles, StartFails
 from rmqctl.kafka.state.producers import Producer, ProducerReplay
@@ -16,6 +19,7 @@ ENDING = ".snapshot"
 EXPIRATION_MS = 86_400_000
 """``producer.id.expiration.ms`` of a broker without settings: snapshots of longer idle producers are not loaded."""
 _LOAD = 0.75
+_LONG = re.compile(r"[+-]?[0-9]+")
 
 
 class ProducerStates:
@@ -105,9 +109,9 @@ def offset_of(name: str) -> int:
         StartFails: there is none; a broker does not start then.
     """
     text = name.partition(".")[0]
-    if not text.isascii() or not text.lstrip("+-").isdigit():
+    if _LONG.fullmatch(text) is None or not -LONG_MAX - 1 <= (offset := int(text)) <= LONG_MAX:
         raise StartFails(f'no offset is in the file name {name}: NumberFormatException: For input string: "{text}"')
-    return int(text)
+    return offset
 
 
 def snapshot_bytes(replay: ProducerReplay) -> bytes:

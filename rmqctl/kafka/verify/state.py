@@ -10,7 +10,7 @@ from formats.kafka.checkpoint import EpochCheckpoint
 from formats.kafka.directory_files import parse_meta_properties, parse_quorum_state
 from rmqctl.findings import Finding, Severity
 from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
-from rmqctl.kafka.file_names import CHECKPOINTS, DirectoryState, FileKind
+from rmqctl.kafka.file_names import CHECKPOINTS, LONG_MAX, DirectoryState, FileKind
 from rmqctl.kafka.findings.derived import EPOCH_BATCHES, EPOCH_BEYOND_END, EPOCH_MISSING, EPOCH_ORDER, EPOCH_UNREADABLE
 from rmqctl.kafka.findings.directory import (
     CHECKPOINT_BEYOND_END,
@@ -118,7 +118,8 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
             kind = DIRECTORY_SWAP if swap and partition.is_plain else DIRECTORY_LEFTOVER
             yield Finding(kind, file.name, 0, 0, f"{file.meaning.leftover} file of {file.size} bytes")
         elif name.endswith(_SEGMENT_ENDINGS) and file.meaning.base is None:
-            yield Finding(DIRECTORY_NAME, file.name, 0, 0, f"{name} does not begin with an offset of 20 digits")
+            message = f"{name} does not begin with an offset of 20 digits, at most {LONG_MAX}"
+            yield Finding(DIRECTORY_NAME, file.name, 0, 0, message)
         elif file.kind is FileKind.OTHER:
             yield Finding(DIRECTORY_OTHER, file.name, 0, 0, "no file of a broker has such a name")
     for segment in () if is_gone else partition.segments:

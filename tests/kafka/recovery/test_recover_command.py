@@ -55,6 +55,19 @@ def test_document_of_a_log_that_is_cut(rmqctl: Rmqctl, cut: Path) -> None:
     assert found["lost"] == {**partition["lost"], "by_topic": {"plain-none": 21}}
 
 
+def test_a_name_above_the_largest_offset_keeps_a_broker_from_starting(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("4.3.1-crash", tmp_path)
+    name = "plain-none-0/18446744073709551615.log"
+    (root / name).write_bytes(b"")
+    found = _document(rmqctl, root, exit_code=1)
+    assert (found["starts"], found["offline"]) == (False, False)
+    assert 'NumberFormatException: For input string: "18446744073709551615"' in found["error"]
+    lines = [json.loads(line) for line in rmqctl("verify", root, "-o", "jsonl").stdout.splitlines()]
+    assert [row["file"] for row in lines if row.get("id") == "directory.file-name"] == [name]
+    assert rmqctl("rebuild", root).exit_code == 0
+    assert name in rmqctl("repair", root, "-o", "json").stdout
+
+
 def test_nothing_on_disk_changes(rmqctl: Rmqctl, cut: Path) -> None:
     before = _files(cut)
     rmqctl("recover", cut)
