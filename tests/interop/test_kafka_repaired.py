@@ -44,6 +44,8 @@ STARTS = rounds(2, 30)
 """Random starts of each release; each judges a dozen damaged partitions."""
 EVERY = rounds(25, 1)
 """One variant of the recovery oracles in so many."""
+MACHINE_LASTS = 8
+"""Starts that are broken off leave threads and open files in their virtual machine; it is changed after so many."""
 ISOLATIONS = {False: "read_uncommitted", True: "read_committed"}
 Key = tuple[str, int, int]
 """Topic, partition and offset of a record."""
@@ -269,8 +271,9 @@ def recover_and_start(
 def contents(root: Path, *, was_clean: bool) -> dict[str, object]:
     """Size and hash of the files.
 
-    Left out are directories that wait to be deleted, what the controller writes meanwhile, and the marker of an orderly
-    stop, after which a start only gives the active indexes their room.
+    Left out are directories that wait to be deleted, what the controller writes meanwhile, the marker of an orderly
+    stop, after which a start only gives the active indexes their room, and checkpoints without a byte, as a start makes
+    them where none are, to be filled when they are first due.
     """
     found = dict[str, object]()
     for path in root.rglob("*"):
@@ -282,6 +285,8 @@ def contents(root: Path, *, was_clean: bool) -> dict[str, object]:
                 data = data.rstrip(b"\0")
             if path.parent == root and name.endswith("-checkpoint"):  # written again from time to time, in any order
                 data = b"".join(sorted(data.splitlines(keepends=True)))
+                if not data:
+                    continue
             found[place] = content(data)
     return found
 
@@ -357,14 +362,15 @@ def test_what_brokers_were_started_on_is_served_once_repaired(
 def test_what_recover_carried_out_leaves_a_broker_nothing_to_do(
     release: str, rmqctl: Rmqctl, tmp_path: Path, compiled: Path
 ) -> None:
-    wrong, found = [], variants(release)
-    with Brokers(release, compiled, **SETTINGS) as brokers:
-        for group in groups(release)[::EVERY]:
-            started = {variant: found[variant]["started"] for variant in group}
-            for part in [group] if all(started.values()) else [(variant,) for variant in group]:
+    wrong, found, parts = [], variants(release), list[tuple[str, ...]]()
+    for group in groups(release)[::EVERY]:
+        together = all(found[variant]["started"] for variant in group)
+        parts += [group] if together else [(variant,) for variant in group]
+    for first in range(0, len(parts), MACHINE_LASTS):
+        with Brokers(release, compiled, **SETTINGS) as brokers:
+            for part in parts[first : first + MACHINE_LASTS]:
+                started = all(found[variant]["started"] for variant in part)
                 left = {file for variant in part for file in LEFT.get(variant, ())}
-                judge_one = partial(
-                    recover_and_start, brokers, rmqctl=rmqctl, starts=all(map(started.get, part)), left=left
-                )
+                judge_one = partial(recover_and_start, brokers, rmqctl=rmqctl, starts=started, left=left)
                 wrong += judge_together(release, part, tmp_path, judge_one)
     assert wrong == []
