@@ -26,8 +26,8 @@ from formats.rocketmq.timer import TimerLogBlank, TimerLogUnit, TimerWheelSlot
 from rmqctl.files.local import BytesSource, LocalFile
 from rmqctl.hexview.annotation import Annotation, rows
 from rmqctl.hexview.rendering import columns, fold, render
-from rmqctl.rocketmq.hexview.annotate import WALKERS, annotate, kind_of
-from rmqctl.rocketmq.store.files import FileKind
+from rmqctl.rocketmq.hexview.annotate import WALKERS, annotate
+from rmqctl.rocketmq.store.files import FileKind, kind_at
 from rmqctl.rocketmq.store.geometry import IndexGeometry
 from tests.strategies import records
 
@@ -169,12 +169,12 @@ def test_annotations_tile_every_file_of_every_golden_store(name: str) -> None:
     for relative, path in files_of(name):
         source = LocalFile(path)
         base = int(path.name) if path.name.isdigit() else 0
-        notes = list(annotate(source, kind_of(relative), base=base, name=relative))
+        notes = list(annotate(source, kind_at(relative), base=base, name=relative))
         source.close()
         assert_tiles(notes, path.stat().st_size)
         wrong = [n for n in notes if n.wrong or (n.group is not None and n.group.wrong)]
         assert not wrong, (relative, wrong[:2])
-        seen.add(kind_of(relative))
+        seen.add(kind_at(relative))
     assert FileKind.COMMIT_LOG in seen
     assert len(seen) > 3
 
@@ -513,7 +513,7 @@ def test_a_file_cut_while_it_is_read() -> None:
     ],
 )
 def test_kinds_by_path(path: str, kind: FileKind) -> None:
-    assert kind_of(path) == kind
+    assert kind_at(path) == kind
 
 
 # --- as text and as rows ------------------------------------------------------------------------
@@ -647,7 +647,7 @@ def test_every_file_that_a_damage_recipe_touches_is_tiled(release: str, tmp_path
             if path.is_file():
                 base = int(path.name) if path.name.isdigit() else 0
                 data = path.read_bytes()
-                notes = notes_of(data, kind_of(name), base=base, name=name, limit=None)
+                notes = notes_of(data, kind_at(name), base=base, name=name, limit=None)
                 assert_tiles(notes, len(data))
                 assert rebuilt(notes) == data
                 count += 1

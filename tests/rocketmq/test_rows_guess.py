@@ -16,8 +16,8 @@ from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.dump.dump import Dump
 from rmqctl.rocketmq.dump.kinds import first_offset, kind_of
-from rmqctl.rocketmq.dump.sources import Request
-from rmqctl.rocketmq.store.files import FileKind
+from rmqctl.rocketmq.dump.sources import Request, file_source, identify
+from rmqctl.rocketmq.store.files import FileKind, kind_at
 from tests.rocketmq.log_files import log_of, record
 from tests.rocketmq.rows_dledger_helpers import batch, entries, ext
 
@@ -101,3 +101,15 @@ def test_any_bytes_are_dumped_or_refused(data: bytes, name: str) -> None:
         except NotAStore:
             return
         assert all(row["kind"] for row in dump.rows())
+
+
+@pytest.mark.parametrize("head", [bytes(4096), b"\xff" * 4096, log_of([record()]).ljust(4096, b"\0")])
+def test_the_place_in_a_store_counts_more_than_damaged_bytes(tmp_path: Path, head: bytes) -> None:
+    """Rows and annotated bytes of a file go by the same kind."""
+    path = f"timerlog/{NAME}"
+    (tmp_path / "timerlog").mkdir()
+    (tmp_path / path).write_bytes(head)
+    file, kind = identify(LocalTree(tmp_path), path, path)
+    assert kind is FileKind.TIMER_LOG is kind_at(path)
+    list(file_source(LocalTree(tmp_path), path, path, Request())())  # type: ignore[operator]
+    assert file.base == int(NAME)

@@ -36,6 +36,7 @@ from rmqctl.rocketmq.store.files import (
     StoreFile,
     is_offset,
     is_queue_id,
+    kind_at,
     log_sequence,
     missing_log,
     sequence,
@@ -84,9 +85,16 @@ def identify(tree: Tree, path: str, shown: str) -> tuple[StoreFile, FileKind | N
         raise FileNotFoundError(2, "no such file or directory", path)
     name = path.rpartition("/")[2]
     with opened(tree.open(path)) as source:
-        kind = kind_of(name, source)
+        kind = _kind_of_place(path) or kind_of(name, source)
         base = int(name) if is_offset(name) else first_offset(source) if kind is FileKind.COMMIT_LOG else 0
         return StoreFile(shown, base, source.size(), tree, path), kind
+
+
+def _kind_of_place(path: str) -> FileKind | None:
+    """Return the kind that annotated bytes go by, of a file of a store that is named by its offset; None for others."""
+    if "/" not in path or not is_offset(path.rpartition("/")[2]):
+        return None
+    return None if (found := kind_at(path)) is FileKind.OTHER else found
 
 
 def source_of(file: StoreFile, kind: FileKind, request: Request) -> Source:

@@ -205,10 +205,9 @@ def _files(found: Found) -> Iterable[StoreFile]:
 def _kind(file: StoreFile) -> FileKind:
     """Return the kind by the file's place in a store, else by its content."""
     from rmqctl.rocketmq.dump import kinds
-    from rmqctl.rocketmq.hexview.annotate import kind_of
-    from rmqctl.rocketmq.store.files import FileKind
+    from rmqctl.rocketmq.store.files import FileKind, kind_at
 
-    by_place = kind_of(file.name)
+    by_place = kind_at(file.name)
     if "/" in file.name and by_place is not FileKind.OTHER:
         return by_place
     source: Any = file.open()

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 def annotate(source: ByteSource, name: str, begin: int, end: int) -> Iterator[Annotation]:
     """Return the meaning of some bytes of a file of a store."""
     from rmqctl.rocketmq.hexview import annotate as annotating
+    from rmqctl.rocketmq.store.files import kind_at
 
     last = name.rpartition("/")[2]
     base = int(last) if last.isdigit() else 0
-    return annotating.annotate(source, annotating.kind_of(name), base=base, start=begin, stop=end, name=name)
+    return annotating.annotate(source, kind_at(name), base=base, start=begin, stop=end, name=name)
 
 
 # --- recover ------------------------------------------------------------------------------------------
