@@ -33,6 +33,7 @@ class Entry(NamedTuple):
         path: relative to the tree's root.
         size: bytes; -1 where it was not asked for.
         mtime_ms: last modification in epoch milliseconds; 0 where unknown.
+        is_dangling: a link that leads nowhere or in a circle; known where sizes were asked for.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Entry(NamedTuple):
     is_directory: bool
     size: int = -1
     mtime_ms: int = 0
+    is_dangling: bool = False
 
 
 class Tree(Protocol):
@@ -165,7 +167,7 @@ def _entry(found: os.DirEntry[str], path: str, sizes: bool) -> Entry:
         directory = found.is_dir()
         status = found.stat() if sizes else None
     except OSError:
-        return Entry(found.name, join(path, found.name), is_directory=False)
+        return Entry(found.name, join(path, found.name), is_directory=False, is_dangling=found.is_symlink())
     if status is None:
         return Entry(found.name, join(path, found.name), directory)
     return Entry(found.name, join(path, found.name), directory, status.st_size, status.st_mtime_ns // 1_000_000)

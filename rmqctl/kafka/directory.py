@@ -83,6 +83,7 @@ class Partition:
         name: its name taken apart; the topic is the directory's name where that is no partition's.
         segments: ascending by base offset; those of an index without a ``.log`` too.
         files: all files, by name, leftovers and unknown ones too.
+        dangling: links that lead nowhere: for a broker no such files are there.
         problem: why the directory cannot be listed, "" where it can.
     """
 
@@ -90,6 +91,7 @@ class Partition:
     name: PartitionName
     segments: list[Segment] = field(default_factory=list)
     files: list[LogFile] = field(default_factory=list)
+    dangling: list[LogFile] = field(default_factory=list)
     problem: str = ""
 
     @property
@@ -152,12 +154,14 @@ class LogDirectory:
         tree: the directory itself.
         partitions: by topic and number; ``-future``, ``-delete`` and ``-stray`` ones after the plain one.
         files: files directly in it, by name.
+        dangling: links directly in it that lead nowhere: for a broker nothing of such names is there.
         others: names of directories that are no partitions'.
     """
 
     tree: Tree
     partitions: list[Partition] = field(default_factory=list)
     files: list[LogFile] = field(default_factory=list)
+    dangling: list[LogFile] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
     @property
@@ -193,6 +197,12 @@ class LogDirectory:
         """Return the plain partition of a topic and number."""
         return next((p for p in self.partitions if p.is_plain and (p.topic, p.partition) == (topic, number)), None)
 
+    def all_dangling(self) -> Iterable[LogFile]:
+        """Every link that leads nowhere, those of the directory itself first."""
+        yield from self.dangling
+        for partition in self.partitions:
+            yield from partition.dangling
+
     def topics(self) -> list[str]:
         """Names of the topics that have a plain partition here, sorted."""
         return sorted({p.topic for p in self.partitions if p.is_plain})
@@ -216,7 +226,7 @@ def read_directory(tree: Tree, known: Mapping[str, Partition] = MappingProxyType
     found = LogDirectory(tree)
     for entry in tree.entries(""):
         if not entry.is_directory:
-            found.files.append(_file(tree, entry))
+            (found.dangling if entry.is_dangling else found.files).append(_file(tree, entry))
             continue
         name = partition_of(entry.name)
         if name is None or entry.name == REMOTE_CACHE:
@@ -241,7 +251,9 @@ def read_partition(tree: Tree, directory: str, name: PartitionName | None = None
     except OSError as error:
         found.problem = f"cannot be listed: {error.strerror or error}"
         return found
-    found.files = [_file(tree, entry) for entry in entries if not entry.is_directory]
+    for entry in entries:
+        if not entry.is_directory:
+            (found.dangling if entry.is_dangling else found.files).append(_file(tree, entry))
     segments: dict[int, Segment] = {}
     for file in found.files:
         if file.kind in SEGMENT_KINDS and not file.is_leftover and file.meaning.base is not None:

@@ -95,7 +95,7 @@ def test_what_does_not_belong_there(tmp_path: Path) -> None:
     (partition,) = found.partitions
     assert [(s.base, s.log is not None) for s in partition.segments] == [(0, True), (7, False)]
     assert len(partition.files) == 3
-    assert [f.name for f in found.files] == ["t-1"]
+    assert [f.name for f in found.dangling] == ["t-1"]
 
 
 def test_a_lone_partition_directory_of_any_name(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 FILE_UNREADABLE = declare(
     "directory.unreadable-file",
     _E,
-    "The system refuses to read the file.",
-    "Let this user read it, or copy what can still be read to another disk.",
+    "The system refuses to read the file, or a link in its place leads nowhere.",
+    "Let this user read it, mount what the link leads to, or copy what can still be read to another disk.",
 )
 CHECKPOINT_UNREADABLE = declare(
     "checkpoint.unreadable",

@@ -107,8 +107,11 @@ class Rebuilt:
     def steps(self, directory: LogDirectory) -> Iterator[Step]:
         """One step a file that changes."""
         there = {file.name: file for file in directory.all_files()}
+        dangling = {link.name for link in directory.all_dangling()}
         for change in self.changes:
             edits = tuple(_edits(change, there.get(change.name)))
+            if change.change == "create" and change.name in dangling:
+                edits = (Quarantine(change.name), *edits)
             if edits:
                 why = change.why or "it is made from the log"
                 yield Step(change.id, change.name, _WORDS[change.change], why, edits)

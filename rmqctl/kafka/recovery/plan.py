@@ -40,21 +40,23 @@ def _steps(partition: RecoveredPartition, found: Recovery) -> Iterator[Step]:
     files, changed = partition.loaded.files, partition.changes
     leftovers = [name for name in files.before if name.endswith(".deleted") and name not in files]
     place = f"{partition.loaded.partition.directory}/"
+    dangling = {link.name for link in partition.loaded.partition.dangling}
     for name in sorted({*changed.deleted, *leftovers}):
         why = f"a {found.release} broker deletes it"
         yield Step("recover.file", place + name, "move out", why, (Quarantine(place + name),))
     for name in changed.created:
         content = _at_rest(partition, name)
         edit = Create(place + name, b"".join(content.pieces()).rstrip(b"\0"), size=content.size)
-        yield Step("recover.file", place + name, "make", f"a {found.release} broker makes it", (edit,))
+        edits = (Quarantine(place + name), edit) if place + name in dangling else (edit,)
+        yield Step("recover.file", place + name, "make", f"a {found.release} broker makes it", edits)
     for name in changed.changed:
-        edits = tuple(content_edits(place + name, files.before[name], _at_rest(partition, name)))
-        if not edits:
+        different = tuple(content_edits(place + name, files.before[name], _at_rest(partition, name)))
+        if not different:
             continue
         is_log = meaning_of(name).kind is FileKind.LOG
         what = f"{files.before[name].size:,} -> {files[name].size:,} bytes" if is_log else "write again"
         lost = partition.lost.records if is_log else 0
-        yield Step("recover.file", place + name, what, f"a {found.release} broker does so", edits, lost)
+        yield Step("recover.file", place + name, what, f"a {found.release} broker does so", different, lost)
 
 
 def _at_rest(partition: RecoveredPartition, name: str) -> Content:

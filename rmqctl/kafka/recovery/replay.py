@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from formats.kafka.checkpoint import OffsetCheckpoint, parse_offsets
 from formats.kafka.directory_files import MetaProperties, parse_meta_properties, parse_partition_metadata
-from rmqctl.kafka.directory import LogDirectory, Partition
+from rmqctl.kafka.directory import LogDirectory, LogFile, Partition
 from rmqctl.kafka.file_names import REMOTE_CACHE, DirectoryState, FileKind
 from rmqctl.kafka.indexes import read_offset_index
 from rmqctl.kafka.recovery.files import Changes, StartFails
@@ -154,6 +154,13 @@ def _check_names(replicas: Replicas) -> None:
             seen[key] = partition.directory
 
 
+def _check_link(dangling: Iterable[LogFile], kind: FileKind) -> None:
+    """Look for a checkpoint that is a link to nowhere: a broker makes one that is not there, and fails on a link."""
+    for link in dangling:
+        if link.kind is kind and not link.is_leftover:
+            raise StartFails(f"checkpoint file {link.name} cannot be read: NoSuchFileException", offline=True)
+
+
 class _Directory:
     """The start on one log directory."""
 
@@ -194,6 +201,7 @@ class _Directory:
                 yield partition
 
     def _load(self, partition: Partition, settings: LoadSettings) -> RecoveredPartition:
+        _check_link(partition.dangling, FileKind.LEADER_EPOCHS)
         try:
             loaded = load(partition, settings)
         except StartFails as failure:
@@ -203,6 +211,7 @@ class _Directory:
         return RecoveredPartition(loaded, settings.is_clean, is_stray, lost)
 
     def _checkpoint(self, kind: FileKind) -> OffsetCheckpoint:
+        _check_link(self.directory.dangling, kind)
         file = self.directory.one(kind)
         found = OffsetCheckpoint() if file is None else parse_offsets(read_text(file))
         if found.problems:

@@ -30,6 +30,7 @@ from rmqctl.kafka.findings.directory import (
     DIRECTORY_STRAY,
     DIRECTORY_SWAP,
     DIRECTORY_TOPIC_ID,
+    FILE_UNREADABLE,
     QUORUM_STATE,
 )
 from rmqctl.kafka.repair.log import Source, leftover_sources
@@ -75,6 +76,15 @@ _ASIDE = {
     DirectoryState.STRAY: ("was set aside", "rmqctl salvage --stray takes the records that it still has"),
     DirectoryState.FUTURE: ("is a copy under way", "move it away, and the broker copies the partition once more"),
 }
+
+
+def link_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Iterator[Step]:
+    """Move out links that lead nowhere, in whose place the file is made again where something says what was in it."""
+    links = {link.name for link in directory.all_dangling()}
+    for finding in findings:
+        if finding.kind is FILE_UNREADABLE and finding.file in links:
+            why = f"{finding.message}; if what it leads to is only not mounted, mount that instead"
+            yield Step(finding.kind.id, finding.file, "move out the link", why, (Quarantine(finding.file),))
 
 
 def aside_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Iterator[Step]:

@@ -34,6 +34,7 @@ from rmqctl.kafka.repair.files import (
     appended,
     aside_steps,
     identity_steps,
+    link_steps,
     lost_steps,
     name_steps,
     swap_steps,
@@ -223,6 +224,7 @@ class _Planner:
             if not self._take(self._without_snapshot()):
                 break
         self._take(name_steps(findings, self.replicas.image))
+        self._take(link_steps(self.directory, findings))
         self._take(lost_steps(findings, self.replicas, self.options.replicas, self._room))
         for partition in self.directory.partitions:
             lost = [file for file in partition.leftovers if file.meaning.leftover == ".swap"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -190,7 +191,9 @@ def _forgiving(directory: LogDirectory, refusals: Refusals) -> LogDirectory:
         replace(p, segments=[segment(s) for s in p.segments], files=[replace(f, tree=kind) for f in p.files])
         for p in directory.partitions
     ]
-    return LogDirectory(kind, partitions, [replace(f, tree=kind) for f in directory.files], directory.others)
+    for link in directory.all_dangling():
+        refusals.setdefault(link.name, (FileNotFoundError(errno.ENOENT, "the link leads nowhere"), 0))
+    return replace(directory, tree=kind, partitions=partitions, files=[replace(f, tree=kind) for f in directory.files])
 
 
 def settings_of(sources: Sequence[Source], one: Found) -> dict[str, str]:

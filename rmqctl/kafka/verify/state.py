@@ -31,6 +31,7 @@ from rmqctl.kafka.findings.directory import (
     DIRECTORY_STRAY,
     DIRECTORY_SWAP,
     DIRECTORY_TOPIC_ID,
+    FILE_UNREADABLE,
     METADATA_REPLAY,
     METADATA_SNAPSHOT,
     QUORUM_STATE,
@@ -107,6 +108,7 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
         is_gone: it had records, and no segment is left.
     """
     partition = log.partition
+    yield from _dangling(partition.dangling)
     segments = {segment.base for segment in partition.segments if segment.log is not None}
     for file in partition.files:
         meaning = file.meaning
@@ -130,6 +132,12 @@ def check_partition_files(log: PartitionLog, image: MetadataImage | None, *, is_
     if not segments and partition.is_plain and not is_gone:
         yield Finding(DIRECTORY_EMPTY, f"{partition.directory}/", 0, 0, "no .log file is in it")
     yield from _topic_id(log, image)
+
+
+def _dangling(links: Iterable[LogFile]) -> Iterator[Finding]:
+    for link in links:
+        message = "it is a link that leads nowhere; for a broker no such file is there"
+        yield Finding(FILE_UNREADABLE, link.name, 0, 0, message)
 
 
 def _topic_id(log: PartitionLog, image: MetadataImage | None) -> Iterator[Finding]:
@@ -170,6 +178,7 @@ def check_gone(found: Iterable[Gone]) -> Iterator[Finding]:
 
 def check_directory(directory: LogDirectory) -> Iterator[Finding]:
     """Yield the files directly in a log directory."""
+    yield from _dangling(directory.dangling)
     for name in directory.others:
         if name != "remote-log-index-cache":
             message = f"{name} is no name of a partition's directory"
