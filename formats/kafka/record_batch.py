@@ -126,6 +126,8 @@ def coordinator_epoch(value: bytes | None) -> int:
     return int(_MARKER.unpack_from(value)[1]) if value is not None and len(value) >= _MARKER.size else -1
 
 
+LENGTH_AT = 8
+"""Where ``batch_length`` stands, after the base offset."""
 FRAME_HEAD = EPOCH_AT = 12
 """Bytes of a frame that ``batch_length`` does not count; there the leader epoch stands."""
 MAGIC_AT = 16

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from formats.errors import DecodeError
 from formats.kafka import message_set
 from formats.kafka.checkpoint import LeaderEpoch
-from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, MAGIC_AT, header_plan
+from formats.kafka.record_batch import CRC_AT, CRC_FROM, FRAME_HEAD, HEADER_SIZE, LENGTH_AT, MAGIC_AT, header_plan
 from rmqctl.kafka.block import INT_MAX
 from rmqctl.kafka.directory import Partition
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER
@@ -123,7 +123,7 @@ class Healer:
         delta = int(header_plan().unpack_from(raw)[0]["last_offset_delta"])
         size = len(raw) - FRAME_HEAD
         wrong = ((length ^ size) & 0xFFFFFFFF).bit_count() + ((magic ^ MAGIC) & 0xFF).bit_count()
-        is_believed = wrong <= _WRONG_BITS
+        is_believed = wrong <= _WRONG_BITS and any(raw[:FRAME_HEAD])
         right = self._offset(offset if is_believed else None, delta, damage, lacks)
         if right is None or delta < 0:
             return None
@@ -150,23 +150,26 @@ class Healer:
         before, after = self.survey.around(damage.segment, damage.begin)
         low = max(base, before.last_offset + 1) if before is not None else base
         high = after.base_offset - 1 - delta if after is not None else None
+        is_first = before is None or before.segment != damage.segment
+        skipped = damage.begin - (0 if is_first or before is None else before.end)
+        follows = not lacks and 0 <= skipped < LENGTH_AT  # bytes put into its base offset leave so many before it
+        precedes = after is not None and after.segment == damage.segment and after.position == damage.end
+        is_next = not self.compacted and follows != precedes and (follows or high is not None)
         is_blamed = damage.kind in {BATCH_OFFSET_ORDER, BATCH_BASE_OFFSET}
-        if stated is not None and not is_blamed and stated >= low and (high is None or stated <= high):
+        if stated == 0 and not follows:
+            stated = None  # as zeros leave it, and bytes that are gone
+        fits = stated is not None and stated >= low and (high is None or stated <= high)
+        if fits and not is_blamed and (damage.stated is not None or not is_next):
             return stated
         if high is not None and high < low:
             return None
-        is_first = before is None or before.segment != damage.segment
-        follows = not lacks and damage.begin == (0 if is_first or before is None else before.end)
-        if low == high or (high is None and follows and not self.compacted):
+        if low == high:
             return low
-        flips = _flips(stated) if stated is not None else ()
+        if is_next:
+            return low if follows else high
+        flips = _flips(stated) if stated is not None and not lacks else ()
         near = [c for c in flips if c >= low and (high is None or c <= high)]
-        if len(near) == 1:
-            return near[0]
-        precedes = after is not None and after.segment == damage.segment and after.position == damage.end
-        if self.compacted or follows == precedes:
-            return None
-        return low if follows else high
+        return near[0] if len(near) == 1 else None
 
     def _epoch(self, stated: int | None, offset: int, damage: Damage) -> int:
         """Return the leader epoch: as stated where that fits, else that of the checkpoint, of the neighbours."""

@@ -19,7 +19,7 @@ from rmqctl.kafka.directory import LogFile, Partition, Segment
 from rmqctl.kafka.file_names import FileKind
 from rmqctl.kafka.findings.log import BATCH_CUT, SEGMENT_EMPTIED, SEGMENT_MISSING
 from rmqctl.kafka.repair.bridge import bridge, empty_batch, metadata_batch
-from rmqctl.kafka.repair.survey import Batch, Range, Survey
+from rmqctl.kafka.repair.survey import Batch, Damage, Range, Survey
 from rmqctl.kafka.repair.transactions import Endings, with_markers
 from rmqctl.repair.edits import Create, Cut, Edit, Extend, Overwrite, Quarantine, SetTimes, Step, changes
 
@@ -164,12 +164,17 @@ class LogMender:
         if lost.count == 0:
             what = f"take out bytes {lost.begin} to {lost.end}"
             why = f"{lost.parts[0].message}; no offset is missing between the batches around"
-            return Filling(lost, b"", what, why)
+            return Filling(lost, b"", what, why, self._held(part for part in lost.parts if part.frame_ok))
         return self._bridged(lost)
 
+    def _held(self, parts: Iterable[Damage]) -> int:
+        """Offsets of the batches in some damage, without sound ones that the log has once more."""
+        stated = [(part.stated, part.frame_ok) for part in parts if part.stated is not None]
+        alone = [batch for batch, is_sound in stated if not is_sound or self.survey.twin_of(batch) is None]
+        return sum(min(max(batch.last_offset - batch.base_offset + 1, 0), _MOST_OFFSETS) for batch in alone)
+
     def _cut(self, lost: Range) -> Filling:
-        stated = [part.stated for part in lost.parts if part.stated is not None and not part.frame_ok]
-        loses = sum(min(max(b.last_offset - b.base_offset + 1, 0), _MOST_OFFSETS) for b in stated)
+        loses = self._held(lost.parts)
         what = f"end the file at {lost.begin}"
         return Filling(lost, b"", what, f"{lost.parts[0].message}; nothing sound follows in the log", loses)
 
@@ -194,7 +199,8 @@ class LogMender:
             data = empty_batch(lost.first, lost.beyond - 1, epoch, timestamp)
         offsets = f"offset {lost.first}" if lost.count == 1 else f"offsets {lost.first} to {lost.beyond - 1}"
         what = f"bridge {offsets} with an empty batch at {lost.begin}"
-        loses = 0 if self._is_marker(lost) else lost.count
+        held = self._held(part for part in lost.parts if part.frame_ok)
+        loses = 0 if self._is_marker(lost) else max(lost.count, held)
         return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", loses)
 
     def _without_changes(self, lost: Range, epoch: int, timestamp: int) -> Filling:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from formats.kafka.record_batch import Attributes
+from formats.kafka.record_batch import HEADER_SIZE, LENGTH_AT, Attributes
 from rmqctl.findings import Finding, FindingKind, Severity
 from rmqctl.kafka.block import INT_MAX, Flags, Gap, GapKind, Ints
 from rmqctl.kafka.directory import LogFile, Partition, Segment
@@ -124,6 +124,8 @@ class LogCheck:
         if self._holes and not self.compacted:
             self.damaged = True
             yield from self._holes
+        if self._edge is not None and not self.compacted:
+            yield from self._shifted(self._edge)
         for finding in () if self.compacted else self._lost_start():
             self.damaged = True  # among other holes it may be a compacted log of which nothing says so
             yield replace(finding, severity=Severity.WARNING) if self._holes else finding
@@ -135,6 +137,18 @@ class LogCheck:
             name = index.name.rpartition(".")[0] + ".log"
             message = f"it is not there, but {index.name.rpartition('/')[2]} is; the log ends at {self.end_offset}"
             yield Finding(SEGMENT_MISSING, name, 0, 0, message)
+
+    def _shifted(self, rows: _Rows) -> Iterator[Finding]:
+        """Blame the last batch of the log if bytes were put into its base offset: no later batch shows it."""
+        if len(rows) < 2 or rows.files[-1] is not rows.files[-2] or not rows.broken[-1] or rows.is_outside(-1):
+            return
+        low, found = int(rows.last[-2]) + 1, int(rows.base[-1])
+        size = int(rows.position[-1] - rows.position[-2] - rows.size[-2])
+        is_spread = not (found ^ low) & 0xFF or found >> 8 * size == low  # its last byte, or all, moved
+        if found > low and 0 < size < LENGTH_AT and is_spread:
+            at = int(rows.position[-1]) - size
+            message = f"offsets {found} to {rows.last[-1]} after damage at {at}, where offset {low} follows"
+            yield self._blame(BATCH_OFFSET_ORDER, rows, len(rows) - 1, message)
 
     def _lost_start(self) -> Iterator[Finding]:
         """Segments before the first batch of which an empty log or an index is left; compaction alone leaves such."""
@@ -202,9 +216,10 @@ class LogCheck:
         for pair in np.flatnonzero(after <= before).tolist():
             if pair < first:
                 continue
-            jumped = pair > 0 and base[pair] > last[pair - 1] + 1 and base[pair + 1] > last[pair - 1]
+            floor = last[pair - 1] if pair > 0 else rows.files[0].base - 1  # nothing stands before the first batch
+            jumped = base[pair] > floor + 1 and base[pair + 1] > floor and (pair > 0 or rows.second_is_right())
             wrong = pair if jumped else pair + 1
-            if wrong in blamed or rows.is_outside(wrong):
+            if wrong in blamed or rows.is_outside(pair) or rows.is_outside(wrong):
                 continue
             blamed.add(wrong)
             other = pair + 1 if jumped else pair
@@ -221,6 +236,10 @@ class LogCheck:
             return
         first, last = int(rows.last[pair]) + 1, int(rows.base[pair + 1]) - 1
         if self._is_swapped(first, last):
+            return
+        if pair == 0 and rows.broken[0] and rows.base[0] == rows.files[0].base and rows.position[0] >= HEADER_SIZE:
+            message = f"offset {rows.base[0]} after damage that held batches; {first} to {last} are missing"
+            self._holes.append(rows.finding(BATCH_OFFSET_ORDER, 0, message))
             return
         lost = self._lost_segment(first, last) if rows.files[pair + 1] is not rows.files[pair] else None
         self.misses |= lost is not None
@@ -365,8 +384,17 @@ class _Rows:
 
     def is_outside(self, row: int) -> bool:
         """Whether its segment cannot hold the batch: that is said elsewhere."""
-        base = self.files[row].base
-        return bool(self.base[row] < base or self.last[row] - base > INT_MAX)
+        begin = self.files[row].base
+        base, last = int(self.base[row]) - begin, int(self.last[row]) - begin  # may be more than 64 bits
+        return not 0 <= base <= INT_MAX or last > INT_MAX
+
+    def second_is_right(self) -> bool:
+        """Whether the first batch of a log is the wrong one of two, as the third says: compaction leaves holes."""
+        if len(self) < 3:
+            return not self.broken[0]
+        is_past = bool(self.base[2] <= self.last[0])
+        follows = bool(self.base[2] == self.last[1] + 1)
+        return is_past and bool(self.base[2] > self.last[1]) if self.broken[0] else is_past or follows
 
     def finding(self, kind: FindingKind, row: int, message: str) -> Finding:
         """Return a finding at a row."""

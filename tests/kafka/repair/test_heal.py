@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import golden
+from formats.kafka.record_batch import Attributes
 from rmqctl.files.tree import LocalTree
 from rmqctl.kafka.directory import Partition, read_directory
 from rmqctl.kafka.repair.heal import Healer
@@ -17,6 +18,7 @@ from rmqctl.kafka.repair.survey import LOG_KINDS, Batch, Survey
 from rmqctl.kafka.verify.driver import Verification, VerifyOptions
 from rmqctl.release import Release
 from rmqctl.repair.edits import Overwrite, SetTimes
+from tests.kafka.batches import batch, record
 from tests.kafka.repair.judged import opened
 from tests.kafka.repair.test_markers import alone
 
@@ -149,3 +151,77 @@ def test_no_offset_is_guessed_for_a_batch_without_its_first_bytes(tmp_path: Path
         ends = after.columns["last_offset"].tolist()
         assert max(ends) <= last.last_offset
         assert not [step.what for step in plan.plan.steps if "again, offset" in step.what]
+
+
+def _repaired(root: Path, data: bytes) -> tuple[dict[int, bytes], int]:
+    """Repair a log of one segment: the bytes from the CRC on by base offset, and the records that it says it loses."""
+    path = root / "t-0" / f"{0:020d}.log"
+    staged = root.parent / "staged"
+    for made in (path.parent, staged):
+        made.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=AbCdEfGhQxSTU-V_wXyZ01\n")
+    repair = plan_repair(opened(root), RepairOptions(Release(4, 1, 0)), staged)
+    assert not repair.refusal
+    after = Survey(overlaid(opened(root), repair.plan.steps).partitions[0])
+    batches = [after.batch(row) for row, count in enumerate(after.columns["records_count"].tolist()) if count]
+    held = {b.base_offset: after.bytes_of(b)[17:] for b in batches if not b.attributes & Attributes.CONTROL}
+    return held, sum(s.loses for s in repair.plan.steps)
+
+
+LOG = [batch(n, [record(0, b"k%03d" % n, b"v%04d" % n * 8)]) for n in range(14)]
+WHOLE = b"".join(LOG)
+SIZE = len(LOG[0])
+
+
+def _zeroed(begin: int, end: int, of: bytes = WHOLE) -> bytes:
+    return of[:begin] + bytes(end - begin) + of[end:]
+
+
+def _put(at: int, data: bytes, over: int = 0, of: bytes = WHOLE) -> bytes:
+    return of[:at] + data + of[at + over :]
+
+
+@pytest.mark.parametrize(
+    ("data", "gone"),
+    [
+        pytest.param(_zeroed(2 * SIZE + 55, 4 * SIZE + 16), {2, 3}, id="zeros over a head"),
+        pytest.param(_zeroed(SIZE - 8, SIZE + 12), {0}, id="zeros over the second head"),
+        pytest.param(_zeroed(SIZE - 10, SIZE + 10), {0}, id="zeros over the second base offset"),
+        pytest.param(WHOLE[: 8 * SIZE + 55] + WHOLE[10 * SIZE + 16 :], {8, 9}, id="a head cut"),
+        pytest.param(_put(6, b"\7", 1), set(), id="a byte of the first base offset"),
+        pytest.param(_put(5, b"\xe8", 1), set(), id="a high byte of the first base offset"),
+        pytest.param(_put(6, b"\7", 1, WHOLE[: 3 * SIZE]), set(), id="one of three"),
+        pytest.param(_put(6, b"\7", 1, WHOLE[: 2 * SIZE]), set(), id="one of two"),
+        pytest.param(_put(7, b"\1", 1), set(), id="the first is as the second"),
+        pytest.param(_put(30, bytes(range(60, 149)), 89), {0}, id="the second is far outside"),
+        pytest.param(_put(13 * SIZE + 8, b"\x1d"), set(), id="a byte after the last base offset"),
+        pytest.param(_put(13 * SIZE + 4, b"\x1d"), set(), id="a byte in the last base offset"),
+        pytest.param(_put(13 * SIZE + 6, b"\0\1\2"), set(), id="bytes in the last base offset"),
+        pytest.param(_put(13 * SIZE + 11, b"\0\0\1"), set(), id="bytes in the last length"),
+        pytest.param(WHOLE[: 12 * SIZE + 30] + LOG[13], {12}, id="a batch cut in two before the last"),
+    ],
+)
+def test_a_damaged_base_offset_is_never_another(data: bytes, gone: set[int], tmp_path: Path) -> None:
+    """What is kept has the offset that it had, nothing sound is given up, and what is lost is said."""
+    after, loses = _repaired(tmp_path / "d", data)
+    count = 14 if len(data) > 4 * SIZE else len(data) // SIZE
+    assert after == {n: LOG[n][17:] for n in range(count) if n not in gone}
+    assert loses == len(gone)
+
+
+def test_a_sound_batch_that_is_given_up_is_counted(tmp_path: Path) -> None:
+    other = batch(3, [record(0, b"other", b"one"), record(1, b"other", b"two")])
+    _, loses = _repaired(tmp_path / "a", WHOLE[: 5 * SIZE] + other + WHOLE[5 * SIZE :])
+    assert loses == 2, "it is nowhere else"
+    _, loses = _repaired(tmp_path / "b", WHOLE[: 5 * SIZE] + LOG[3] + WHOLE[5 * SIZE :])
+    assert loses == 0, "it stands in the log twice"
+
+
+@pytest.mark.filterwarnings("error")
+def test_offsets_beyond_64_bits(tmp_path: Path) -> None:
+    wrapped = batch(2**63 - 1, [record(0, b"a", b"b"), record(1, b"a", b"b")])
+    _repaired(tmp_path / "d", WHOLE[: 3 * SIZE] + wrapped + WHOLE[4 * SIZE :])
+    path = tmp_path / "d" / "t-0" / f"{0:020d}.log"
+    path.rename(path.with_name(f"{2**63 - 1:020d}.log"))
+    assert list(Verification(opened(tmp_path / "d"), VerifyOptions("structure", cross=False)).findings())
