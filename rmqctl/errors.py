@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 from typing import Any, ClassVar
 
 
@@ -163,6 +164,8 @@ _ADVICE = {
 
 def _advice(error: OSError | str) -> str:
     if isinstance(error, FileNotFoundError):
+        if isinstance(error.filename, str) and Path(error.filename).is_symlink():
+            return "it is a link that leads nowhere; mount what it leads to, or put the file in its place"
         return "check the spelling of the path"
     if isinstance(error, PermissionError):
         return "run as the user that owns the files, or let this user read them"

@@ -328,6 +328,9 @@ def index_changes(store: RocketMQStore, built: Built, names: list[str]) -> Itera
             yield FileChange(f"index/{names[number]}", Change.CREATE, "the file is missing", staged)
             continue
         path = there[number].path
+        if there[number].is_dangling:
+            yield FileChange(path, Change.REPLACE, "it is a link that leads nowhere", staged, 0)
+            continue
         first = first_difference(store.tree.open(path), LocalFile(staged))
         if first is None:
             yield FileChange(path, Change.EQUAL, "", staged)

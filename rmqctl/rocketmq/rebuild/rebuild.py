@@ -452,7 +452,7 @@ def _heads(store: RocketMQStore) -> list[IndexHead]:
     """Headers of the index files that are there."""
     found = []
     for entry in store.index_files:
-        if not entry.is_directory:
+        if not entry.is_directory and not entry.is_dangling:
             source = store.tree.open(entry.path)
             try:
                 found.append(IndexHead.parse(source.read_at(0, HEADER_SIZE)))

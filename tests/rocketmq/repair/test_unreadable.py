@@ -17,6 +17,7 @@ from rmqctl.rocketmq.recovery.replay import recover
 from rmqctl.rocketmq.repair.plan import RepairOptions, plan_repair
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
+from tests.conftest import Rmqctl
 
 NOWHERE = "/nonexistent/file"
 
@@ -51,6 +52,23 @@ def test_queue_and_index_files_are_made_anew(directory: str, number: int, tmp_pa
     assert done.journal is not None
     undo(done.journal)
     assert state(root) == before
+
+
+def test_rebuild_puts_an_index_file_in_place_of_a_link_to_nowhere(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    name = cut_off(root, "index", -1)
+    done = rmqctl("rebuild", root, "--apply", "--yes", "--journal", tmp_path / "journal")
+    assert done.exit_code == 0, done.output
+    assert (root / name).is_file() and not (root / name).is_symlink()
+    assert rmqctl("undo", tmp_path / "journal" / "0001", "--yes").exit_code == 0
+    assert os.readlink(root / name) == NOWHERE
+
+
+def test_the_advice_names_the_link(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    root = golden.unpack("5.5.0-clean", tmp_path)
+    cut_off(root, "commitlog", 0)
+    done = rmqctl("repair", root)
+    assert (done.exit_code, "a link that leads nowhere" in " ".join(done.output.split())) == (10, True)
 
 
 def test_a_file_of_the_log_stops_it(tmp_path: Path) -> None:
