@@ -201,7 +201,13 @@ class LogMender:
         what = f"bridge {offsets} with an empty batch at {lost.begin}"
         held = self._held(part for part in lost.parts if part.frame_ok)
         loses = 0 if self._is_marker(lost) else max(lost.count, held)
-        return Filling(lost, data, what, f"{lost.parts[0].message}; no replica has the bytes", loses)
+        why = f"{lost.parts[0].message}; no replica has the bytes"
+        for producer, first in self.endings.undecided if self.endings is not None else ():
+            why += (
+                f"; the transaction of producer {producer} from offset {first} ended here, nothing left says how: "
+                "its next marker decides what readers of committed records get"
+            )
+        return Filling(lost, data, what, why, loses)
 
     def _without_changes(self, lost: Range, epoch: int, timestamp: int) -> Filling:
         """Return records of the metadata log that change nothing, after those that take the place of destroyed ones."""

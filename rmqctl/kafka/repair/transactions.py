@@ -7,6 +7,7 @@ without it the transaction hangs, and readers of committed records wait for ever
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -31,11 +32,14 @@ class Endings:
         survey: of the log.
         doubtful: names of transaction indexes that are damaged themselves.
         replay: the producers where the way has come to.
+        undecided: producer and first offset of the transactions that ended in the last range asked for, nobody knows
+            how: the producer's next marker decides for them.
     """
 
     survey: Survey
     doubtful: frozenset[str] = frozenset()
     replay: ProducerReplay = field(default_factory=ProducerReplay)
+    undecided: list[tuple[int, int]] = field(default_factory=list)
     _at: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -50,12 +54,17 @@ class Endings:
         self._advance(lost)
         found, unplaced = dict[int, Ending](), list[Ending]()
         is_complete = self._lists_all(lost)
+        self.undecided = []
         for producer, first in sorted(self.replay.open.items()):
             aborted = [at for at, who in self._aborted.items() if who == (producer, first) and _inside(at, lost)]
             if aborted:
                 found[aborted[0]] = self._ending(producer, lost, commit=False)
-            elif is_complete and self._is_over(producer, first, lost):
+            elif not self._is_over(producer, first, lost):
+                continue
+            elif is_complete:
                 unplaced.append(self._ending(producer, lost, commit=True))
+            else:
+                self.undecided.append((producer, first))
         free = [offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found][: len(unplaced)]
         return found | dict(zip(free, unplaced, strict=False))
 
@@ -70,9 +79,12 @@ class Endings:
     def _is_over(self, producer: int, first: int, lost: Range) -> bool:
         """Whether a transaction that is open before a range is not after it: something later says so.
 
-        That is an entry of the transaction index about a later one, the first batch of the producer if it has another
-        epoch, or the next producer snapshot.
+        That is the next producer snapshot, if it was taken before the producer wrote again, an entry of the
+        transaction index about a later one, or the first batch of the producer if it has another epoch.
         """
+        known = self._next_snapshot(producer, lost)
+        if known is not None:
+            return known["current_txn_first_offset"] != first
         following = self._following(producer, lost)
         if following is not None:
             mine = [(at, begin) for at, (who, begin) in self._aborted.items() if who == producer and at >= lost.beyond]
@@ -80,12 +92,11 @@ class Endings:
                 return any(at == following.base_offset and begin > first for at, begin in mine)
             is_another = any(begin == following.base_offset for _, begin in mine)
             return is_another or following.producer_epoch > self.replay.producers[producer].producer_epoch
-        known = self._next_snapshot(producer, lost)
-        return known is not None and known["current_txn_first_offset"] != first
+        return False
 
     def _ending(self, producer: int, lost: Range, *, commit: bool) -> Ending:
         state, following = self.replay.producers[producer], self._following(producer, lost)
-        known = self._next_snapshot(producer, lost) if following is None else None
+        known = self._next_snapshot(producer, lost)
         epoch, time, coordinator = state.producer_epoch, state.last_timestamp, state.coordinator_epoch
         if known is not None:
             epoch, time, coordinator = known["producer_epoch"], known["last_timestamp"], known["coordinator_epoch"]
@@ -100,8 +111,10 @@ class Endings:
         return self.survey.batch(int(rows[0])) if len(rows) else None
 
     def _next_snapshot(self, producer: int, lost: Range) -> Mapping[str, int] | None:
-        """Return what the next snapshot after a range says of a producer."""
-        wanted = (entries for offset, entries in self._snapshots if offset >= lost.beyond)
+        """Return what the next snapshot after a range says of a producer that has not written again before it."""
+        following = self._following(producer, lost)
+        beyond = following.base_offset + 1 if following is not None else sys.maxsize
+        wanted = (entries for offset, entries in self._snapshots if lost.beyond <= offset < beyond)
         return next((entries[producer] for entries in wanted if producer in entries), None)
 
     def pass_over(self, lost: Range, data: bytes) -> None:

@@ -105,3 +105,17 @@ def test_a_marker_of_another_size(change: Callable[[bytes], bytes], tmp_path: Pa
     data, end = path.read_bytes(), batch.position + batch.size
     path.write_bytes(data[: batch.position] + change(data[batch.position : end]) + data[end:])
     assert [t[:3] + t[4:] for t in replayed(mended(root, tmp_path)).ended] == [t[:3] + t[4:] for t in before]
+
+
+def test_an_end_that_nothing_knows_is_named(tmp_path: Path) -> None:
+    """The marker of an abort and the transaction index of its segment are gone; a later snapshot says that it ended."""
+    root = alone(*PLACES[2], tmp_path)
+    log = root / "txn-b-0" / "00000000000000000094.log"
+    log.write_bytes(log.read_bytes()[:1390])
+    log.with_suffix(".txnindex").unlink()
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    steps = plan_repair(opened(root), RepairOptions(Release(3, 9, 2)), staged).plan.steps
+    reasons = [step.why for step in steps if step.what.startswith("bridge offsets 116 to 123")]
+    assert len(reasons) == 1
+    assert "the transaction of producer 15 from offset 113 ended here, nothing left says how" in reasons[0]
