@@ -1,7 +1,7 @@
 """Recover and rebuild of a Kafka log against the released broker loading the same log, and many small partitions.
 
 One segment in batches of 16 KiB. The Java half needs Java 17 and Maven; what counts of a broker is the time in which it
-says that it loaded its logs, always by the wall clock, in a virtual machine that has loaded the same log before. Sizes:
+says that it loaded its logs, always by the wall clock, in a new virtual machine each time, as brokers start. Sizes:
 RMQCTL_BENCH_MIB (default 1024, the log in MiB), RMQCTL_BENCH_PARTITIONS (default 10000, of three segments each).
 """
 
@@ -109,16 +109,17 @@ def rebuilt(log: LargeLog, processes: int) -> None:
         assert {row["change"] for row in answer} == {"create"}
 
 
-def loaded(broker: kafka_node.Brokers, log: LargeLog, *, crashed: bool) -> Measured:
+def loaded(log: LargeLog, work: Path, *, crashed: bool) -> Measured:
     """What measures seconds of the broker's load, as it says itself."""
 
     def run() -> float:
         log.ends(crashed=crashed)
-        assert broker.start(log.root) == "started"
-        broker.stop()
-        found = LOADED.findall(broker.log)
-        assert found, broker.log[-3000:]
-        return int(found[-1][1]) / 1000
+        with kafka_node.Brokers(RELEASE, work, for_speed=True) as broker:
+            assert broker.start(log.root) == "started"
+            broker.stop()
+            found = LOADED.findall(broker.log)
+            assert found, broker.log[-3000:]
+            return int(found[-1][1]) / 1000
 
     return run
 
@@ -129,18 +130,16 @@ def test_against_the_broker(logs: tuple[LargeLog, LargeLog], tmp_path: Path) -> 
     """After a crash, and where the indexes are missing after an orderly stop."""
     ours, brokers = logs
     results = []
-    with kafka_node.Brokers(RELEASE, tmp_path, for_speed=True) as broker:
-        for crashed, name in ((True, "after a crash"), (False, "without an index")):
-            load, words = loaded(broker, brokers, crashed=crashed), f"{name} / load of {RELEASE}"
-            ours.ends(crashed=crashed)
-            load()
-            results.append(paired(f"Kafka: recover {words}", lambda: timed(lambda: recovered(ours)), load, 2))
-        for processes in (1, CORES):
-            work = lambda: timed(lambda: rebuilt(ours, processes))  # noqa: E731, B023
-            results.append(paired(f"Kafka: rebuild by {processes} {words}", work, load, 2 if processes > 1 else None))
-        load = loaded(broker, brokers, crashed=True)
-        work = lambda: timed(lambda: rebuilt(ours, CORES))  # noqa: E731
-        results.append(paired(f"Kafka: rebuild by {CORES} / load after a crash of {RELEASE}", work, load, 2))
+    for crashed, name in ((True, "after a crash"), (False, "without an index")):
+        load, words = loaded(brokers, tmp_path, crashed=crashed), f"{name} / load of {RELEASE}"
+        ours.ends(crashed=crashed)
+        results.append(paired(f"Kafka: recover {words}", lambda: timed(lambda: recovered(ours)), load, 2))
+    for processes in (1, CORES):
+        work = lambda: timed(lambda: rebuilt(ours, processes))  # noqa: E731, B023
+        results.append(paired(f"Kafka: rebuild by {processes} {words}", work, load, 2 if processes > 1 else None))
+    load = loaded(brokers, tmp_path, crashed=True)
+    work = lambda: timed(lambda: rebuilt(ours, CORES))  # noqa: E731
+    results.append(paired(f"Kafka: rebuild by {CORES} / load after a crash of {RELEASE}", work, load, 2))
     RESULTS.extend(results)
     judge(*results)
 
