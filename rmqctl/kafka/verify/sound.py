@@ -16,7 +16,7 @@ import numpy as np
 
 from formats.kafka.indexes import OffsetIndexEntry, TimeIndexEntry, entry_dtype
 from formats.kafka.producer_snapshot import producer_dtype
-from formats.kafka.record_batch import Attributes
+from formats.kafka.record_batch import MAGIC_AT, Attributes
 from rmqctl.files.local import BytesSource
 from rmqctl.files.tree import read_head
 from rmqctl.kafka.block import INT_MAX, SLACK, Block, Flags, Ints
@@ -154,7 +154,7 @@ class _Window:
         at, size, self.file = at[keep], size[keep], file[keep]
         self.first = np.searchsorted(self.file, np.arange(len(files.size)))
         self.beyond = np.searchsorted(self.file, np.arange(len(files.size)), "right")
-        magic = data.view(np.int8)[at + 16].astype(np.int64)
+        magic = data.view(np.int8)[at + MAGIC_AT].astype(np.int64)
         padded = np.frombuffer(buffer, np.uint8, total + SLACK)
         block = Block("", 0, data, at, size, magic, np.ones(len(at), np.bool_), [], padded)
         self._reject_rows(magic != 2)
