@@ -24,6 +24,19 @@ from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.producers import ProducerReplay
 
 
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """What is known of a producer after a range.
+
+    Attributes:
+        batch: its first sound one.
+        snapshot: what the next producer snapshot says of it, if that was taken before it wrote again.
+    """
+
+    batch: Batch | None
+    snapshot: Mapping[str, int] | None
+
+
 @dataclass
 class Endings:
     """Goes through a log with its destroyed ranges, in order.
@@ -56,13 +69,14 @@ class Endings:
         is_complete = self._lists_all(lost)
         self.undecided = []
         for producer, first in sorted(self.replay.open.items()):
+            later = self._later(producer, lost)
             aborted = [at for at, who in self._aborted.items() if who == (producer, first) and _inside(at, lost)]
             if aborted:
-                found[aborted[0]] = self._ending(producer, lost, commit=False)
-            elif not self._is_over(producer, first, lost):
+                found[aborted[0]] = self._ending(producer, later, commit=False)
+            elif not self._is_over(producer, first, lost, later):
                 continue
             elif is_complete:
-                unplaced.append(self._ending(producer, lost, commit=True))
+                unplaced.append(self._ending(producer, later, commit=True))
             else:
                 self.undecided.append((producer, first))
         free = [offset for offset in range(lost.beyond - 1, lost.first - 1, -1) if offset not in found][: len(unplaced)]
@@ -76,46 +90,40 @@ class Endings:
             return True
         return not self.doubtful and all(t.last_offset in self._aborted for t in self.replay.aborted)
 
-    def _is_over(self, producer: int, first: int, lost: Range) -> bool:
+    def _is_over(self, producer: int, first: int, lost: Range, later: _Later) -> bool:
         """Whether a transaction that is open before a range is not after it: something later says so.
 
         That is the next producer snapshot, if it was taken before the producer wrote again, an entry of the
         transaction index about a later one, or the first batch of the producer if it has another epoch.
         """
-        known = self._next_snapshot(producer, lost)
-        if known is not None:
-            return known["current_txn_first_offset"] != first
-        following = self._following(producer, lost)
-        if following is not None:
-            mine = [(at, begin) for at, (who, begin) in self._aborted.items() if who == producer and at >= lost.beyond]
-            if following.is_marker:
-                return any(at == following.base_offset and begin > first for at, begin in mine)
-            is_another = any(begin == following.base_offset for _, begin in mine)
-            return is_another or following.producer_epoch > self.replay.producers[producer].producer_epoch
-        return False
+        if later.snapshot is not None:
+            return later.snapshot["current_txn_first_offset"] != first
+        batch = later.batch
+        if batch is None:
+            return False
+        mine = [(at, begin) for at, (who, begin) in self._aborted.items() if who == producer and at >= lost.beyond]
+        if batch.is_marker:
+            return any(at == batch.base_offset and begin > first for at, begin in mine)
+        is_another = any(begin == batch.base_offset for _, begin in mine)
+        return is_another or batch.producer_epoch > self.replay.producers[producer].producer_epoch
 
-    def _ending(self, producer: int, lost: Range, *, commit: bool) -> Ending:
-        state, following = self.replay.producers[producer], self._following(producer, lost)
-        known = self._next_snapshot(producer, lost)
+    def _ending(self, producer: int, later: _Later, *, commit: bool) -> Ending:
+        state, known = self.replay.producers[producer], later.snapshot
         epoch, time, coordinator = state.producer_epoch, state.last_timestamp, state.coordinator_epoch
         if known is not None:
             epoch, time, coordinator = known["producer_epoch"], known["last_timestamp"], known["coordinator_epoch"]
-        elif following is not None and not following.is_marker and following.producer_epoch == epoch + 1:
+        elif later.batch is not None and not later.batch.is_marker and later.batch.producer_epoch == epoch + 1:
             epoch += 1  # transaction version 2
         return Ending(producer, epoch, commit, max(coordinator, 0), time)
 
-    def _following(self, producer: int, lost: Range) -> Batch | None:
-        """Return the first sound batch of a producer after a range."""
+    def _later(self, producer: int, lost: Range) -> _Later:
+        """Return what a producer did after a range, as far as that says how its transaction ended."""
         columns = self.survey.columns
         rows = np.flatnonzero((columns["producer_id"] == producer) & (columns["base_offset"] >= lost.beyond))
-        return self.survey.batch(int(rows[0])) if len(rows) else None
-
-    def _next_snapshot(self, producer: int, lost: Range) -> Mapping[str, int] | None:
-        """Return what the next snapshot after a range says of a producer that has not written again before it."""
-        following = self._following(producer, lost)
-        beyond = following.base_offset + 1 if following is not None else sys.maxsize
-        wanted = (entries for offset, entries in self._snapshots if lost.beyond <= offset < beyond)
-        return next((entries[producer] for entries in wanted if producer in entries), None)
+        batch = self.survey.batch(int(rows[0])) if len(rows) else None
+        last = batch.base_offset if batch is not None else sys.maxsize
+        wanted = (entries for offset, entries in self._snapshots if lost.beyond <= offset <= last)
+        return _Later(batch, next((entries[producer] for entries in wanted if producer in entries), None))
 
     def pass_over(self, lost: Range, data: bytes) -> None:
         """Go on with what takes the place of a range."""
