@@ -68,11 +68,14 @@ class FileContext:
     Attributes:
         followed: a later file of the log holds data, so this one must be full.
         crashed: the store was not stopped cleanly; an unfinished tail is then nothing unusual.
+        before: the file in front of one that no data follows, where the log may end; its last record is newer than
+            what a cut has left in this one.
     """
 
     file: StoreFile
     followed: bool
     crashed: bool = False
+    before: StoreFile | None = None
 
 
 @dataclass(slots=True)
@@ -144,7 +147,10 @@ class CommitLog:
         """Each file with its place in the log."""
         holds = [has_data(f) for f in self.files]
         last = max((i for i, data in enumerate(holds) if data), default=-1)
-        return [FileContext(f, i < last, self.crashed) for i, f in enumerate(self.files)]
+        before = [None, *self.files]
+        return [
+            FileContext(f, i < last, self.crashed, None if i < last else before[i]) for i, f in enumerate(self.files)
+        ]
 
     @property
     def min_offset(self) -> int:
@@ -218,17 +224,29 @@ def walk_file(
         source.close()
 
 
-_LOOK_BACK = 1 << 20
+_LOOK_BACK = 1 << 20, 16 << 20
+"""Bytes in front of a place in which a record should begin: the usual way, and with the largest messages."""
 
 
 def resume_state(context: FileContext, start: int, lead: int = 0) -> LogState:
-    """Return the state a split needs that begins at ``start``: the last record in front of it, as far as 1 MiB back."""
-    state, lead = LogState(), context.file.lead or lead
-    source = context.file.open()
+    """Return the state that a walk needs which begins at ``start``: of the last record in front of it.
+
+    Where the log may end in the file and ``start`` is 0, that record lies in the file in front. No more than 16 MiB are
+    looked through.
+    """
+    state = LogState()
+    file, stop = (context.file, start) if start else (context.before, None)
+    if file is None:
+        return state
+    source = file.open()
     try:
-        begin = max(start - _LOOK_BACK, 0)
-        for block in scan(source, Extent(context.file.name, context.file.base, begin, start, lead=lead)):
-            _note(block, state)
+        end = file.size if stop is None else stop
+        for reach in _LOOK_BACK:
+            extent = Extent(file.name, file.base, max(end - reach, 0), stop, lead=file.lead or lead)
+            for block in scan(source, extent):
+                _note(block, state)
+            if state.records or end <= reach:
+                break
     finally:
         source.close()
     return state

@@ -19,7 +19,7 @@ from rmqctl.findings import Finding, Severity
 from rmqctl.parallel import Ordered, most_processes
 from rmqctl.rocketmq.log.block import Block, Bytes8, Ints
 from rmqctl.rocketmq.log.columns import properties_of
-from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.log.commitlog import CommitLog, resume_state, walk_file
 from rmqctl.rocketmq.log.filters import Filter
 from rmqctl.rocketmq.query.records import KEYS, UNIQUE_KEY, Record
 from rmqctl.rocketmq.store.files import RocketMQStore
@@ -153,7 +153,7 @@ def search_split(split: Split, search: Search) -> Found:
     """Return the records of one part of the log; a file that cannot be read is a finding."""
     found = Found()
     try:
-        state = resume_state(split.context, split.start) if split.start else LogState()
+        state = resume_state(split.context, split.start)
         for part in walk_file(split.context, state, start=split.start, stop=split.stop):
             found.findings += [f for f in part.findings if f.level is not Severity.NOTE]
             found.records += _matches(part.block, search)

@@ -17,7 +17,7 @@ from itertools import islice
 import numpy as np
 
 from formats.rocketmq.message import Magic
-from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, walk_file
+from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogState, resume_state, walk_file
 from rmqctl.rocketmq.log.record import LogReader
 from rmqctl.rocketmq.queues.files import BATCH_UNIT, Queue, Units, is_pre_blank, queues_of
 from rmqctl.rocketmq.store.files import QUEUES, RocketMQStore, StoreFile
@@ -257,7 +257,7 @@ def log_end(store: RocketMQStore) -> LogEnd:
     files = store.log_files
     for context in _from_the_end(files):
         state = _walked(context, late_start(store, context.file))
-        if state.end is not None:
+        if state is not None and state.end is not None:
             return LogEnd(_behind_blank(files, context.file, state.end), state.store_timestamp)
     return LogEnd(files[0].base if files else 0)
 
@@ -266,7 +266,8 @@ def last_record(store: RocketMQStore) -> bytes | None:
     """Return the bytes of the log's last record, None where it has none. Reads as little as :func:`log_end`."""
     for context in _from_the_end(store.log_files):
         last: bytes | None = None
-        for part in walk_file(context, LogState(), start=late_start(store, context.file)):
+        start = late_start(store, context.file)
+        for part in walk_file(context, resume_state(context, start), start=start):
             if len(part.block):
                 last = part.block.raw(len(part.block) - 1)
         if last is not None:
@@ -306,11 +307,13 @@ def _written(queue: Queue, file: StoreFile) -> int:
     return low
 
 
-def _walked(context: FileContext, start: int) -> LogState:
-    state = LogState()
+def _walked(context: FileContext, start: int) -> LogState | None:
+    """Return what has been seen after a walk over the rest of a file; None where no record of the log lies there."""
+    state = resume_state(context, start)
+    before = state.records
     for _ in walk_file(context, state, start=start):
         pass
-    return state
+    return state if state.records > before else None
 
 
 def late_start(store: RocketMQStore, file: StoreFile, sample: int = _SAMPLE) -> int:

@@ -319,7 +319,7 @@ def _in_this_process(contexts: list[FileContext], job: Job, progress: Progress |
 
 def dispatch_split(split: Split, dispatcher: Dispatcher) -> tuple[Dispatched, bool]:
     """Return what one split dispatches, and whether the log ends in it because old records follow."""
-    state = resume_state(split.context, split.start) if split.start else LogState()
+    state = resume_state(split.context, split.start)
     for found in walk_file(split.context, state, start=split.start, stop=split.stop):
         dispatcher.add(found)
     return dispatcher.take(), state.stale

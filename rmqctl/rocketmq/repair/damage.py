@@ -436,8 +436,7 @@ def survey(store: RocketMQStore) -> LogDamage:
 def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
     """Return what a verification has shown that :class:`DamageWitness` went along with; no other walk is needed then.
 
-    None where it does not tell of the log as it lies: a file cannot be read, or was looked at under another name, or
-    one begins with damage, of which only the file in front can say whether older records follow it.
+    None where it does not tell of the log as it lies: a file cannot be read, or was looked at under another name.
 
     Args:
         store: that was verified.
@@ -445,10 +444,7 @@ def seen(store: RocketMQStore, verification: Verification) -> LogDamage | None:
     names = {(file.name, file.base) for file in store.log_files}
     sights: list[Sight | None] = verification.sights
     whole = [sight for sight in sights if sight is not None and (sight.file.name, sight.file.base) in names]
-    begins = (sight.file.base in {*sight.damage.records, *(g.begin for g in sight.damage.gaps)} for sight in whole)
-    if any(begins) or len(whole) != len(sights):
-        return None
-    return _joined(store, whole, verification.log, verification.missing)
+    return _joined(store, whole, verification.log, verification.missing) if len(whole) == len(sights) else None
 
 
 def _joined(store: RocketMQStore, sights: Iterable[Sight], log: LogJoin, missing: list[Missing]) -> LogDamage:

@@ -16,7 +16,7 @@ from rmqctl.errors import IOFailure
 from rmqctl.files.tree import LocalTree
 from rmqctl.rocketmq.findings.log import LOG_STALE_TAIL
 from rmqctl.rocketmq.log.block import Block
-from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, LogState, resume_state, walk_file
+from rmqctl.rocketmq.log.commitlog import CommitLog, FileContext, LogBlock, resume_state, walk_file
 from rmqctl.rocketmq.log.crc import body_crcs
 from rmqctl.rocketmq.queues.ranges import late_start, log_end
 from rmqctl.rocketmq.store.files import RocketMQStore, StoreFile
@@ -82,7 +82,7 @@ def stale_from(context: FileContext, start: int = 0) -> int | None:
     Args:
         start: a place in front of which there are none.
     """
-    for found in walk_file(context, resume_state(context, start) if start else LogState(), start=start):
+    for found in walk_file(context, resume_state(context, start), start=start):
         for finding in found.findings:
             if finding.kind is LOG_STALE_TAIL:
                 return finding.offset
@@ -98,7 +98,7 @@ def walk_split(split: Split) -> Iterator[LogBlock]:
     """Yield the blocks of records that start in a split."""
     file = split.context.file
     check_reachable(file)
-    state = resume_state(split.context, split.start) if split.start else LogState()
+    state = resume_state(split.context, split.start)
     for found in walk_file(split.context, state, start=split.start, stop=split.stop):
         note(len(found.block), 0)
         yield found
@@ -154,7 +154,7 @@ def log_tip(store: RocketMQStore, known: int | None = None, *, growing: bool = T
 def _tip(context: FileContext, start: int, *, growing: bool) -> int | None:
     """After the last complete record of a file, None where it has none from ``start`` on."""
     base = context.file.base
-    state = resume_state(context, start) if start else LogState()
+    state = resume_state(context, start)
     tip: int | None = None
     for found in walk_file(context, state, start=start):
         block = found.block

@@ -9,7 +9,7 @@ from typing import Any
 from rmqctl.findings import Finding
 from rmqctl.rocketmq.findings.state import FILE_UNREADABLE
 from rmqctl.rocketmq.log.columns import KeyNumbers, TextIds
-from rmqctl.rocketmq.log.commitlog import FileContext, LogState, resume_state, walk_file
+from rmqctl.rocketmq.log.commitlog import FileContext, resume_state, walk_file
 from rmqctl.rocketmq.store.files import RocketMQStore
 from rmqctl.rocketmq.store.geometry import Geometry
 from rmqctl.rocketmq.verify.context import LogContext, entry_findings
@@ -114,7 +114,7 @@ class SplitCheck:
 
     def _walk(self, log: LogChecker, checkers: list[Any], witness: Any) -> Iterator[Finding]:
         split = self.split
-        state = resume_state(split.context, split.start) if split.start else LogState()
+        state = resume_state(split.context, split.start)
         for found in walk_file(split.context, state, start=split.start, stop=split.stop):
             findings = log.block(found)
             if witness is not None:

@@ -16,6 +16,7 @@ from rmqctl.rocketmq.engine.config import StoreConfig
 from rmqctl.rocketmq.engine.engine import StoreEngine
 from rmqctl.rocketmq.engine.message import Message
 from rmqctl.rocketmq.log.commitlog import CommitLog, LogState, resume_state, walk_file
+from rmqctl.rocketmq.queues.ranges import log_end
 from rmqctl.rocketmq.store.files import StoreFile, sequence
 from rmqctl.rocketmq.store.locate import open_store_at
 from rmqctl.rocketmq.verify.driver import Verification, VerifyOptions
@@ -52,7 +53,7 @@ def check(directory: Path, split: int | None = None, crashed: bool = False) -> t
         gaps += filter(None, [log.gap_before(at)])
         for start in range(0, context.file.size, split or context.file.size):
             checker = LogChecker()
-            state = resume_state(context, start) if start else LogState()
+            state = resume_state(context, start)
             for found in walk_file(context, state, start=start, stop=start + split if split else None):
                 findings += checker.block(found)
             partials.append(checker.finish())
@@ -226,6 +227,25 @@ def test_a_queue_that_starts_again_is_a_warning(log: Path) -> None:
     found = check(log)[0]
     assert {f.kind.id for f in found} == {"log.queue-offset"}
     assert len(found) <= SHAPE.topics * SHAPE.queues
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+@pytest.mark.parametrize("split", [None, 1 << 14, 5000])
+def test_a_last_file_of_older_records_is_no_part_of_the_log(split: int | None, is_copy: bool, log: Path) -> None:
+    """Only the file in front tells it, whichever part of the last file is looked at by itself."""
+    first, _, last = sorted(log.iterdir())
+    if is_copy:
+        last.write_bytes(first.read_bytes())
+    else:
+        old = first.read_bytes()[STORE_TIME_AT : STORE_TIME_AT + 8]
+        for number in range(((1 << 16) - 8) // SIZE):
+            edit(last, record(number) + STORE_TIME_AT, old)
+        edit(last, 4, bytes(4))
+    files = sequence(LocalTree(log), "", "commitlog")[0]
+    walked = [f for found in CommitLog(files, file_size=1 << 16).walk() for f in found.findings]
+    assert brief(walked) == [("log.stale-tail", last.name, 0)]
+    assert brief(check(log, split)[0])[:1] == brief(walked)
+    assert log_end(open_store_at(str(log.parent))).offset == files[-1].base
 
 
 @pytest.mark.parametrize("name", golden.NAMES)
