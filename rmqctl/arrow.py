@@ -34,11 +34,7 @@ class ArrowTable:
         self.schema, self._batches = schema, batches
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return the batches in order.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Return the batches in order."""
         return self._batches()
 
     def reader(self) -> pa.RecordBatchReader:

@@ -193,8 +193,6 @@ class DamageKinds(Generic[T_Target]):
         Raises:
             Refused: there is no such kind, or the store has nothing of the sort.
             StoreInUse: an engine or a broker has the store open.
-            IOFailure: a file cannot be written.
-            OSError: a file cannot be read.
         """
         kind, where = self.parse(wish)
         with self._hold(root):

@@ -48,7 +48,6 @@ def open_path(
 
     Raises:
         NotAStore: nothing is there, or nothing that belongs to a store of any family.
-        OSError: it cannot be read.
     """
     forced = format if format != "auto" else None
     if forced is not None and forced not in FAMILIES:
@@ -81,7 +80,6 @@ def _open_together(path: str, forced: str | None) -> Store:
     Raises:
         NotAStore: they are no store of one family.
         FileNotFoundError: one of them is not there.
-        OSError: one of them cannot be read.
     """
     places = []
     for part in filter(None, path.split(",")):

@@ -69,19 +69,11 @@ class Table(Protocol):
         ...
 
     def parts(self) -> Sequence[Any]:
-        """Return what the tasks read, in order; each can be pickled.
-
-        Raises:
-            OSError: the store cannot be read.
-        """
+        """Return what the tasks read, in order; each can be pickled."""
         ...
 
     def read(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """Return the rows of one part.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Return the rows of one part."""
         ...
 
 

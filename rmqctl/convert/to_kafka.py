@@ -61,7 +61,6 @@ def to_kafka(store: RocketMQStore, result: Conversion, options: ConvertOptions, 
 
     Raises:
         Refused: brokers of the release do not know the codec.
-        IOFailure: the system refuses.
         OSError: a directory of the source cannot be read; a file that cannot be is a finding.
     """
     config = EngineConfig(options.release, LogConfig.small() if options.small else LogConfig())

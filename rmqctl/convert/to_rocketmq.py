@@ -76,7 +76,6 @@ def to_rocketmq(replicas: Replicas, result: Conversion, options: ConvertOptions,
     """Write the store.
 
     Raises:
-        IOFailure: the system refuses.
         OSError: a directory of the source cannot be read; a file that cannot be is a finding.
     """
     config = StoreConfig.small(commit_log_file_size=_SMALL_LOG) if options.small else StoreConfig()

@@ -1,5 +1,6 @@
 """Bytes, wherever they lie: local files by bounded reads, remote objects by ranges, the broker's lock.
 
-What reads files raises OSError where one of them, or a directory, cannot be read; in every room. Docstrings name it
-only where it means more.
+What reads or writes files raises OSError where the system refuses, in every room. The engines, and what opens
+databases, raise :class:`rmqctl.errors.IOFailure` instead: the same with a sentence for people. Docstrings name either
+only where they say more.
 """

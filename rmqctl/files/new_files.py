@@ -41,11 +41,7 @@ class Ownership:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Ownership:
-        """Those of a directory, or of the nearest above it that is there.
-
-        Raises:
-            OSError: it cannot be looked at.
-        """
+        """Those of a directory, or of the nearest above it that is there."""
         directory = nearest_directory(path)
         found = os.stat(directory)
         return cls(found.st_uid, found.st_gid, found.st_mode & _FOLLOWED)
@@ -210,9 +206,6 @@ def making(into: Path, owner: Ownership | None) -> Iterator[None]:
     Args:
         into: not there yet, or empty.
         owner: to whom all of it is given; None: as the directory above.
-
-    Raises:
-        OSError: the system refuses.
     """
     is_new = not into.exists()
     make_directories(into)

@@ -162,7 +162,6 @@ class Export:
 
         Raises:
             Refused: another export is at work in the output.
-            OSError: the output cannot be written.
         """
         with self.output.alone():
             self._check_unchanged()
@@ -232,7 +231,6 @@ def read_manifest(output: Output, name: str = MANIFEST) -> Manifest | None:
 
     Raises:
         Refused: it cannot be read.
-        OSError: the output cannot be.
     """
     raw = output.read(name)
     return None if raw is None else Manifest.load(raw, output.shown(name))

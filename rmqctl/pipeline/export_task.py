@@ -209,11 +209,7 @@ class ExportTask:
     directory: str
 
     def run(self, part: Any) -> Iterator[pa.RecordBatch]:
-        """Write the files of one part of the log; one row about it.
-
-        Raises:
-            OSError: the log cannot be read, or the output not be written.
-        """
+        """Write the files of one part of the log; one row about it."""
         name = self.log.name_of(part)
         with ExitStack() as stack:
             files = _Files(self.layout, self.output, name, self.directory, stack)

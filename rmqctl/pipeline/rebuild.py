@@ -162,9 +162,6 @@ def builder(spark: SparkSession) -> Builder:
         """Dispatch the whole log of a store into files below ``root``, which executors must reach by this path.
 
         Processes and progress are Spark's own business.
-
-        Raises:
-            OSError: the log cannot be read, or a file cannot be written.
         """
         root = root.resolve()
         work = _Work(job, geometry, root, cores_of(spark) * _BUCKETS_PER_CORE, bitmap)

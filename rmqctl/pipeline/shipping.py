@@ -54,11 +54,7 @@ def _is_own(directory: Path) -> bool:
 
 
 def keep(target: Path, content: bytes, mode: int = 0o644) -> Path:
-    """Have a file with exactly this content; what lies there is compared, and replaced as a whole where it differs.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Have a file with exactly this content; what lies there is compared, and replaced as a whole where it differs."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if _content(target) == content:
         return target
@@ -120,11 +116,7 @@ main()
 
 
 def submit_package(directory: Path) -> SubmitPackage:
-    """Write what `spark-submit` needs into a directory, which is made.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write what `spark-submit` needs into a directory, which is made."""
     directory.mkdir(parents=True, exist_ok=True)
     code, main = code_zip(directory), directory / "rmqctl_main.py"
     main.write_text(_MAIN, "utf-8")

@@ -52,11 +52,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 
 
 def point(journal: Journal, layer: FileLayer) -> None:
-    """Say in the store that a journal is under way.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Say in the store that a journal is under way."""
     path = Path(journal.changes.path(POINTER))
     led_to = _target(path)
     if led_to is not None and led_to != journal.path:  # of a journal that is done

@@ -61,11 +61,7 @@ class Reserved:
         return self.part / rest if own == self.name else self.base / place
 
     def finish(self, layer: FileLayer) -> Path:
-        """Give the journal its name, safely on the disk.
-
-        Raises:
-            OSError: the system refuses.
-        """
+        """Give the journal its name, safely on the disk."""
         with _locked(self.base):
             layer.rename(str(self.part), str(self.path))
         layer.sync_directory(str(self.base))
@@ -93,7 +89,6 @@ def reserved(base: Path, name: str, layer: FileLayer) -> Iterator[Reserved]:
     Raises:
         NameTaken: somebody else has it.
         Refused: another run holds the directory, and does not let it go.
-        OSError: the system refuses.
     """
     made: list[Path] = []
     place = Reserved(base, name)
@@ -126,9 +121,6 @@ def discard(path: Path, layer: FileLayer, new: Collection[str] | None = None) ->
 
     Args:
         new: the files in it that were made for the store, relative to it; default: all below ``new``.
-
-    Raises:
-        OSError: the system refuses.
     """
     for name in (JOURNAL, DATA, STATE):
         if (path / name).is_file() and not (path / name).is_symlink():

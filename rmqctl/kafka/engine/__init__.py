@@ -1,1 +1,4 @@
-"""Writing log directories of Kafka: batches, segments and their indexes, checkpoints, compaction."""
+"""Writing log directories of Kafka: batches, segments and their indexes, checkpoints, compaction.
+
+What writes raises IOFailure where the system refuses; a docstring names it only where it says what is left then.
+"""

@@ -131,7 +131,6 @@ def clean(log: WritableLog, first_dirty: int, now: int) -> Cleaned | None:
     Raises:
         Refused: the log has messages of magic 0 or 1.
         TooDamaged: a batch cannot be read; the log is as it was.
-        IOFailure: the system refuses.
     """
     with log.exclusive():
         return _Cleaning(log, max(first_dirty, log.start), now).run()

@@ -106,7 +106,6 @@ class KafkaEngine:
             StoreInUse: a broker runs on it.
             TooDamaged: its broker would not start, or would lose records.
             Refused: the release cannot be written, or an earlier change was broken off.
-            IOFailure: the system refuses.
         """
         config = config or EngineConfig()
         config.check()
@@ -226,7 +225,6 @@ class KafkaEngine:
 
         Raises:
             Refused: no topic can have this name, or the topic has more partitions.
-            IOFailure: the system refuses.
         """
         check_topic(topic)
         has = self.topics.get(topic, 0)
@@ -293,7 +291,6 @@ class KafkaEngine:
 
         Raises:
             BatchRefused: a broker would not take them.
-            IOFailure: the system refuses.
         """
         if not records:
             raise BatchRefused("a producer sends no batch without records")
@@ -327,11 +324,7 @@ class KafkaEngine:
     # --- keeping house --------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Bring all logs to the disk, and their recovery points.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Bring all logs to the disk, and their recovery points."""
         if self._metadata is not None:
             self._metadata.log.flush()
         for log in list(self.logs.values()):
@@ -339,11 +332,7 @@ class KafkaEngine:
         self.checkpoint()
 
     def retain(self) -> dict[Key, list[int]]:
-        """Delete what retention no longer keeps: base offsets of the segments, by partition.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Delete what retention no longer keeps: base offsets of the segments, by partition."""
         found = {key: dropped for key, log in list(self.logs.items()) if (dropped := log.retain())}
         if found:
             self.checkpoint()
@@ -357,7 +346,6 @@ class KafkaEngine:
 
         Raises:
             TooDamaged: a batch cannot be read.
-            IOFailure: the system refuses.
         """
         found: dict[Key, Cleaned] = {}
         for key, log in list(self.logs.items()):
@@ -378,17 +366,12 @@ class KafkaEngine:
 
         Raises:
             Refused: the offset is above the end.
-            IOFailure: the system refuses.
         """
         self.log(topic, partition).delete_records(before)
         self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Write the files that say of each partition what is flushed, committed, and where it begins.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Write the files that say of each partition what is flushed, committed, and where it begins."""
         with self._lock:
             logs = {key: self.logs[key] for key in sorted(self.logs)}
             starts = {k: log.start for k, log in logs.items() if log.start > _first_base(log)}

@@ -139,11 +139,7 @@ class WritableLog:
     """
 
     def __init__(self, place: LogPlace, start: int = 0, flushed: int = 0) -> None:
-        """Open what lies in the directory, which a recovery has left right; an empty log where nothing does.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Open what lies in the directory, which a recovery has left right; an empty log where nothing does."""
         self.place, self.config, self._disk = place, place.config, place.disk
         self._lock, self._flushing = threading.RLock(), threading.Lock()
         self._disk.make_directory(place.directory)
@@ -384,11 +380,7 @@ class WritableLog:
             self.roll(base if last - base <= INT_MAX else last - INT_MAX)
 
     def roll(self, base: int | None = None) -> None:
-        """End the active segment and begin one at an offset, by default that of the next record.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """End the active segment and begin one at an offset, by default that of the next record."""
         with self._lock:
             base = self.end if base is None else base
             if base == self.active.base and self.active.size == 0:
@@ -454,7 +446,6 @@ class WritableLog:
 
         Raises:
             Refused: the offset is above the end of the log.
-            IOFailure: the system refuses.
         """
         with self._lock:
             if before > self.end:
@@ -465,11 +456,7 @@ class WritableLog:
                 self._drop_first()
 
     def retain(self) -> list[int]:
-        """Delete the segments that retention no longer keeps; their base offsets.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Delete the segments that retention no longer keeps; their base offsets."""
         with self._lock:
             if "delete" not in self.config.policies:
                 return []
@@ -521,11 +508,7 @@ class WritableLog:
     # --- ending ---------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End it as a broker does that stops in order.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """End it as a broker does that stops in order."""
         self.flush()
         with self._lock:
             self.states.end = self.end

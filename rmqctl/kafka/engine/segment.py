@@ -135,9 +135,6 @@ class ActiveSegment:
 
         Args:
             suffix: of its files, while they are made.
-
-        Raises:
-            IOFailure: the system refuses.
         """
         made = cls(directory, base, room, interval, disk, created, suffix)
         for ending in (LOG, OFFSET_INDEX, TIME_INDEX, TXN_INDEX):
@@ -147,11 +144,7 @@ class ActiveSegment:
 
     @classmethod
     def reopen(cls, directory: Path, base: int, room: int, interval: int, disk: Disk, created: int) -> ActiveSegment:
-        """Go on with a segment whose files a recovery has left right.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Go on with a segment whose files a recovery has left right."""
         made = cls(directory, base, room, interval, disk, created)
         for path, read, index in (
             (made.path(OFFSET_INDEX), read_offset_index, made._offsets),
@@ -182,11 +175,7 @@ class ActiveSegment:
         self._times.open()
 
     def preallocate(self, size: int) -> None:
-        """Make the log as long as it may become, until the segment ends.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Make the log as long as it may become, until the segment ends."""
         self._allocated = size
         self.disk.resize(self._log, size)
 
@@ -237,11 +226,7 @@ class ActiveSegment:
             self._last_time = time
 
     def add_aborted(self, ended: EndedTransaction) -> None:
-        """Write an aborted transaction into the transaction index.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Write an aborted transaction into the transaction index."""
         path = self.path(TXN_INDEX)
         fd = self.disk.open(path, 0)
         try:
@@ -253,19 +238,11 @@ class ActiveSegment:
     # --- ending ---------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Bring the log to the disk; indexes of the active segment are made again after a crash.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Bring the log to the disk; indexes of the active segment are made again after a crash."""
         self.disk.sync(self._log)
 
     def end(self) -> ClosedSegment:
-        """Take no more batches: a last entry of the time index, all files trimmed. The log stays open for a sync.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Take no more batches: a last entry of the time index, all files trimmed. The log stays open for a sync."""
         self._add_time()
         if self._allocated > self.size:
             self.disk.resize(self._log, self.size)

@@ -86,7 +86,6 @@ class Coordinator:
 
         Raises:
             Refused: the partition of the id is with another broker.
-            IOFailure: the system refuses.
         """
         if not 0 < len(transactional_id.encode("utf-8", "ignore")) <= _LONGEST or any(
             map(_SURROGATE, transactional_id)

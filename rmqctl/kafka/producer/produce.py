@@ -108,7 +108,6 @@ def make_topics(engine: KafkaEngine, options: ProduceOptions) -> None:
 
     Raises:
         Refused: one has no name for a topic, or has more partitions already.
-        IOFailure: the system refuses.
     """
     for topic in options.topics:
         make_topic(engine, topic, options, options.partition)

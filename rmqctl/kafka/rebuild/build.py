@@ -65,9 +65,6 @@ def build(log: PartitionLog, interval: int, *, at_end: bool) -> Built:
     Args:
         interval: ``index.interval.bytes``.
         at_end: there is a producer snapshot of the end of the log, too, as after an orderly stop.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     return Builder(log, interval, at_end=at_end).run()
 
@@ -94,11 +91,7 @@ class Builder:
         self._recovery: SegmentRecovery | None = None
 
     def run(self) -> Built:
-        """Read the whole log; what it gives.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Read the whole log; what it gives."""
         for segment in self.log.segments:
             assert segment.log is not None
             self.begin(segment)

@@ -165,9 +165,6 @@ def rebuild(
     Args:
         replicas: of all log directories of the broker; the metadata log may lie in another one.
         advance: called with the name of each partition.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     return _Rebuild(replicas, directory, wanted, advance).run()
 
@@ -360,11 +357,7 @@ class _Rebuild:
 
 
 def write_into(rebuilt: Rebuilt, into: Path) -> None:
-    """Write the files that were made to a directory, each under its own name.
-
-    Raises:
-        OSError: the system refuses.
-    """
+    """Write the files that were made to a directory, each under its own name."""
     for change in rebuilt.changes:
         if change.change != "remove":
             path = into / change.name

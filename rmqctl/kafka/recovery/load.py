@@ -80,7 +80,6 @@ def load(partition: Partition, settings: LoadSettings) -> LoadedPartition:
 
     Raises:
         StartFails: the broker does not get that far.
-        OSError: a file cannot be read.
     """
     return _Loader(partition, settings).run()
 
@@ -323,7 +322,6 @@ def _split(segment: BrokerSegment) -> list[BrokerSegment]:
 
     Raises:
         StartFails: the file does not end with a whole batch.
-        OSError: the log cannot be read.
     """
     files, data = segment.files, segment.files.read(segment.log)
     groups = list[tuple[int, list[Frame]]]()
@@ -359,7 +357,6 @@ def _unread_tail(segment: BrokerSegment) -> Finding | None:
 
     Raises:
         StartFails: a size there is less than any batch has.
-        OSError: the log cannot be read.
     """
     offsets = segment.entries[0]
     first = segment.find(segment.base + (offsets[-1] if offsets else 0))

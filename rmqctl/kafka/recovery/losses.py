@@ -22,11 +22,7 @@ class Lost:
 
 
 def lost_of(loaded: LoadedPartition, *, is_clean: bool) -> Lost:
-    """Count what a partition loses.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Count what a partition loses."""
     records = size = 0
     for block in lost_blocks(loaded, is_clean=is_clean):
         records += int(np.clip(block["records_count"], 0, None).sum())
@@ -35,11 +31,7 @@ def lost_of(loaded: LoadedPartition, *, is_clean: bool) -> Lost:
 
 
 def lost_blocks(loaded: LoadedPartition, *, is_clean: bool) -> Iterator[Block]:
-    """Yield the batches that are given up, in order; those of a block live until the next.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Yield the batches that are given up, in order; those of a block live until the next."""
     for log in loaded.partition.logs:
         name = log.name.rpartition("/")[2]
         kept = _kept(loaded, log, name)

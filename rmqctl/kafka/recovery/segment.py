@@ -110,7 +110,6 @@ class BrokerSegment:
 
         Raises:
             StartFails: a size is less than any batch has.
-            OSError: the file cannot be read.
         """
         end = self.size if stop is None else min(stop, self.size)
         source = self.files.open(self.log)
@@ -213,7 +212,6 @@ class SegmentRecovery:
             OffsetNotIncreasing: nothing is cut and written then.
             OffsetOutOfRange: likewise.
             StartFails: an aborted transaction does not fit those before it.
-            OSError: the log cannot be read.
         """
         segment, partition = self.segment, self.segment.files.partition
         place = "/".join(filter(None, (partition.directory, segment.log)))

@@ -112,11 +112,7 @@ def aside_steps(directory: LogDirectory, findings: Iterable[Finding]) -> Iterato
 def topic_id_steps(
     directory: LogDirectory, own: Replicas, others: Sequence[Replicas], findings: Iterable[Finding]
 ) -> Iterator[Step]:
-    """Write the partition.metadata that nothing here knows the content of as a replica has it.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Write the partition.metadata that nothing here knows the content of as a replica has it."""
     plain = {p.directory: p for p in directory.partitions if p.is_plain and not p.is_metadata_log}
     for finding in findings:
         partition = plain.get(finding.file.rpartition("/")[0])
@@ -149,9 +145,6 @@ def lost_steps(
     """Take the logs of partitions that are gone as a whole from the replica that has most of them.
 
     Damage that a log has there is mended later as any other.
-
-    Raises:
-        OSError: a file cannot be read or built.
     """
     for finding in findings:
         if finding.kind not in {DIRECTORY_LOST, DIRECTORY_LOST_LOG} or finding.topic is None:
@@ -191,9 +184,6 @@ def swap_steps(partition: Partition, room: Callable[[], Path]) -> Iterator[Step]
 
     A broker that starts deletes what a swap covers. Where the segments that are covered hold at least as many
     records, they are kept.
-
-    Raises:
-        OSError: a file cannot be read or built.
     """
     logs = {source.name: source for source in leftover_sources(partition) if source.name.endswith(_SWAP)}
     for file in partition.leftovers:

@@ -69,11 +69,7 @@ class Filling:
 
 
 def leftover_sources(partition: Partition) -> Iterator[Source]:
-    """Segments that a broker left over: replaced by compaction, or waiting to be deleted or renamed.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Segments that a broker left over: replaced by compaction, or waiting to be deleted or renamed."""
     for file in partition.files:
         if file.kind is FileKind.LOG and file.is_leftover and file.meaning.base is not None:
             alone = Partition(partition.directory, partition.name, [Segment(file.base, log=file)])
@@ -114,9 +110,6 @@ class LogMender:
 
         Args:
             keeps_room: zeros at the end of the last segment were never written, and may stay.
-
-        Raises:
-            OSError: a file cannot be read or built.
         """
         by_segment, whole = dict[int, list[Filling]](), list[Step]()
         last = len(self.survey.files) - 1

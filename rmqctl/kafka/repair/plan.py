@@ -125,7 +125,6 @@ def plan_repair(
 
     Raises:
         Refused: the directory is not on this machine, or a transaction that is to be ended is not open.
-        OSError: a file cannot be read or built.
     """
     if not isinstance(directory.tree, LocalTree):
         raise Refused(f"{directory.root} is not on this machine; copy it here to repair it")

@@ -184,7 +184,6 @@ def salvage(sources: Sequence[Source], into: Path, options: SalvageOptions, adva
         Refused: the directory is not empty, lies in a source, or too little room is free.
         TooDamaged: nothing can be read.
         WrongUsage: nobody says of which partition a file is.
-        OSError: the system refuses.
     """
     check_target(sources, into)
     if not options.as_topic_files:

@@ -116,11 +116,7 @@ class Verification:
         self._checkpoints = Checkpoints(self.directory)
 
     def findings(self) -> Iterator[Finding]:
-        """All findings: the directory's own files, each partition in order, checkpoints, metadata.
-
-        Raises:
-            OSError: the directory cannot be listed.
-        """
+        """All findings: the directory's own files, each partition in order, checkpoints, metadata."""
         began = time.monotonic()
         for finding in self._all():
             self.counts[str(finding.level)] += 1

@@ -145,11 +145,7 @@ def splits_of(file: LogFile, *, records: bool, split_size: int = SPLIT_SIZE) -> 
 
 
 def read_split(split: Split) -> Headers:
-    """Scan a split and look inside its batches.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Scan a split and look inside its batches."""
     source = split.tree.open(split.name)
     try:
         extent = Extent(split.name, split.base, split.start, split.stop, split.size)

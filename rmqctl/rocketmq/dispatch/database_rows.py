@@ -259,7 +259,6 @@ def spilled_rows(store: RocketMQStore, directory: Path | None, index: Sink, *, i
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
-        IOFailure: they cannot be written.
     """
     from tempfile import TemporaryDirectory
 

@@ -220,7 +220,6 @@ class Dump:
 
         Raises:
             NotAStore: a file is none of a store's.
-            OSError: a file cannot be read.
         """
         for source in self.sources:
             if isinstance(source, LogDump):
@@ -236,7 +235,6 @@ class Dump:
 
         Raises:
             NotAStore: a file is none of a store's.
-            OSError: a file cannot be read.
         """
         if not self.request.show.is_plain or (self.request.limit or _MANY) < _MANY:
             yield from map(_line, self.rows())
@@ -267,11 +265,7 @@ class Dump:
         return logs[0] if len(logs) == len(self.sources) == 1 else None
 
     def follow(self) -> Iterator[Row | None]:
-        """Yield what is in the log (:attr:`log`) and what comes, without end; None when the next row may take a while.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
+        """Yield what is in the log (:attr:`log`) and what comes, without end; None before a row that may take a while."""
         assert self.log is not None
         for row in Tail(self.log).rows():
             if row is None:

@@ -99,7 +99,6 @@ class StoreEngine:
             StoreInUse: a broker or another engine has it open.
             Refused: the sizes asked for are not those of its files, or its queues are not in files.
             TooDamaged: it needs more than the recovery of a broker.
-            IOFailure: the system refuses.
         """
         root, disk = Path(path), disk or Disk()
         config = config.valid() if config is not None else None
@@ -223,24 +222,15 @@ class StoreEngine:
 
         Raises:
             MessageRefused: the broker would not store it.
-            IOFailure: the system refuses.
         """
         return self.system.transactions.prepare(self, message, group)
 
     def end(self, half: Half, *, commit: bool) -> PutResult | None:
-        """Commit a half message, which gives its record, or roll it back.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Commit a half message, which gives its record, or roll it back."""
         return self.system.transactions.end(self, half, commit=commit)
 
     def deliver_due(self) -> list[PutResult]:
-        """Deliver delayed and timer messages whose time has come, by the engine's clock.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Deliver delayed and timer messages whose time has come, by the engine's clock."""
         return self.system.deliver(self)
 
     def expire(self, now_ms: int | None = None, *, at_once: bool = False) -> Expired:
@@ -272,11 +262,7 @@ class StoreEngine:
         return Expired(tuple(log), tuple(queues), tuple(entries), tuple(timer), files.min_offset)
 
     def flush(self) -> None:
-        """Make the log, then queues and index survive a power failure, and say so in the checkpoint.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Make the log, then queues and index survive a power failure, and say so in the checkpoint."""
         self.check_open()
         self._flush_log()
         self.dispatch()

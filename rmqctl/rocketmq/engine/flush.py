@@ -417,11 +417,7 @@ class AsyncFlush:
         self._thorough_at = monotonic()
 
     def __call__(self) -> None:
-        """One turn of the service.
-
-        Raises:
-            IOFailure: the disk fails.
-        """
+        """One turn of the service."""
         store_timestamp = self._log.store_timestamp if self._log.committed == self._log.wrote else 0
         now = monotonic()
         thorough = now - self._thorough_at >= self._config.flush_thorough_interval_ms / 1000
@@ -441,11 +437,7 @@ class Commit:
         self._thorough_at = monotonic()
 
     def __call__(self) -> None:
-        """One turn of the service.
-
-        Raises:
-            IOFailure: a file cannot be written.
-        """
+        """One turn of the service."""
         now = monotonic()
         thorough = now - self._thorough_at >= self._config.commit_thorough_interval_ms / 1000
         if has_pages(self._log.committed, self._log.wrote, 0 if thorough else self._config.commit_least_pages):
@@ -465,11 +457,7 @@ class Pauses:
         self._much = min(MUCH, 2 * log.files.file_size)
 
     def __call__(self) -> None:
-        """One turn of the service.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
+        """One turn of the service."""
         end, now = self._log.committed, monotonic()
         idle, self._seen = end == self._seen, end
         waiting = end - self._reput.position

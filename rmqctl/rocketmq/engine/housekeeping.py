@@ -56,10 +56,6 @@ def expire_log(files: MappedFiles, end: int, now_ms: int, reserved_ms: int, *, a
     Args:
         end: where the next record goes.
         at_once: whatever their age.
-
-    Raises:
-        IOFailure: a file cannot be deleted.
-        OSError: its time cannot be read.
     """
     gone = []
     for file in files.files[:FILES_AT_ONCE]:
@@ -72,11 +68,7 @@ def expire_log(files: MappedFiles, end: int, now_ms: int, reserved_ms: int, *, a
 
 
 def expire_queues(reput: Reput, min_offset: int) -> list[Path]:
-    """Delete queue files from the oldest on whose last unit points in front of the log; the last one stays.
-
-    Raises:
-        IOFailure: a file cannot be deleted.
-    """
+    """Delete queue files from the oldest on whose last unit points in front of the log; the last one stays."""
     gone = []
     names = [(QUEUES, key) for key in reput.queues.simple] + [(BATCH_QUEUES, key) for key in reput.queues.batch]
     for name in names:
@@ -96,11 +88,7 @@ def _expire_units(units: UnitFiles, unit_size: int, min_offset: int) -> list[Pat
 
 
 def expire_index(index: IndexWriter, min_offset: int, disk: Disk) -> list[Path]:
-    """Delete index files from the oldest on that end in front of the log; the newest stays.
-
-    Raises:
-        IOFailure: a file cannot be deleted.
-    """
+    """Delete index files from the oldest on that end in front of the log; the newest stays."""
     gone = []
     for name in index.names[:-1]:
         path = index.directory / name
@@ -151,11 +139,7 @@ class Housekeeping:
         return [Service("deliver", DELIVER_MS, self.deliver), Service("clean", CLEAN_MS, self.clean)]
 
     def deliver(self) -> None:
-        """One turn: deliver what is due, unless the disk is too full for it.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """One turn: deliver what is due, unless the disk is too full for it."""
         try:
             if not self.full:
                 self._engine.deliver_due()
@@ -164,11 +148,7 @@ class Housekeeping:
                 raise
 
     def clean(self) -> None:
-        """One turn: delete old files in the hours for it, or when a disk fills up.
-
-        Raises:
-            IOFailure: a file cannot be deleted.
-        """
+        """One turn: delete old files in the hours for it, or when a disk fills up."""
         config = self._engine.config
         usage = self._usage()
         self.full = usage.full

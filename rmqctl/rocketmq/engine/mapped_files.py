@@ -99,19 +99,12 @@ class MappedFiles:
     def write_through(self, offset: int, data: Buffer) -> bool:
         """Return the same, onto the disk; False where that did not work in one go, so that it has to be written and
         synced.
-
-        Raises:
-            IOFailure: the file cannot be made.
         """
         file = self.file_at(offset)
         return self.disk.write_through(self._fd(file), data, offset - file.base)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Bytes within one file; fewer at its end, none where no file is.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Bytes within one file; fewer at its end, none where no file is."""
         file = self.find(offset)
         return (
             self.disk.read(self._fd(file), min(size, file.base + self.file_size - offset), offset - file.base)

@@ -56,7 +56,6 @@ class StoreLock:
 
     Raises:
         StoreInUse: another process, or another engine of this one, holds it.
-        IOFailure: the file cannot be made.
     """
 
     def __init__(self, root: Path, disk: Disk) -> None:
@@ -77,11 +76,7 @@ class StoreLock:
         self._lock.release(remove=self._lock.is_new)
 
     def fill(self) -> None:
-        """Write what a broker writes into the file, which it does once it has the lock.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Write what a broker writes into the file, which it does once it has the lock."""
         try:
             self._lock.fill(LOCK_TEXT)
         except OSError as error:
@@ -89,11 +84,7 @@ class StoreLock:
 
 
 def write_abort(root: Path, disk: Disk, process_id: int | None) -> None:
-    """Say that a writer is at work: an empty file in 4.x (None); the process id, and a side file, in 5.x.
-
-    Raises:
-        IOFailure: it cannot be written.
-    """
+    """Say that a writer is at work: an empty file in 4.x (None); the process id, and a side file, in 5.x."""
     if process_id is not None and not (root / ABORT_BACKUP).exists():
         disk.write_file(root / ABORT_BACKUP, b"")
     disk.write_file(root / ABORT, b"" if process_id is None else str(process_id).encode())
@@ -104,20 +95,13 @@ def make_database_directory(root: Path, disk: Disk, release: Release) -> None:
     """Make the directory of a database that every broker from 5.4.0 on has; it fills it at its own start (spec 10.7).
 
     Without it the store would look like one of an earlier release, whose index has other entries.
-
-    Raises:
-        IOFailure: it cannot be made.
     """
     if release >= _FIRST_WITH_DATABASE:
         disk.make_directory(root / "rocksdbstore")
 
 
 def remove_abort(root: Path, disk: Disk) -> None:
-    """Say that the writer ended well.
-
-    Raises:
-        IOFailure: it cannot be deleted.
-    """
+    """Say that the writer ended well."""
     disk.remove(root / ABORT)
     disk.sync_directory(root)
 
@@ -396,7 +380,6 @@ def recover_before_open(store: RocketMQStore, config: StoreConfig) -> Opened:
     Raises:
         TooDamaged: the broker would not start, or would give up messages.
         Refused: its files cannot be changed by a plan, or an earlier run on it was broken off.
-        IOFailure: the system refuses.
     """
     refuse_pending(Path(store.root))
     found = recover(store, config.release, index=store.has_abort)

@@ -74,11 +74,7 @@ class KnownTopics:
                 self.save()
 
     def save(self) -> None:
-        """Write topics.json if topics were added.
-
-        Raises:
-            IOFailure: it cannot be written.
-        """
+        """Write topics.json if topics were added."""
         self.table.save(self._root, self._disk, self._config.clock.now())
 
     def make(self, topics: Iterable[str], queues: int, *, batch: bool = False) -> None:
@@ -90,7 +86,6 @@ class KnownTopics:
         Raises:
             MessageRefused: no name for a topic.
             Refused: the release has no batch queues.
-            IOFailure: topics.json cannot be written.
         """
         names, release = list(topics), self._config.release
         for topic in names:
@@ -132,7 +127,6 @@ class Putting:
 
         Raises:
             MessageRefused: the broker would not store it; nothing was written.
-            IOFailure: the system refused to write or flush it.
         """
         result = self._append(message)
         if self.config.flush is FlushMode.SYNC and message.waits and not self.group_commit.wait(result.end):
@@ -191,7 +185,6 @@ class Putting:
 
         Raises:
             MessageRefused: the broker would not store one of them; nothing was written.
-            IOFailure: the system refused to write or flush them.
         """
         results, end = self._append_batch(messages)
         in_time = self.config.flush is not FlushMode.SYNC or self.group_commit.wait(end)
@@ -276,7 +269,6 @@ def append_late(log: CommitLog, message: Message, config: StoreConfig, topics: T
 
     Raises:
         MessageRefused: with the offsets in it the record is too large.
-        IOFailure: a file cannot be made or written.
     """
     is_batch = topics.is_batch(message.topic)
     is_inner = is_batch and bool(message.sys_flag & _INNER_BATCH)

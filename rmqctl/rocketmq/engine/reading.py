@@ -61,11 +61,7 @@ class Reading:
         self.root, self.config, self.dispatching = root, config, dispatching
 
     def get(self, topic: str, queue_id: int, offset: int, count: int = PULL_COUNT, tag: str | None = None) -> GetResult:
-        """Return messages of a queue from an offset on: what one call of getMessage returns.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
+        """Return messages of a queue from an offset on: what one call of getMessage returns."""
         self.dispatching.run()
         with self._view(topic, queue_id) as view:
             answer = get_message(view, offset, count, tag)
@@ -75,31 +71,19 @@ class Reading:
             return GetResult(answer.status, answer.next_offset, answer.min_offset, answer.max_offset, messages)
 
     def offsets(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Return the smallest and the next offset of a queue.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
+        """Return the smallest and the next offset of a queue."""
         self.dispatching.run()
         with self._view(topic, queue_id) as view:
             return view.min_offset, view.max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, time_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the queue offset for a store time (getOffsetInQueueByTime).
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
+        """Return the queue offset for a store time (getOffsetInQueueByTime)."""
         self.dispatching.run()
         with self._view(topic, queue_id) as view:
             return offset_by_time(view, time_ms, boundary)
 
     def query(self, query: KeyQuery) -> list[Record]:
-        """Return the messages a client gets for a key, ascending.
-
-        Raises:
-            IOFailure: a queue or index file cannot be written.
-        """
+        """Return the messages a client gets for a key, ascending."""
         self.dispatching.run()
         self.dispatching.write_index()
         store = self._store()

@@ -87,11 +87,7 @@ class UnitFiles:
                 self.files.write(at + first, bytes(len(rest)))
 
     def sync(self, begin: int) -> None:
-        """Make what was written from a position on survive a power failure.
-
-        Raises:
-            IOFailure: the disk fails.
-        """
+        """Make what was written from a position on survive a power failure."""
         self.files.sync(begin, 1 << 62)
 
     def close(self) -> None:
@@ -174,11 +170,7 @@ class Reput:
         return count
 
     def add(self, found: LogBlock) -> None:
-        """Dispatch records that the caller has in memory, which spares reading them; they lie in the log already.
-
-        Raises:
-            IOFailure: as `run`.
-        """
+        """Dispatch records that the caller has in memory, which spares reading them; they lie in the log already."""
         first = int(found.block.physical[0])
         if max(self.position, self._ahead) < first:
             self.run(first)
@@ -273,11 +265,7 @@ class Reput:
         return self.queues.simple.get(key)
 
     def flush(self) -> None:
-        """Flush thoroughly: queues and index to the disk, and the checkpoint says so (spec 5).
-
-        Raises:
-            IOFailure: the disk fails.
-        """
+        """Flush thoroughly: queues and index to the disk, and the checkpoint says so (spec 5)."""
         last, store_timestamp = self.last, self.store_timestamp
         for name, begin in sorted(self._dirty.items()):
             self.files_of(name).sync(begin)
@@ -290,11 +278,7 @@ class Reput:
                 self.checkpoint.logics_physical_offset = last
 
     def write_index(self) -> None:
-        """Write what of the index is only in memory.
-
-        Raises:
-            IOFailure: the file cannot be written.
-        """
+        """Write what of the index is only in memory."""
         if self.index is not None:
             self.index.flush()
 
@@ -337,9 +321,6 @@ class Dispatching:
 
         Where half as many wait in memory, their writers write them themselves: a disk that stands still would else
         fill the memory.
-
-        Raises:
-            IOFailure: the log, or a queue or index file, cannot be written.
         """
         most, log = self.most, self.log
         if log.wrote - log.committed > most >> 1:
@@ -381,7 +362,6 @@ class Dispatching:
         """Write what of the index is only in memory, so that it can be asked.
 
         Raises:
-            IOFailure: the file cannot be written.
             Refused: the engine is closed.
         """
         self._check_not_closed()
@@ -426,11 +406,7 @@ class Checkpoint:
         return _RUN.packer.pack(*(getattr(self, f.name) for f in fields(self)))
 
     def save(self, root: Path, disk: Disk) -> None:
-        """Write the file through to the disk.
-
-        Raises:
-            IOFailure: it cannot be written.
-        """
+        """Write the file through to the disk."""
         fd = disk.open(root / NAME, FILE_SIZE)
         try:
             disk.write(fd, self.pack(), 0)
@@ -486,11 +462,7 @@ class IndexWriter:
             at += len(piece)
 
     def add(self, columns: IndexColumns) -> None:
-        """Put the keys of records that follow each other in the log.
-
-        Raises:
-            IOFailure: a file cannot be made or written.
-        """
+        """Put the keys of records that follow each other in the log."""
         self.series.add(columns)
         if self.series.heads and self._fd < 0:  # made for a record without keys
             self._open(int(columns.store_timestamp[-1]))
@@ -522,11 +494,7 @@ class IndexWriter:
             self.checkpoint.save(self.directory.parent, self.disk)
 
     def flush(self, *, sync: bool = False) -> None:
-        """Write what is only in memory.
-
-        Raises:
-            IOFailure: the file cannot be written.
-        """
+        """Write what is only in memory."""
         if self._fd < 0:
             return
         self._keeps_open = True

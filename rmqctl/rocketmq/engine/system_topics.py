@@ -162,11 +162,7 @@ class Delivery:
             self.save(engine)
 
     def save(self, engine: StoreEngine) -> None:
-        """Write delayOffset.json.
-
-        Raises:
-            IOFailure: it cannot be written.
-        """
+        """Write delayOffset.json."""
         release = engine.config.release
         self.document["offsetTable"] = {str(level): offset for level, offset in sorted(self.offsets.items())}
         document = self.document
@@ -217,9 +213,6 @@ def turn(engine: StoreEngine, wheel: TimerWheel) -> Iterator[Record]:
     """Put what waits in the timer topic into the wheel; yields the messages whose slot has been read already.
 
     Ending early leaves the rest of the topic waiting.
-
-    Raises:
-        IOFailure: a timer file cannot be written.
     """
     for placed in engine.reading.placed(TIMER_TOPIC, 0, wheel.queue_offset):
         record = placed.record
@@ -304,22 +297,14 @@ class SystemTopics:
     """
 
     def __init__(self, root: Path, config: StoreConfig, disk: Disk, store: RocketMQStore | None) -> None:
-        """Open the system topics of a store.
-
-        Raises:
-            IOFailure: a timer file cannot be made.
-        """
+        """Open the system topics of a store."""
         self.transactions, self.delivery = Transactions(), Delivery.of(store)
         self.wheel = TimerWheel(root, config, disk) if config.timer and config.is_5 else None
         self._caught_up = False
         self._lock = threading.Lock()
 
     def deliver(self, engine: StoreEngine) -> list[PutResult]:
-        """Deliver delayed and timer messages whose time has come, by the engine's clock; one caller at a time.
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Deliver delayed and timer messages whose time has come, by the engine's clock; one caller at a time."""
         now = engine.config.clock.now()
         with self._lock:
             found = list(self.delivery.deliver(engine, now))
@@ -332,9 +317,6 @@ class SystemTopics:
         """Bring the wheel up to date and write it down; everything is dispatched.
 
         Messages whose slot has been read already keep waiting in their topic, where the next start finds them.
-
-        Raises:
-            IOFailure: the system refuses.
         """
         wheel = self._wheel_of(engine)
         if wheel is not None:
@@ -345,11 +327,7 @@ class SystemTopics:
             wheel.save(engine.config.clock.now())
 
     def expire(self, min_offset: int) -> list[Path]:
-        """Delete files of the timer log that hold only messages in front of the log.
-
-        Raises:
-            IOFailure: a file cannot be deleted.
-        """
+        """Delete files of the timer log that hold only messages in front of the log."""
         with self._lock:
             return self.wheel.expire(min_offset) if self.wheel is not None else []
 

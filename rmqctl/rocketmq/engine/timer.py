@@ -66,11 +66,7 @@ class TimerWheel:
     """
 
     def __init__(self, root: Path, config: StoreConfig, disk: Disk) -> None:
-        """Open the timer files of a store, or make them.
-
-        Raises:
-            IOFailure: a file cannot be made.
-        """
+        """Open the timer files of a store, or make them."""
         self._root, self._config, self._disk = root, config, disk
         self._log = MappedFiles.load(disk, [root / LOG], config.timer_log_file_size)
         self._wheel = disk.open(root / WHEEL, WHEEL_SLOTS * _SLOT.size)
@@ -153,9 +149,6 @@ class TimerWheel:
         """Delete files of the log from the oldest on whose last unit is of a message in front of the commit log.
 
         The last one stays (MappedFileQueue.deleteExpiredFileByOffsetForTimerLog).
-
-        Raises:
-            IOFailure: a file cannot be deleted.
         """
         gone, size = [], self._log.file_size
         last = (size - BLANK_SIZE) // UNIT_SIZE * UNIT_SIZE - UNIT_SIZE
@@ -171,11 +164,7 @@ class TimerWheel:
         return gone
 
     def enqueue(self, waiting: Waiting, now_ms: int) -> None:
-        """Put a message into the slot of its time, or with a roll mark into one on the way.
-
-        Raises:
-            IOFailure: a file cannot be written.
-        """
+        """Put a message into the slot of its time, or with a roll mark into one on the way."""
         precision = self._config.timer_precision_ms
         write_time = now_ms // precision * precision
         due, magic = int(waiting.properties.get(OUT_MS, "0")), int(TimerMagic.DEFAULT)
@@ -198,11 +187,7 @@ class TimerWheel:
         self._state["last_timer_queue_offset"] = waiting.queue_offset + 1
 
     def save(self, now_ms: int) -> None:
-        """Write all down and say how far it is (timercheck).
-
-        Raises:
-            IOFailure: the system refuses.
-        """
+        """Write all down and say how far it is (timercheck)."""
         self._log.sync(0, self.end)
         self._disk.sync(self._wheel)
         self._state |= {

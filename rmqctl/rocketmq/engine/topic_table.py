@@ -95,11 +95,7 @@ class TopicTable:
         return self._release >= Release(5, 0, 0)
 
     def save(self, root: Path, disk: Disk, now_ms: int) -> None:
-        """Write topics.json if anything changed.
-
-        Raises:
-            IOFailure: it cannot be written.
-        """
+        """Write topics.json if anything changed."""
         if self.changed:
             save_config(root, TOPICS, versioned(self._document, self._release, now_ms), disk, self._release)
             self.changed = False
@@ -121,9 +117,6 @@ def save_config(root: Path, name: str, document: dict[str, Any], disk: Disk, rel
     """Write a file of config/ in the steps of the release: over a copy, or in place after one (spec 9.1).
 
     Keys that are whole numbers are written quoted; brokers of all releases read them.
-
-    Raises:
-        IOFailure: it cannot be written.
     """
     path = root / "config" / name
     data = pretty(document).encode()

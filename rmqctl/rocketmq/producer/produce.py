@@ -113,7 +113,6 @@ def make_topics(engine: StoreEngine, options: ProduceOptions) -> None:
 
     Raises:
         MessageRefused: one has no name for a topic.
-        IOFailure: topics.json cannot be written.
     """
     queues = options.queues if options.queue_id is None else options.queue_id + 1
     engine.known.make(options.topics, queues, batch=options.inner)

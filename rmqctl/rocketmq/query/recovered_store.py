@@ -47,7 +47,6 @@ class StartedStore:
         Raises:
             MissingExtra: the package rocksdict is not installed.
             Refused: the store is remote.
-            IOFailure: the database cannot be opened.
         """
         from rmqctl.rocketmq.queues.rocksdb import open_queues
 

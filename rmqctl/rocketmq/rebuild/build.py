@@ -49,11 +49,7 @@ class QueueFilesWriter:
     _size: int = 0
 
     def write(self, kind: str, key: Key, found: Appended) -> None:
-        """Take bytes of a queue.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Take bytes of a queue."""
         self._held.setdefault((kind, key), []).append(found)
         self._size += len(found.data)
         if self._size >= BUFFERED:
@@ -66,20 +62,12 @@ class QueueFilesWriter:
             return os.pread(file.fileno(), size, position - base)
 
     def flush_large(self) -> None:
-        """Write what is held back where that is a page or more of each queue: there is time, and less to do at the end.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write what is held back where that is a page or more of each queue: there is time, and less is left then."""
         if self._size >= _LARGE * len(self._held):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held back.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write what is held back."""
         for (kind, key), pieces in self._held.items():
             for position, data in _joined(pieces):
                 self._write(kind, queue_path(kind, key), position, data)
@@ -142,19 +130,11 @@ class IndexFilesWriter:
         return self.root / INDEX / f"{number:017d}"
 
     def entries(self, first: int, entries: Entries) -> None:
-        """Write entries of the current file.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Write entries of the current file."""
         os.pwrite(self._file(), entries.tobytes(), self.geometry.entry_at(first))
 
     def close(self, head: IndexHead, slots: Slots) -> None:
-        """Write slots and header of the current file, and close it.
-
-        Raises:
-            OSError: they cannot be written.
-        """
+        """Write slots and header of the current file, and close it."""
         out = self._file()
         for first in range(0, len(slots), _SLOTS_AT_ONCE):
             part = slots[first : first + _SLOTS_AT_ONCE]
@@ -232,11 +212,7 @@ def build(
     bitmap: Bitmap | None = None,
     progress: Progress | None = None,
 ) -> Built:
-    """Dispatch the whole log of a store into files below ``root``.
-
-    Raises:
-        OSError: the log cannot be read, or a file cannot be written.
-    """
+    """Dispatch the whole log of a store into files below ``root``."""
     sizes, shape = queue_file_sizes(geometry), IndexGeometry(geometry.index_slots, geometry.index_entries)
     files, index = QueueFilesWriter(root, sizes), IndexFilesWriter(root, shape)
     queues = QueueSeries(QueueSizes(sizes[QUEUES], sizes[QUEUES_EXT]), files, bitmap=bitmap, fills_holes=True)

@@ -131,7 +131,6 @@ def open_old(store: RocketMQStore, path: str, directory: Path) -> Iterator[OldDa
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
-        OSError: a file cannot be read.
     """
     with ExitStack() as opened:
         try:
@@ -193,11 +192,7 @@ class MadeDatabase:
         return f"{self.made:,} rows made, {self.changed:,} put right, {self.dropped:,} left out"
 
     def place(self, directory: Path) -> Path:
-        """Put it below a directory that stands for the root of the store, and return where it lies there.
-
-        Raises:
-            OSError: it cannot be moved.
-        """
+        """Put it below a directory that stands for the root of the store, and return where it lies there."""
         place = directory / self.path
         place.mkdir(parents=True, exist_ok=True)
         for file in self.staged.iterdir():
@@ -215,7 +210,6 @@ def making(old: OldDatabase, directory: Path, families: Iterable[str]) -> Iterat
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
-        OSError: it cannot be written.
     """
     made = MadeDatabase(old.path, Path(tempfile.mkdtemp(dir=directory, prefix="database-")))
     with new_database(made.staged, families) as new:
@@ -268,11 +262,7 @@ class _Log:
 
 
 def queue_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
-    """Return the database of queues that the log demands.
-
-    Raises:
-        OSError: the log cannot be read, or the database cannot be written.
-    """
+    """Return the database of queues that the log demands."""
     with making(old, directory, [UNIT_FAMILY, OFFSET_FAMILY]) as (made, new):
         log = dispatch_queues(store, new)
         known = _known_queues(old)
@@ -445,11 +435,7 @@ def _put_ends(old: OldDatabase, new: NewDatabase, log: _Log, reaches: int) -> No
 
 
 def message_database(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
-    """Return the database of index, timers and half messages that the log demands.
-
-    Raises:
-        OSError: the log cannot be read, or the database cannot be written.
-    """
+    """Return the database of index, timers and half messages that the log demands."""
     begin, last = store.log_files[0].base if store.log_files else 0, 0
     end = begin
     marks = marks_in(store, old.database, is_whole=old.is_whole)

@@ -224,11 +224,7 @@ class Rebuild:
         self.wanted = Wanted(options.queues or options.checkpoint, options.index, options.topics)
 
     def run(self, directory: Path) -> Rebuilt:
-        """Build below ``directory``, which stands for the root of a store, and compare.
-
-        Raises:
-            OSError: the log cannot be read, or a file cannot be written.
-        """
+        """Build below ``directory``, which stands for the root of a store, and compare."""
         options, wanted = self.options, self.wanted
         built = self._builder(
             self.store, self.geometry, Job(self.rules, wanted), directory,
@@ -411,11 +407,7 @@ class Rebuild:
         return (create,) if old is None else (Quarantine(CHECKPOINT), create)
 
     def complete(self, found: Rebuilt) -> None:
-        """Make the directory of :meth:`run` complete: index files named, files that are kept copied, checkpoint.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Make the directory of :meth:`run` complete: index files named, files that are kept copied, checkpoint."""
         root = found.built.root
         there = [e.name for e in self.store.index_files if not e.is_directory]
         for path, name in zip(found.built.index_paths, index_names(found.built.index, there), strict=True):

@@ -133,9 +133,6 @@ def keep_destroyed_tails(store: RocketMQStore, built: Built, files: QueueFilesWr
 
     Else a broker gives out the queue offsets of the destroyed messages again. The units in between repeat the last
     message that is left.
-
-    Raises:
-        OSError: a file cannot be read or written.
     """
     if not built.damage or store.is_rocksdb or not store.log_files:
         return
@@ -175,9 +172,6 @@ def set_queue_times(built: Built, log: LogReader) -> None:
     """Give each queue file the store time of its last unit's record, as if it had been written then.
 
     Brokers up to 5.1.0 find the file of a time by it (ConsumeQueue.getOffsetInQueueByTime).
-
-    Raises:
-        OSError: a file cannot be read or touched.
     """
     ends = _ends(built)
     for name in built.queue_files:

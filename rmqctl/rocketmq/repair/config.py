@@ -204,9 +204,6 @@ def checkpoint_steps(store: RocketMQStore, findings: Iterable[Finding], director
     Args:
         store: with log, queues and index as they will be.
         directory: room to build in.
-
-    Raises:
-        OSError: a file cannot be read or built.
     """
     wrong = [f for f in findings if f.kind.id.startswith("checkpoint.") and f.level is not Severity.NOTE]
     if not wrong or not store.log_files:

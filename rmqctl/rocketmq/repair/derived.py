@@ -81,9 +81,6 @@ def queue_steps(
         directory: where to build; must stay until the plan is carried out.
         index: takes the changes of index files where the findings ask for them, made on the same walk over the log.
         counted: messages after the end of the log that an earlier step counts as lost already.
-
-    Raises:
-        OSError: a file cannot be read or built.
     """
     findings = list(findings)
     found = [f for f in findings if f.kind.id.startswith("queue.")]
@@ -139,9 +136,6 @@ def index_steps(
 
     Args:
         made: the changes, where they are known already.
-
-    Raises:
-        OSError: a file cannot be read or built.
     """
     wrong = _of_index(findings)
     if not wrong:
@@ -311,9 +305,6 @@ def database_steps(store: RocketMQStore, findings: Iterable[Finding], directory:
         store: with the log as it will be.
         findings: of a verification of it.
         directory: where to build; must stay until the plan is carried out.
-
-    Raises:
-        OSError: a file cannot be read or built.
     """
     wrong = [f for f in findings if f.level is not Severity.NOTE]
     two = next((f for f in wrong if f.kind is DATABASE_TWO_PLACES), None)
@@ -365,11 +356,7 @@ def _reach(store: RocketMQStore, path: str) -> int:
 
 
 def made_new(store: RocketMQStore, old: OldDatabase, directory: Path) -> MadeDatabase:
-    """Return the database as it must be, built in a directory.
-
-    Raises:
-        OSError: the log cannot be read, or the database cannot be written.
-    """
+    """Return the database as it must be, built in a directory."""
     if old.path in (QUEUES, SEPARATE_QUEUES):
         return queue_database(store, old, directory)
     if old.path == MESSAGES:

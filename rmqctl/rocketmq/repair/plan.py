@@ -193,7 +193,6 @@ def plan_repair(
 
     Raises:
         Refused: the store is not on this machine, or ``neutralize`` names no message.
-        OSError: a file cannot be read or built.
     """
     if not isinstance(store.tree, LocalTree):
         raise Refused(f"{store.root} is not on this machine; copy it here to repair it")

@@ -51,9 +51,6 @@ def copy_config(store: RocketMQStore, into: Path, *, renumbered: bool) -> list[s
 
     Returns:
         Their names.
-
-    Raises:
-        OSError: the system refuses.
     """
     copied = []
     for name in _FILES:
@@ -79,9 +76,6 @@ def bring_back_offsets(into: Path) -> list[str]:
 
     Returns:
         What was done, a sentence for each file.
-
-    Raises:
-        OSError: the system refuses.
     """
     return list(_brought_back(open_store_at(str(into)), into))
 
@@ -175,7 +169,6 @@ def salvage(
     Raises:
         Refused: the directory is not empty, lies in a source, or too little room is free.
         TooDamaged: nothing can be read.
-        IOFailure: the system refuses.
         OSError: a directory of a source, or a remote one, cannot be read; a file that cannot be is a finding.
     """
     check_target(stores, into)
@@ -374,9 +367,6 @@ class Writer:
 
         Args:
             keep: as for the whole, unless said here.
-
-        Raises:
-            IOFailure: the system refuses to write.
         """
         keep = self.keep if keep is None else keep
         names = ("source", "file", "physical", "size", "queue", "queue_offset", "messages", "store_timestamp")
@@ -392,9 +382,6 @@ class Writer:
             queue: its number; :attr:`keys` may have grown.
             data: with the queue offset; its place in the log is set here.
             time: its store time, ms.
-
-        Raises:
-            IOFailure: the system refuses to write.
         """
         self._time = time
         self._append(self._numbered(bytearray(data), queue, offset, 1, keep=True), -1)

@@ -180,7 +180,6 @@ def stored_offsets(store: RocketMQStore) -> list[ConsumerOffset]:
     Raises:
         MissingExtra: there is a database, and the package rocksdict is not installed.
         Refused: the store is remote.
-        IOFailure: a database cannot be opened.
     """
     found: list[ConsumerOffset] = []
     with ExitStack() as opened:

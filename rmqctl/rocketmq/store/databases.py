@@ -221,36 +221,20 @@ class NewDatabase(Database):
     """
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
-        """Write a row.
-
-        Raises:
-            IOFailure: the library refuses.
-        """
+        """Write a row."""
         _written(self.path, self._families[family].put, key, value)
 
     def delete(self, family: str, key: bytes) -> None:
-        """Take a row away; it need not be there.
-
-        Raises:
-            IOFailure: the library refuses.
-        """
+        """Take a row away; it need not be there."""
         _written(self.path, self._families[family].delete, key)
 
     def flush(self) -> None:
-        """Write to files what is in memory.
-
-        Raises:
-            IOFailure: the library refuses.
-        """
+        """Write to files what is in memory."""
         for family in self._families.values():
             _written(self.path, family.flush)
 
     def close(self) -> None:
-        """The same as of one that is read; the library writes once more.
-
-        Raises:
-            IOFailure: the library refuses.
-        """
+        """The same as of one that is read; the library writes once more."""
         _written(self.path, super().close)
 
 
@@ -275,7 +259,6 @@ def new_database(place: Path, families: Iterable[str]) -> Iterator[NewDatabase]:
 
     Raises:
         MissingExtra: the package rocksdict is not installed.
-        IOFailure: the library refuses.
     """
     try:
         from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options, Rdict, WriteOptions

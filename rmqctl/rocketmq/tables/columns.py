@@ -223,7 +223,6 @@ class TableOptions:
 
         Raises:
             NotAStore: there is none at the path.
-            OSError: it cannot be read.
         """
         return forgiving(open_store_at(self.path, commit_log=self.commit_log, broker_conf=self.broker_conf))
 

@@ -89,7 +89,6 @@ def check_databases(store: RocketMQStore, context: LogContext, *, cross: bool) -
         cross: compare rows with the log and with queue files.
 
     Raises:
-        OSError: a file cannot be read.
         Refused: the store is remote.
     """
     if all(has_database(store, path) for path in (QUEUES, SEPARATE_QUEUES)):

@@ -87,7 +87,6 @@ class Verification:
         sights: what the witness saw of each split, in log order; None of a split that cannot be read.
 
     Raises (from :meth:`findings`):
-        OSError: a directory of the store cannot be listed.
     """
 
     def __init__(

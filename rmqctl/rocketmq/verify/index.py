@@ -322,11 +322,7 @@ def finish(
 
 
 def chains_of(store: RocketMQStore, geometry: Geometry, number: int) -> list[Finding]:
-    """Return findings of the slots and chains of one index file, by its number among all; none when it is gone.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Return findings of the slots and chains of one index file, by its number among all; none when it is gone."""
     files = index_files(store, IndexGeometry(geometry.index_slots, geometry.index_entries))
     try:
         if number >= len(files):
