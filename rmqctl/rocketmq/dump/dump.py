@@ -265,7 +265,7 @@ class Dump:
         return logs[0] if len(logs) == len(self.sources) == 1 else None
 
     def follow(self) -> Iterator[Row | None]:
-        """Yield what is in the log (:attr:`log`) and what comes, without end; None before a row that may take a while."""
+        """Yield what is in the log (:attr:`log`) and what comes, without end; None where that may take a while."""
         assert self.log is not None
         for row in Tail(self.log).rows():
             if row is None:
