@@ -59,6 +59,7 @@ class LoadedPartition:
         bases: base offsets of its segments, ascending.
         recovered: base offsets of the segments that were checked, or whose indexes were made again.
         largest_bases: largest base offset of the batches of each segment that was checked to its end, by its own.
+        epochs: the leader epochs that the broker knows, with their first offsets, ascending.
         stopped_by: the first place where a check stopped, None where none did.
     """
 
@@ -68,6 +69,7 @@ class LoadedPartition:
     bases: list[int] = field(default_factory=list)
     recovered: set[int] = field(default_factory=set)
     largest_bases: dict[int, int] = field(default_factory=dict)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
     stopped_by: Finding | None = None
 
     @property
@@ -112,6 +114,7 @@ class _Loader:
         if self.epochs is not None:
             self.epochs.cut_end(end)
             self.epochs.cut_start(settings.log_start)
+            found.epochs = sorted(self.epochs.starts.items())
         self.producers.remove_strays(set(self.segments))
         self._rebuild_producers(self.producers, found.log_start_offset, end, after_stop=settings.is_clean)
         return found

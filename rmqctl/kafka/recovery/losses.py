@@ -33,16 +33,16 @@ def lost_of(loaded: LoadedPartition, *, is_clean: bool) -> Lost:
 def lost_blocks(loaded: LoadedPartition, *, is_clean: bool) -> Iterator[Block]:
     """Yield the batches that are given up, in order; those of a block live until the next."""
     for log in loaded.partition.logs:
-        name = log.name.rpartition("/")[2]
-        kept = _kept(loaded, log, name)
+        kept = kept_of(loaded, log)
         if kept is not None and kept < log.size:
             yield from _batches(log, kept)
         elif kept is not None and is_clean and log.base == loaded.bases[-1] and not _is_served(loaded, log):
             yield from _not_served(log, loaded.log_end_offset)
 
 
-def _kept(loaded: LoadedPartition, log: LogFile, name: str) -> int | None:
+def kept_of(loaded: LoadedPartition, log: LogFile) -> int | None:
     """Bytes of a log on disk that stay, None where another file took its place."""
+    name = log.name.rpartition("/")[2]
     if name not in loaded.files:
         return None if _is_replaced(loaded, log) else 0
     content = loaded.files[name]

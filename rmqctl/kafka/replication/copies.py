@@ -18,10 +18,12 @@ from formats.kafka.checkpoint import LeaderEpoch, parse_leader_epochs
 from formats.kafka.record_batch import Attributes
 from rmqctl.answer import Advance
 from rmqctl.findings import Finding
-from rmqctl.kafka.block import Block, GapKind, Ints
+from rmqctl.kafka.block import Block, Flags, GapKind, Ints
 from rmqctl.kafka.directory import LogDirectories, LogFile, Partition
 from rmqctl.kafka.file_names import DirectoryState, FileKind
 from rmqctl.kafka.findings.log import BATCH_BASE_OFFSET, BATCH_CRC, BATCH_LEADER_EPOCH, BATCH_OFFSET_ORDER, kind_of_gap
+from rmqctl.kafka.recovery.load import LoadedPartition
+from rmqctl.kafka.recovery.losses import kept_of
 from rmqctl.kafka.segments import Extent, scan
 from rmqctl.kafka.state.partition_state import PartitionLog, read_text
 
@@ -95,8 +97,9 @@ class Copy:
         damage: places that hold no batch and should, and fields that are damaged.
         misplaced: batches whose offsets are in no order with the others, and that no neighbours explain.
         chain: leader epochs: of its checkpoint where that agrees with the batches, and of the batches.
+        known: those that a broker started on it knows, by which followers cut their logs.
         start, end: the first offset that it serves, and the next that a broker started on it would write.
-        kept: how many of the batches such a broker keeps, from the first on; the others lie after damage.
+        kept: which of the batches such a broker keeps, shape (n,).
         high_watermark: below it all was committed, 0 where nobody says.
         deleted_to: offsets below it were deleted on purpose (log-start-offset-checkpoint).
         cleaned_to: offsets below it were compacted (cleaner-offset-checkpoint).
@@ -108,9 +111,10 @@ class Copy:
     damage: list[Finding] = field(default_factory=list)
     misplaced: int = 0
     chain: EpochChain = field(default_factory=lambda: EpochChain(()))
+    known: EpochChain = field(default_factory=lambda: EpochChain(()))
     start: int = 0
     end: int = 0
-    kept: int = 0
+    kept: Flags = field(default_factory=lambda: np.zeros(0, bool))
     high_watermark: int = 0
     deleted_to: int = 0
     cleaned_to: int = 0
@@ -118,7 +122,7 @@ class Copy:
     @property
     def served(self) -> Batches:
         """The batches that a broker keeps when it starts on this copy."""
-        return self.batches.take(slice(0, self.kept))
+        return self.batches.take(self.kept)
 
 
 class EpochChain:
@@ -172,42 +176,72 @@ class EpochChain:
     __hash__ = None  # type: ignore[assignment]
 
 
-def copy_of(log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
-    """Return a partition of a log directory, with what a broker started on it would make of it."""
+def copy_of(
+    log: PartitionLog, name: str, advance: Advance = lambda _: None, loaded: LoadedPartition | None = None
+) -> Copy:
+    """Return a partition of a log directory, with what a broker started on it would make of it.
+
+    Args:
+        loaded: what the replay of that start made of it.
+    """
     found = copy_of_files(name, log.partition.logs, log.partition, is_clean=log.directory.is_clean, advance=advance)
-    for number in range(min(log.recovered_from, max(len(log.segments) - 1, 0)), len(log.segments)):
-        for _ in log.blocks_of(number):
-            pass
-        if log.stop is not None:
-            break
-    batches, found.kept = found.batches, len(found.batches)
-    if log.stop is not None:
-        bases = np.array([file.base for file in found.files], np.int64)
-        after = bases[batches.file] > log.stop.base
-        after |= (bases[batches.file] == log.stop.base) & (batches.position >= log.stop.gap.position)
-        found.kept = int(np.argmax(after)) if after.any() else len(batches)
-    of_served = log.partition.state in {DirectoryState.PLAIN, DirectoryState.FUTURE}
-    found.start = log.log_start_offset if of_served else log.segments[0].base
-    kept_base = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
-    last = int(batches.last[found.kept - 1]) if found.kept else -1
-    found.end = max(last + 1, kept_base, found.start)
-    if not of_served:  # what the checkpoints say is of another directory
-        return found
+    if loaded is not None:
+        _as_loaded(found, loaded)
+    else:
+        _as_served(found, log)
+    if log.partition.state not in {DirectoryState.PLAIN, DirectoryState.FUTURE}:
+        return found  # what the checkpoints say is of another directory
     found.high_watermark = log.checkpoints.offset(FileKind.HIGH_WATERMARKS, log.partition) or 0
     found.deleted_to = log.checkpoints.offset(FileKind.LOG_STARTS, log.partition) or 0
     found.cleaned_to = log.checkpoints.offset(FileKind.CLEANER_OFFSETS, log.partition) or 0
     return found
 
 
-def copy_at(place: LogDirectories, log: PartitionLog, name: str, advance: Advance = lambda _: None) -> Copy:
+def _as_loaded(found: Copy, loaded: LoadedPartition) -> None:
+    kept = [kept_of(loaded, file) for file in found.files]
+    ends = np.array([_NO_OFFSET if size is None else size for size in kept], np.int64)
+    batches = found.batches
+    found.kept = batches.position + batches.size <= ends[batches.file]
+    found.start, found.end = loaded.log_start_offset, loaded.log_end_offset
+    found.known = EpochChain(loaded.epochs)
+
+
+def _as_served(found: Copy, log: PartitionLog) -> None:
+    for number in range(min(log.recovered_from, max(len(log.segments) - 1, 0)), len(log.segments)):
+        for _ in log.blocks_of(number):
+            pass
+        if log.stop is not None:
+            break
+    batches = found.batches
+    if log.stop is not None:
+        bases = np.array([file.base for file in found.files], np.int64)
+        after = bases[batches.file] > log.stop.base
+        after |= (bases[batches.file] == log.stop.base) & (batches.position >= log.stop.gap.position)
+        found.kept = ~np.logical_or.accumulate(after)
+    of_served = log.partition.state in {DirectoryState.PLAIN, DirectoryState.FUTURE}
+    found.start = log.log_start_offset if of_served else log.segments[0].base
+    kept_base = log.stop.base if log.stop is not None else log.segments[-1].base if log.segments else 0
+    found.end = max(int(batches.last[found.kept].max(initial=-1)) + 1, kept_base, found.start)
+
+
+def copy_at(
+    place: LogDirectories,
+    log: PartitionLog,
+    name: str,
+    advance: Advance = lambda _: None,
+    loaded: LoadedPartition | None = None,
+) -> Copy:
     """Return a partition, as far as the user pointed at it: one file, or all of it; loose files where there is nothing
     else.
+
+    Args:
+        loaded: what the replay of a start made of it.
     """
     only = place.selected_file
     if only is not None:
         return copy_of_files(name, [only[1]], advance=advance)
     if log.segments:
-        return copy_of(log, name, advance)
+        return copy_of(log, name, advance, loaded)
     loose = [file for file in log.partition.files if file.kind is FileKind.LOG and not file.is_leftover]
     return copy_of_files(name, loose, log.partition, advance=advance)
 
@@ -239,9 +273,10 @@ def copy_of_files(
     found = Copy(name, files, batches, damage)
     _put_in_order(found)
     _settle_epochs(found, partition)
-    found.kept = len(found.batches)
-    found.start = int(found.batches.base[0]) if found.kept else 0
-    found.end = int(found.batches.last[-1]) + 1 if found.kept else 0
+    batches = found.batches
+    found.known, found.kept = found.chain, np.ones(len(batches), bool)
+    found.start = int(batches.base[0]) if len(batches) else 0
+    found.end = int(batches.last[-1]) + 1 if len(batches) else 0
     return found
 
 

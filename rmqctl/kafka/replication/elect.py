@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
 from rmqctl.answer import Advance
 from rmqctl.election import Amount, Candidate, Contest, Relation
-from rmqctl.kafka.recovery.replay import recover
+from rmqctl.kafka.recovery.load import LoadedPartition
+from rmqctl.kafka.recovery.replay import Recovery, recover
 from rmqctl.kafka.replication.copies import Batches, Copy, EpochChain, copy_at
 from rmqctl.kafka.replication.union import Union, joined
 from rmqctl.kafka.state.partition_state import PartitionLog
@@ -31,22 +33,46 @@ def contests(
     Args:
         releases: of the broker that would start on each.
     """
-    refusals = [_refusal(*one) for one in zip(names, brokers, releases, strict=True)]
+    disks = [  # what a user pointed at inside of one is one partition, or one file
+        None if broker.place.selection else Disk(name, broker, recover(broker, release))
+        for name, broker, release in zip(names, brokers, releases, strict=True)
+    ]
     for label, logs in _together(brokers):
-        copies = [copy_at(brokers[number].place, log, names[number], advance) for number, log in logs]
-        yield contest(label, copies, [refusals[number](log) for number, log in logs])
+        copies, errors = list[Copy](), list[str | None]()
+        for number, log in logs:
+            disk = disks[number]
+            loaded = None if disk is None else disk.loaded(log)
+            copies.append(copy_at(brokers[number].place, log, names[number], advance, loaded))
+            errors.append(None if disk is None or loaded is not None else disk.error)
+        yield contest(label, copies, errors)
 
 
-def _refusal(name: str, broker: Replicas, release: Release) -> Callable[[PartitionLog], str | None]:
-    """Return what keeps a broker from serving each partition of a disk, None where nothing does."""
-    if broker.place.selection:
-        return lambda _: None  # not a disk: one partition, or one file
-    start = recover(broker, release)
-    if not start.starts:
-        return lambda _: f"a {release} broker does not start on {name}: {start.error}"
-    loaded = {one.loaded.partition.directory for one in start.partitions}
-    error = f"a {release} broker takes {name} offline: {start.error}"
-    return lambda log: error if start.offline and log.partition.directory not in loaded else None
+@dataclass(frozen=True)
+class Disk:
+    """The disks of a broker, and the replay of its start on them."""
+
+    name: str
+    broker: Replicas
+    start: Recovery
+
+    @property
+    def error(self) -> str | None:
+        """What keeps the broker from serving what it has not loaded; None where nothing does."""
+        if not self.start.starts:
+            return f"a {self.start.release} broker does not start on {self.name}: {self.start.error}"
+        return (
+            f"a {self.start.release} broker takes {self.name} offline: {self.start.error}"
+            if self.start.offline
+            else None
+        )
+
+    def loaded(self, log: PartitionLog) -> LoadedPartition | None:
+        """Return what the broker has loaded of a partition; None for one that it does not serve."""
+        return self._loaded.get(id(log.partition))
+
+    @cached_property
+    def _loaded(self) -> dict[int, LoadedPartition]:
+        return {id(one.loaded.partition): one.loaded for one in self.start.partitions}
 
 
 def contest(label: str, copies: Sequence[Copy], errors: Sequence[str | None]) -> Contest:
@@ -176,41 +202,43 @@ class Following:
 def follow(copy: Copy, leader: Copy) -> Following:
     """Return what a copy does when its broker starts and the other one is elected: it cuts its log where the two part.
 
-    The leader begins a new epoch at its end. A copy without epochs cuts to its high watermark, as does one whose leader
-    does not know its epoch; one that lies wholly before the leader's first offset begins there, with nothing.
+    The leader begins a new epoch at its end. The copy cuts its log as long as a fetch with its latest epoch meets
+    another end or epoch there, as brokers do since 2.7. One that knows no epoch cuts to its high watermark, one that
+    lies wholly before the leader's first offset begins there, with nothing.
     """
-    served, end = copy.served, copy.end
-    elected = max(copy.chain.latest, leader.chain.latest) + 1
-    known = EpochChain([*leader.chain.entries, (elected, leader.end)])
-    chain, steps = copy.chain, list[tuple[int, int, int, int]]()
-    while True:
-        asked = chain.latest
+    served, end, chain = copy.served, copy.end, copy.known
+    elected = max(chain.latest, leader.known.latest) + 1
+    known = EpochChain([*leader.known.entries, (elected, leader.end)])
+    steps = list[tuple[int, int, int, int]]()
+    if chain.latest < 0:
+        end = min(max(copy.high_watermark, copy.start), end)
+    while (asked := chain.latest) >= 0:
         epoch, answered = known.end_of(asked, leader.end)
-        own_epoch, own_end = chain.end_of(epoch, end)
-        if answered < 0:
-            to, done = min(max(copy.high_watermark, copy.start), end), True
-        elif own_end < 0:
-            to, done = min(answered, end), True
-        else:
-            to, done = min(own_end, end) if own_epoch != epoch else min(own_end, answered, end), own_epoch == epoch
-        if asked >= 0:
-            steps.append((asked, epoch, answered, to))
-        end = min(end, to)
-        if done or asked < 0:
+        parts = epoch < asked or answered < end
+        if parts:
+            own_epoch, own_end = chain.end_of(epoch, end)
+            end = min(own_end, end) if own_epoch != epoch else min(own_end, answered, end)
+        if parts or not steps:
+            steps.append((asked, epoch, answered, end))
+        if not parts:
             break
-        chain = EpochChain(entry for entry in chain.entries if entry[1] < end and entry[0] < asked)
+        chain = EpochChain(entry for entry in chain.entries if entry[1] < end)
     end = min(end, leader.end)
     gone = served if end < leader.start else served.take(served.last >= end)
     end = max(end, leader.start)
-    alone = gone.take(~np.isin(gone.keys(), leader.served.keys()))
+    place = ["base", "last", "crc"]  # a batch whose leader epoch is damaged is the same
+    alone = gone.take(~np.isin(gone.keys()[place], leader.served.keys()[place]))
     return Following(copy.end, leader.end, tuple(steps), end, amount(gone), amount(alone))
 
 
-def each_following(
-    brokers: tuple[Replicas, Replicas], advance: Advance = lambda _: None
-) -> Iterator[tuple[str, Following]]:
-    """Yield what the partitions of one broker give up when those of the other one lead; partitions that both have."""
-    for label, logs in _together(brokers):
-        if len(logs) == 2:
-            copies = [copy_at(brokers[number].place, log, label, advance) for number, log in logs]
+def each_following(follower: Disk, leader: Disk, advance: Advance = lambda _: None) -> Iterator[tuple[str, Following]]:
+    """Yield what the partitions of one broker give up when those of the other one lead; partitions that both serve."""
+    disks = follower, leader
+    for label, logs in _together([disk.broker for disk in disks]):
+        loaded = [disks[number].loaded(log) for number, log in logs]
+        if len(logs) == 2 and None not in loaded:
+            copies = [
+                copy_at(disks[number].broker.place, log, label, advance, one)
+                for (number, log), one in zip(logs, loaded, strict=True)
+            ]
             yield label, follow(copies[0], copies[1])

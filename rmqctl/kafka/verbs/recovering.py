@@ -14,7 +14,7 @@ from rmqctl.kafka.recovery.losses import lost_blocks
 from rmqctl.kafka.recovery.replay import RecoveredPartition, Recovery
 from rmqctl.kafka.recovery.replay import recover as replay
 from rmqctl.kafka.releases import COMPARED
-from rmqctl.kafka.replication.elect import each_following
+from rmqctl.kafka.replication.elect import Disk, each_following
 from rmqctl.kafka.rows import batch_rows
 from rmqctl.kafka.state.replicas import Replicas, release_shown
 from rmqctl.kafka.verbs.mending import annotate
@@ -72,7 +72,9 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
             answer.document = None
             answer.check = partial(_complaints, replicas, found.release, asked.settings)
         if asked.leader is not None:
-            _add_leader(replicas, asked.leader, answer)
+            of_leader = replay(asked.leader, asked.release or release_shown(asked.leader), asked.settings)
+            leader = Disk(asked.leader.place.root, asked.leader, of_leader)
+            _add_leader(Disk(replicas.place.root, replicas, found), leader, answer)
     for directory, gone in replicas.gone():
         name = gone.file if len(replicas.directories) == 1 else f"{directory.root}/{gone.file}"
         answer.remark(f"gone before a broker starts: {gone.message} ({name}); restore it from a replica first")
@@ -83,9 +85,11 @@ def recover(replicas: Replicas, asked: StartQuestion, answer: Proposal) -> Propo
     return answer
 
 
-def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
+def _add_leader(follower: Disk, leader: Disk, answer: Proposal) -> None:
     """Say also what the partitions give up when they follow a leader."""
-    found = dict(each_following((replicas, leader), answer.advance))
+    found = dict(each_following(follower, leader, answer.advance))
+    if leader.error is not None:
+        answer.remark(leader.error)
     rows: list[Row] = [{"partition": label, **one.row()} for label, one in found.items()]
     lost = sum(one.alone.count for one in found.values())
     before, sections = answer.document, answer.sections
@@ -93,7 +97,7 @@ def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
     for label, one in found.items():
         topics[label.rpartition("-")[0]] += one.alone.count
     total: Row = {
-        "path": leader.place.root,
+        "path": leader.name,
         "partitions": {label: one.row() for label, one in found.items()},
         "lost": {
             "records": lost,
@@ -104,9 +108,7 @@ def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
 
     def shown() -> Iterator[Section]:
         yield from sections() if sections is not None else ()
-        yield Section(
-            [f"As a follower of {leader.place.root} it loses {number_of(lost, 'record')} that the leader has not"]
-        )
+        yield Section([f"As a follower of {leader.name} it loses {number_of(lost, 'record')} that the leader has not"])
         table = [
             {**row, "cut": one.cut.count, "lost": one.alone.count}
             for row, one in zip(rows, found.values(), strict=True)
@@ -116,8 +118,9 @@ def _add_leader(replicas: Replicas, leader: Replicas, answer: Proposal) -> None:
     answer.rows = chain(answer.rows, ({"kind": "following", **row} for row in rows))
     answer.document = lambda: {**(before() if before is not None else {}), "leader": total}
     answer.sections = shown
-    answer.is_no = answer.is_no or lost > 0
-    answer.is_no_after = answer.is_no_after or lost > 0
+    is_no = lost > 0 or leader.error is not None
+    answer.is_no = answer.is_no or is_no
+    answer.is_no_after = answer.is_no_after or is_no
 
 
 def _complaints(before: Replicas, release: Release, settings: Mapping[str, str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -13,8 +14,9 @@ import numpy as np
 import pytest
 
 from fixtures import golden
+from rmqctl.kafka.recovery.replay import recover
 from rmqctl.kafka.replication.copies import Copy, EpochChain, copy_of
-from rmqctl.kafka.replication.elect import follow
+from rmqctl.kafka.replication.elect import Disk, follow
 from rmqctl.kafka.store import KafkaStore
 from rmqctl.opening import open_store
 from rmqctl.release import Release
@@ -137,9 +139,15 @@ def test_answers_to_offsets_for_leader_epoch() -> None:
 
 
 def copies(*roots: Path) -> list[Copy]:
-    stores = [open_store(str(root)) for root in roots]
-    logs = [store.replicas.find("t", 0) for store in stores if isinstance(store, KafkaStore)]
-    return [copy_of(log, "t-0") for log in logs if log is not None]
+    """The copies of one partition as brokers have loaded them."""
+    found = []
+    for root in roots:
+        store = open_store(str(root))
+        assert isinstance(store, KafkaStore)
+        (log,) = store.replicas.served
+        loaded = Disk(str(root), store.replicas, recover(store.replicas, Release(4, 3, 1))).loaded(log)
+        found.append(copy_of(log, "t-0", loaded=loaded))
+    return found
 
 
 def test_follower_asks_again_where_the_leader_does_not_know_its_epoch(tmp_path: Path) -> None:
@@ -157,6 +165,80 @@ def test_copy_without_epochs_cuts_to_its_high_watermark(tmp_path: Path) -> None:
     (old / "replication-offset-checkpoint").write_text("0\n1\nt 0 4\n")
     found = follow(*copies(old, old))
     assert (found.cut_to, found.cut.count, found.alone.count, found.steps) == (4, 2, 0, ())
+
+
+def stopped(root: Path, batches: Sequence[bytes], epochs: str = "", high_watermark: int = 0) -> Path:
+    """A log directory that was stopped in order: its broker checks no batch, and takes its epochs from the checkpoint."""
+    partition(root, "t-0", batches, epochs)
+    (root / f"t-0/{0:020d}.index").touch()
+    (root / ".kafka_cleanshutdown").touch()
+    (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {high_watermark}\n")
+    return root
+
+
+def test_copy_whose_epoch_checkpoint_is_gone_cuts_to_its_high_watermark(tmp_path: Path) -> None:
+    batches = [one(0), one(2), one(4), one(6)]
+    whole = stopped(tmp_path / "whole", batches, "0\n1\n0 0\n", 8)
+    for number, epochs in enumerate(["", "0\n0\n"]):
+        found = follow(*copies(stopped(tmp_path / str(number), batches, epochs, 4), whole))
+        assert (found.cut_to, found.cut.count, found.alone.count, found.steps) == (4, 4, 0, ())
+
+
+def test_epochs_of_a_checkpoint_count_as_a_broker_has_them(tmp_path: Path) -> None:
+    batches = [one(0), one(2), one(4, epoch=3), one(6, epoch=3)]
+    behind = stopped(tmp_path / "behind", batches, "0\n1\n0 0\n", 8)
+    whole = stopped(tmp_path / "whole", batches, "0\n2\n0 0\n3 4\n", 8)
+    found = follow(*copies(behind, whole))
+    assert (found.steps, found.cut_to, found.cut.count, found.alone.count) == (((0, 0, 4, 4),), 4, 4, 0)
+
+
+def test_copy_is_cut_again_where_a_fetch_after_the_cut_meets_another_epoch(tmp_path: Path) -> None:
+    batches = [one(0), one(2, epoch=2), one(4, epoch=3)]
+    copy = stopped(tmp_path / "copy", batches, "0\n3\n0 0\n2 2\n3 4\n")
+    leader = stopped(tmp_path / "leader", [*batches[:2], one(4, epoch=4)], "0\n3\n0 0\n3 2\n4 3\n")
+    found = follow(*copies(copy, leader))
+    assert found.steps == ((3, 3, 3, 3), (2, 0, 2, 2))
+    assert (found.cut_to, found.cut.count) == (2, 4)
+
+
+def test_batch_whose_leader_epoch_is_damaged_is_not_lost(tmp_path: Path) -> None:
+    copy = stopped(tmp_path / "copy", [one(0), one(2, epoch=5)], "0\n2\n0 0\n5 2\n")
+    leader = stopped(tmp_path / "leader", [one(0), one(2, epoch=7)], "0\n1\n0 0\n")
+    found = follow(*copies(copy, leader))
+    assert (found.cut_to, found.cut.count, found.alone.count) == (2, 2, 0)
+    assert found.steps == ((5, 0, 4, 2),)
+
+
+def test_end_of_a_log_after_an_orderly_stop_is_that_of_its_last_batch_sound_or_not(tmp_path: Path) -> None:
+    torn = bytearray(one(2))
+    torn[-1] ^= 1
+    copy = stopped(tmp_path / "copy", [one(0), bytes(torn)], "0\n1\n0 0\n")
+    leader = stopped(tmp_path / "leader", [one(0)], "0\n1\n0 0\n")
+    found = follow(*copies(copy, leader))
+    assert (found.end, found.cut_to, found.cut.count) == (4, 2, 0)
+    choices = elect(copy, leader)["choices"]
+    assert [choice["log_end_offset"] for choice in choices] == [4, 2]
+
+
+def test_segments_after_one_that_is_cut_while_it_is_loaded_stay(tmp_path: Path) -> None:
+    """A segment without an index is checked by itself: later ones are not dropped."""
+    torn = bytearray(one(2))
+    torn[-1] ^= 1
+    root = stopped(tmp_path / "a", [one(0), bytes(torn)], "0\n1\n0 0\n")
+    (root / f"t-0/{0:020d}.index").unlink()
+    (root / f"t-0/{4:020d}.log").write_bytes(one(4))
+    (root / f"t-0/{4:020d}.index").touch()
+    (copy,) = copies(root)
+    assert (copy.served.base.tolist(), copy.end) == ([0, 4], 6)
+
+
+def test_leader_on_which_no_broker_starts_is_named(rmqctl: Rmqctl, tmp_path: Path) -> None:
+    a = partition(tmp_path / "a", "t-0", [one(0)])
+    b = partition(tmp_path / "b", "t-0", [one(0), one(2)])
+    (b / "lost+found").mkdir()
+    done = rmqctl("recover", a, "--leader", b, "--as-release", "3.9.2", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["leader"]["partitions"]) == (1, {})
+    assert f"a 3.9.2 broker does not start on {b}: {NO_PARTITION}" in " ".join(done.stderr.split())
 
 
 def test_copy_before_the_first_offset_of_the_leader_begins_again(tmp_path: Path) -> None:
